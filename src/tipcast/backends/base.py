@@ -1,0 +1,67 @@
+"""What a backend offers: a session with workers, and frames (reading files into arrays of its device)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+Array = Any
+"""A NumPy or CuPy array: the device decides."""
+
+Frame = Any
+"""A pandas or cuDF DataFrame or Series: the device decides."""
+
+
+class Frames(Protocol):
+    """A device's frame library as tasks on a worker need it; picklable and without state.
+
+    Columns come back as 1-D arrays of the device: timestamps as int64 microseconds since the epoch with
+    the smallest int64 for null; integers without nulls as they are; every other number as float64 with NaN for null.
+    """
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module: numpy or cupy."""
+        ...
+
+    def read_parquet(
+        self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Read columns (by the file's own names) of some row groups."""
+        ...
+
+    def read_csv(self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str]) -> dict[str, Array]:
+        """Parse columns of a block of CSV rows without their header line; ValueError names the row that does not parse."""
+        ...
+
+    def frame(self, values: Array, names: Sequence[str]) -> Frame:
+        """Wrap a (rows, columns) array as a DataFrame without copying where the library can."""
+        ...
+
+    def series(self, values: Array, name: str) -> Frame:
+        """Wrap a 1-D array as a Series without copying where the library can."""
+        ...
+
+
+@dataclass(frozen=True)
+class Session:
+    """Workers that are up, and the frame library they use."""
+
+    client: Any
+    device: str
+    """``cpu`` or ``cuda``."""
+    frames: Frames
+    n_workers: int
+    n_threads: int
+    """Threads of all workers together."""
+
+
+class Backend(Protocol):
+    """A device: how to get workers that compute on it."""
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Open the cluster, make its frame library current, close both at the end."""
+        ...

@@ -1,0 +1,186 @@
+"""Typed schemas of the jobs' configuration: OmegaConf checks every key and type against these (mutable) dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class BackendSpec:
+    """A device."""
+
+    name: str = MISSING
+
+
+@dataclass
+class ClusterSpec:
+    """Where the workers are."""
+
+    kind: str = MISSING
+    wait_s: float = 60.0
+    worker_ttl_s: float = 60.0
+    allowed_failures: int = 2
+    connect_timeout_s: float = 10.0
+    performance_report: bool = True
+
+
+@dataclass
+class LocalCluster(ClusterSpec):
+    """Workers on this machine, bound to 127.0.0.1; null means chosen for the machine."""
+
+    n_workers: int | None = None
+    threads_per_worker: int | None = None
+    processes: bool | None = None
+    memory_limit: str | None = None
+    dashboard: bool = False
+
+
+@dataclass
+class SchedulerCluster(ClusterSpec):
+    """A running Dask scheduler."""
+
+    address: str = MISSING
+    n_workers: int = 1
+    insecure: bool = False
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+@dataclass
+class Limits:
+    """Shares of a file's rows above which it is refused rather than cleaned."""
+
+    stray: float = 0.01
+    """Rows picked up outside the period."""
+    bad_zone: float = 0.01
+    """Zone ids outside 1 to 265."""
+    non_finite: float = 0.01
+    """Infinite or absurd numbers (|x| > 1e6) in fare, tip or passengers."""
+    missing: float = 0.01
+    """Missing fare, tip, pickup time or zone."""
+    missing_passengers: float = 0.99
+    min_rows: int = 100
+    """Fewest rows that a period must keep."""
+
+
+@dataclass
+class DataSpec:
+    """Where rows come from. ``train``, ``test`` and (for prepare) ``months`` say which."""
+
+    source: str = MISSING
+    train: Any = None
+    test: Any = None
+    months: Any = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass
+class SampleData(DataSpec):
+    """Synthetic trips."""
+
+    rows: int = MISSING
+    seed: int = MISSING
+    colour: str = MISSING
+    block_rows: int = MISSING
+
+
+@dataclass
+class FilesData(DataSpec):
+    """Files: paths, globs, directories, s3:// and https:// addresses, or lists of them."""
+
+    colour: str | None = None
+    block_bytes: int = MISSING
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class TlcData(DataSpec):
+    """Months as the TLC publishes them, kept in a local cache."""
+
+    colour: str = MISSING
+    url: str = MISSING
+    cache: str = MISSING
+
+
+@dataclass
+class TaskSpec:
+    """What is predicted from what."""
+
+    name: str = MISSING
+    kind: str = MISSING
+    threshold: float = MISSING
+    """Tip over fare above which a tip is high."""
+    features: list[str] = MISSING
+    categorical: list[str] = field(default_factory=list)
+    """Features that XGBoost treats as categories."""
+    validation: float = MISSING
+    """Share of the training period's time, at its end, that is held out for validation."""
+
+
+@dataclass
+class ModelSpec:
+    """A model: its parameters and its classes by device and reach."""
+
+    name: str = MISSING
+    kind: str = MISSING
+    params: dict[str, Any] = MISSING
+    fit: dict[str, Any] = field(default_factory=dict)
+    """What belongs to training rather than to the model (rounds, early stopping)."""
+    cpu: dict[str, str] = field(default_factory=dict)
+    gpu: dict[str, str] = field(default_factory=dict)
+    space: dict[str, Any] = field(default_factory=dict)
+    tiny: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class TrackingSpec:
+    """Where runs are recorded."""
+
+    uri: str | None = None
+    """MLflow tracking URI; null takes MLFLOW_TRACKING_URI, then sqlite:///mlflow.db."""
+    experiment: str = MISSING
+    register: str | None = None
+    """Name to register the model under; null registers nothing."""
+    run_name: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    system_metrics: bool = True
+    max_retries: int = 5
+    """Of one HTTP request to the tracking server."""
+    wait_s: float = 60.0
+    """How long a locked sqlite file is waited for."""
+
+
+@dataclass
+class TrainConfig:
+    """Schema of conf/train.yaml."""
+
+    backend: BackendSpec = MISSING
+    cluster: ClusterSpec = MISSING
+    data: DataSpec = MISSING
+    task: TaskSpec = MISSING
+    model: ModelSpec = MISSING
+    tracking: TrackingSpec = MISSING
+    seed: int = MISSING
+    print: str = MISSING
+    """``text`` or ``json``: the form of the closing lines."""
+    debug: bool = False
+    """Show tracebacks."""
+
+
+@dataclass
+class PrepareConfig:
+    """Schema of conf/prepare.yaml."""
+
+    backend: BackendSpec = MISSING
+    cluster: ClusterSpec = MISSING
+    data: DataSpec = MISSING
+    out: str = MISSING
+    """Folder or s3:// prefix that gets the prepared months."""
+    row_group_rows: int = MISSING
+    compression: str = MISSING
+    print: str = MISSING
+    debug: bool = False

@@ -1,0 +1,1 @@
+"""Jobs: one page per command that reads top to bottom."""
