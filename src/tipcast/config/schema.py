@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
+
+
+class Output(Enum):
+    """The form of a job's closing lines."""
+
+    text = "text"
+    json = "json"
 
 
 @dataclass
@@ -72,9 +81,9 @@ class DataSpec:
     """Where rows come from. ``train``, ``test`` and (for prepare) ``months`` say which."""
 
     source: str = MISSING
-    train: Any = None
-    test: Any = None
-    months: Any = None
+    train: Any = MISSING
+    test: Any = MISSING
+    months: Any = MISSING
     limits: Limits = field(default_factory=Limits)
 
 
@@ -165,8 +174,7 @@ class TrainConfig:
     model: ModelSpec = MISSING
     tracking: TrackingSpec = MISSING
     seed: int = MISSING
-    print: str = MISSING
-    """``text`` or ``json``: the form of the closing lines."""
+    print: Output = MISSING
     debug: bool = False
     """Show tracebacks."""
 
@@ -182,5 +190,24 @@ class PrepareConfig:
     """Folder or s3:// prefix that gets the prepared months."""
     row_group_rows: int = MISSING
     compression: str = MISSING
-    print: str = MISSING
+    print: Output = MISSING
     debug: bool = False
+
+
+def register() -> None:
+    """Make the schemas known to Hydra under the names that conf/ refers to."""
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=TrainConfig)
+    store.store(name="prepare_schema", node=PrepareConfig)
+    for group, name, node in (
+        ("backend", "base_backend", BackendSpec),
+        ("cluster", "base_local", LocalCluster),
+        ("cluster", "base_scheduler", SchedulerCluster),
+        ("data", "base_sample", SampleData),
+        ("data", "base_files", FilesData),
+        ("data", "base_tlc", TlcData),
+        ("task", "base_task", TaskSpec),
+        ("model", "base_model", ModelSpec),
+        ("tracking", "base_tracking", TrackingSpec),
+    ):
+        store.store(group=group, name=name, node=node)

@@ -56,9 +56,14 @@ class Part:
     """(rows, features) float32 DataFrame, missing values -1."""
     y: Frame
     """(rows,) int32 Series, 1 where the tip was high."""
-    card: Array
-    """(rows,) int8: 1 paid by card, 0 otherwise, -1 unknown."""
+    card: Array | None
+    """(rows,) bool: paid by card; None where the recipe does not ask."""
+    rows: int
+    positives: int
+    bytes: int
+    """Memory of x and y."""
     rows_read: int
+    """Rows of the fragment before any was dropped; counted with its first part only, as are the next two."""
     raw_bytes: int
     """Memory of the raw columns read."""
     dropped: Mapping[str, int]

@@ -1,0 +1,139 @@
+"""Clusters: where the workers are, how they are waited for, and what becomes of a cluster that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, performance_report
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.security import Security
+
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError
+
+CORES_PER_PROCESS = 16
+"""Threads of one process share its data; beyond about this many they wait for each other."""
+
+HIDDEN = ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+"""Workers compute and return; only the driver may talk to MLflow."""
+
+
+@contextlib.contextmanager
+def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
+    """Open a cluster and a client, wait for the workers, close both at the end.
+
+    Parameters
+    ----------
+    spec
+        A ``LocalCluster`` or ``SchedulerCluster`` of the configuration.
+    frame_library
+        Dask's ``dataframe.backend``: pandas or cudf.
+
+    Yields
+    ------
+    distributed.Client
+
+    Raises
+    ------
+    TipcastError
+        K001 scheduler not reached, K002 too few workers in time, K003 a task's workers died,
+        K004 scheduler lost, C009 an address that needs TLS.
+
+    """
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
+        client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
+        try:
+            yield client
+        except (KilledWorker, NoValidWorkerError) as problem:
+            raise TipcastError("K003", _address(client), f"workers died while computing: {problem}", "give workers more memory (cluster.memory_limit) or more, smaller partitions") from problem
+        except CommClosedError as problem:
+            raise TipcastError("K004", _address(client), "the scheduler is gone", "start it again and repeat the command") from problem
+
+
+def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
+    return {
+        "dataframe.backend": frame_library,
+        "distributed.scheduler.worker-ttl": f"{spec.worker_ttl_s} s",
+        "distributed.scheduler.allowed-failures": spec.allowed_failures,
+        "distributed.scheduler.no-workers-timeout": f"{spec.wait_s} s",
+        "distributed.scheduler.worker-saturation": 1.0,
+        "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
+    }
+
+
+@contextlib.contextmanager
+def _local(spec: schema.LocalCluster) -> Iterator[Client]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = spec.n_workers or math.ceil(cores / CORES_PER_PROCESS)
+    threads = spec.threads_per_worker or max(cores // workers, 1)
+    processes = True if spec.processes is None else spec.processes
+    environment = dict.fromkeys(HIDDEN, "") | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=threads,
+            processes=processes,
+            memory_limit=spec.memory_limit or "auto",
+            host="127.0.0.1" if processes else None,
+            dashboard_address="127.0.0.1:0",
+            **({"env": environment} if processes else {}),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        _wait(client, workers, spec.wait_s)
+        if spec.dashboard:
+            logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
+        yield client
+
+
+@contextlib.contextmanager
+def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
+    if not isinstance(spec, schema.SchedulerCluster):
+        raise TipcastError("C003", "cluster.kind", f"no such kind of cluster: {spec.kind}", "use cluster=local or cluster=scheduler")
+    host = spec.address.split("://")[-1].rpartition(":")[0]
+    encrypted = spec.address.startswith("tls://")
+    if not (encrypted or spec.insecure or host in {"127.0.0.1", "localhost", "[::1]"}):
+        raise TipcastError("C009", spec.address, "a scheduler runs any client's code and this one is reached without TLS", "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network")
+    security = None
+    if encrypted:
+        security = Security(
+            tls_ca_file=spec.tls_ca_file, tls_client_cert=spec.tls_cert, tls_client_key=spec.tls_key, require_encryption=True
+        )
+    try:
+        client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
+    except (OSError, TimeoutError, ValueError) as problem:
+        raise TipcastError("K001", spec.address, "no Dask scheduler answers here", "start one with `dask scheduler`, or set cluster.address") from problem
+    with client:
+        _wait(client, spec.n_workers, spec.wait_s)
+        yield client
+
+
+def _wait(client: Client, wanted: int, wait_s: float) -> None:
+    try:
+        client.wait_for_workers(wanted, timeout=wait_s)
+    except TimeoutError as problem:
+        ready = len(client.scheduler_info()["workers"])
+        raise TipcastError("K002", _address(client), f"{ready} of {wanted} workers after {wait_s:g} s", "start workers with `dask worker ADDRESS`, or lower cluster.n_workers") from problem
+
+
+def _address(client: Client) -> str:
+    return str(client.scheduler.address) if client.scheduler else "scheduler"
+
+
+@contextlib.contextmanager
+def recorded(client: Client, path: Path) -> Iterator[None]:
+    """Record Dask's performance report of a block as one self-contained HTML file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
+        with performance_report(filename=str(path), mode="inline"):
+            yield

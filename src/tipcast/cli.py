@@ -1,0 +1,105 @@
+"""The command `tipcast JOB key=value ...`: compose the configuration, run the job, end with a documented exit code."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from tipcast import __version__
+from tipcast.config.errors import TipcastError
+
+JOBS = {
+    "train": "fit a model on one period of trips, test it on a later one, log and register it",
+    "prepare": "write trips as Parquet months that spread over workers",
+}
+"""Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
+
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one job and return the exit code of the process.
+
+    Parameters
+    ----------
+    arguments
+        The command line without the program's name; by default that of the process.
+
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in {"--version", "-V"}:
+        print(f"tipcast {__version__}")
+        return 0
+    if not words or words[0] in {"--help", "-h"}:
+        print(usage())
+        return 0 if words else 2
+    return _guarded(lambda: _run(words[0], words[1:]), debug="debug=true" in words or "--debug=true" in words)
+
+
+def usage() -> str:
+    """Return the text of `tipcast --help`."""
+    jobs = "\n".join(f"  {name:<9} {what}" for name, what in JOBS.items())
+    return (
+        f"tipcast {__version__}: experiment tracking for taxi-tip models\n\nusage: tipcast JOB [key=value ...]\n\njobs\n{jobs}\n\n"
+        "tipcast JOB --help      the job's configuration groups and keys\n"
+        "tipcast JOB --cfg job   the composed configuration, nothing is run\n"
+        "tipcast --version"
+    )
+
+
+def _run(job: str, arguments: list[str]) -> int:
+    if job not in JOBS:
+        raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
+    # Waiting threads sleep rather than spin: set before any OpenMP library is loaded, inherited by the workers.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from tipcast.config.arguments import to_overrides
+    from tipcast.config.compose import compose, to_object
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    overrides = to_overrides(arguments)
+    for config in compose(job, overrides):
+        specification = to_object(config)
+        run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
+        run(specification, repeat_command(job, overrides))
+    return 0
+
+
+def repeat_command(job: str, overrides: Sequence[str]) -> str:
+    """Return the command that runs the job again as it was configured."""
+    import shlex
+
+    return shlex.join(["tipcast", job, *(item for item in overrides if item not in {"--multirun", "-m"})])
+
+
+def _guarded(run: Callable[[], int], *, debug: bool) -> int:
+    """Turn every ending into one line on standard error and an exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return run()
+    except TipcastError as problem:
+        if debug:
+            traceback.print_exc()
+        print(problem, file=sys.stderr)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: the run is closed as KILLED", file=sys.stderr)
+        return INTERRUPTED
+    except _Terminated:
+        print("terminated: the run is closed as KILLED", file=sys.stderr)
+        return TERMINATED
+
+
+class _Terminated(SystemExit):
+    """SIGTERM arrived; raised in the main thread so that runs and clusters are closed on the way out."""
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise _Terminated(128 + number)

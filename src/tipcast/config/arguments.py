@@ -1,0 +1,96 @@
+"""The command line's way to Hydra: what `mlflow run` passes becomes overrides, and what could run code or leak is refused."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from tipcast.config.errors import TipcastError
+
+FLAGS = {"--help", "-h", "--hydra-help", "--resolve", "--multirun", "-m", "--info", "-i"}
+"""Hydra's own flags that pass through."""
+FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p"}
+REFUSED_FLAGS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun", "--run", "-r"}
+HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
+"""The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
+SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
+
+
+def to_overrides(arguments: Sequence[str]) -> list[str]:
+    """Turn arguments into Hydra's flags and overrides.
+
+    Parameters
+    ----------
+    arguments
+        What follows the job's name: ``key=value``, ``--key value``, ``--key=value``, ``--overrides 'a=1 b=2'``
+        (the forms that `mlflow run -P` produces), and Hydra's own flags.
+
+    Returns
+    -------
+    list of str
+        Flags and overrides, in their order.
+
+    Raises
+    ------
+    TipcastError
+        C005 for a flag without a value, C006 for a refused flag or key, C007 for a secret on the command line.
+
+    """
+    result: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, value = argument.partition("=")
+        if argument in FLAGS:
+            result.append(argument)
+        elif argument in FLAGS_WITH_VALUE:
+            result += [argument, _value(argument, rest)]
+        elif name in REFUSED_FLAGS:
+            raise TipcastError("C006", name, "this flag of Hydra's is not offered", "use key=value overrides")
+        elif argument.startswith("--"):
+            value = value if equals else _value(argument, rest)
+            key = name[2:]
+            result += shlex.split(value) if key == "overrides" else [_quoted(key, value)]
+        elif name == "overrides":
+            result += shlex.split(value)
+        elif argument.startswith("-"):
+            raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
+        else:
+            result.append(argument)
+    for override in result:
+        _check(override)
+    return result
+
+
+def _value(flag: str, rest: list[str]) -> str:
+    if not rest:
+        raise TipcastError("C005", flag, "needs a value", f"write {flag} VALUE or {flag.lstrip('-')}=VALUE")
+    return rest.pop(0)
+
+
+def _quoted(key: str, value: str) -> str:
+    """Quote a value that Hydra's grammar does not take as it is."""
+    plain = f"{key}={value}"
+    try:
+        OverridesParser.create().parse_override(plain)
+    except HydraException:
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{key}='{escaped}'"
+    return plain
+
+
+def _check(override: str) -> None:
+    key = override.lstrip("+~").partition("=")[0].partition("@")[0]
+    if key in HYDRA_KEYS:
+        return
+    if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+        allowed = ", ".join(sorted(HYDRA_KEYS))
+        raise TipcastError("C006", key, "this key of Hydra's may not be set", f"of Hydra's own keys use {allowed}")
+    if "_target_" in override:
+        raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
+    if not key.startswith("-") and SECRET.search(key):
+        raise TipcastError("C007", key, "a secret does not belong on the command line", "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY")

@@ -1,0 +1,56 @@
+"""Raw trips under the TLC's own column names, as a model's user has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from tipcast.backends.base import Array, Frames
+from tipcast.data import validate
+from tipcast.data.fragments import Fragment
+from tipcast.data.read import read_fragment
+from tipcast.data.schema import tlc_name
+
+
+def raw_trips(fragment: Fragment, frames: Frames, columns: Sequence[str], colour: str, rows: int) -> tuple[dict[str, Array], pd.DataFrame]:
+    """Read the first clean trips of a fragment.
+
+    Parameters
+    ----------
+    fragment
+        Where to read.
+    frames
+        The frame library to read with.
+    columns
+        Canonical names.
+    colour
+        ``yellow`` or ``green``: decides the names of the time columns.
+    rows
+        Most rows to return.
+
+    Returns
+    -------
+    tuple
+        The canonical columns, and the same rows as a pandas DataFrame with the TLC's names and timestamps.
+
+    """
+    read = read_fragment(fragment, frames, columns)
+    keep, _ = validate.clean(read, fragment.period, frames.xp)
+    read = {name: (values if keep is None else values[keep])[:rows] for name, values in read.items()}
+    return read, to_frame(read, colour)
+
+
+def to_frame(columns: Mapping[str, Array], colour: str) -> pd.DataFrame:
+    """Return canonical host columns as a DataFrame with the TLC's names; times become datetime64[us]."""
+    return pd.DataFrame(
+        {
+            tlc_name(name, colour): values.view("datetime64[us]") if _is_time(name) else np.asarray(values)
+            for name, values in columns.items()
+        }
+    )
+
+
+def _is_time(name: str) -> bool:
+    return name in {"pickup", "dropoff"}

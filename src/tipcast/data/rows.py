@@ -1,0 +1,129 @@
+"""Rows on the workers: futures of prepared parts and the sums the driver knows of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from tipcast.backends.base import Session
+from tipcast.data.fragments import Fragment, Listing, Part
+from tipcast.data.prepare import Recipe, prepare_fragment
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the driver needs to know of a part, without its rows."""
+
+    rows: int
+    positives: int
+    bytes: int
+    rows_read: int
+    raw_bytes: int
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split of the data, living on the workers; empty parts are left out."""
+
+    x: list[Any]
+    """Futures of (rows, features) float32 DataFrames."""
+    y: list[Any]
+    """Futures of (rows,) int32 Series."""
+    card: list[Any]
+    """Futures of (rows,) bool arrays; empty where the recipe did not ask."""
+    counts: Counts
+    """Sums over the parts."""
+    parts: tuple[int, ...]
+    """Rows of each part."""
+
+    @property
+    def positive_rate(self) -> float:
+        """Share of rows labelled 1."""
+        return self.counts.positives / self.counts.rows if self.counts.rows else float("nan")
+
+    def summary(self) -> dict[str, float]:
+        """Return what is logged of a split: rows, class balance, partitions, bytes before and after, rows dropped by reason."""
+        counts = self.counts
+        summary: dict[str, float] = {
+            "rows": counts.rows,
+            "positive_rate": self.positive_rate,
+            "partitions": len(self.parts),
+            "bytes": counts.bytes,
+        }
+        if counts.rows_read:
+            summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
+            summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
+        return summary
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The splits of one listing, and what was read and dropped in each of its files."""
+
+    splits: tuple[Rows, ...]
+    per_file: Mapping[str, Counts]
+
+
+def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
+    """Start one task per fragment and return their futures, of tuples of Part."""
+    client = session.client
+    return list(client.map(prepare_fragment, listing.fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare"))
+
+
+def collect(session: Session, listing: Listing, prepared: Sequence[Any]) -> Loaded:
+    """Wait for prepared fragments and gather their counts, never their rows.
+
+    Parameters
+    ----------
+    session
+        The workers.
+    listing
+        What was prepared.
+    prepared
+        Futures of ``start``.
+
+    Returns
+    -------
+    Loaded
+        As many splits as the recipe made parts.
+
+    Raises
+    ------
+    TipcastError
+        D-errors of the first fragment that could not be read.
+
+    """
+    client = session.client
+    counts: list[tuple[Counts, ...]] = client.gather(client.map(_counts, prepared, pure=False, key="count"))
+    splits = tuple(_split(client, prepared, [each[side] for each in counts], side) for side in range(len(counts[0])))
+    return Loaded(splits, _per_file(listing.fragments, counts))
+
+
+def _counts(parts: Sequence[Part]) -> tuple[Counts, ...]:
+    return tuple(Counts(part.rows, part.positives, part.bytes, part.rows_read, part.raw_bytes, part.dropped) for part in parts)
+
+
+def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int) -> Rows:
+    filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
+    parts = client.map(itemgetter(side), filled, pure=False, key=f"part-{side}")
+    fields = {name: client.map(attrgetter(name), parts, pure=False, key=name) for name in ("x", "y", "card")}
+    return Rows(counts=_sum(counts), parts=tuple(count.rows for count in counts if count.rows), **fields)
+
+
+def _sum(counts: Sequence[Counts]) -> Counts:
+    dropped: Counter[str] = Counter()
+    for count in counts:
+        dropped.update(count.dropped)
+    names = ("rows", "positives", "bytes", "rows_read", "raw_bytes")
+    return Counts(**{name: sum(getattr(count, name) for count in counts) for name in names}, dropped=dict(dropped))
+
+
+def _per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
+    by_file: dict[str, list[Counts]] = {}
+    for fragment, parts in zip(fragments, counts, strict=True):
+        by_file.setdefault(fragment.uri, []).extend(parts)
+    return {uri: _sum(parts) for uri, parts in by_file.items()}

@@ -1,0 +1,56 @@
+"""The bridge from `mlflow run -P` to Hydra's overrides, and what it refuses."""
+
+import pytest
+
+from tipcast.config.arguments import to_overrides
+from tipcast.config.errors import TipcastError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["model=xgboost"], ["model=xgboost"]),
+        (["--model", "xgboost"], ["model=xgboost"]),
+        (["--model=xgboost"], ["model=xgboost"]),
+        (["--model.params.max_depth", "8", "seed=1"], ["model.params.max_depth=8", "seed=1"]),
+        (["--overrides", "seed=1 data.train='a b'"], ["seed=1", "data.train=a b"]),
+        (["--overrides", ""], []),
+        (["overrides=seed=1 print=json"], ["seed=1", "print=json"]),
+        (["--data.train", "trips/2018-*.parquet"], ["data.train=trips/2018-*.parquet"]),
+        (["--data.train", "it's; rm -rf {x}"], ["data.train='it\\'s; rm -rf {x}'"]),
+        (["--data.train", "[2019-01,2019-02]"], ["data.train=[2019-01,2019-02]"]),
+        (["--cfg", "job", "seed=1", "-p", "data"], ["--cfg", "job", "seed=1", "-p", "data"]),
+        (["~data.test", "+data.x=1", "-m"], ["~data.test", "+data.x=1", "-m"]),
+        (["hydra.verbose=true"], ["hydra.verbose=true"]),
+    ],
+)
+def test_forms(arguments: list[str], expected: list[str]) -> None:
+    assert to_overrides(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("hydra.callbacks.x._target_=os.system", "C006"),
+        ("+hydra.callbacks.x=1", "C006"),
+        ("hydra/launcher=joblib", "C006"),
+        ("hydra/sweeper=optuna", "C006"),
+        ("hydra.job_logging.handlers=1", "C006"),
+        ("hydra.searchpath=[file:///tmp]", "C006"),
+        ("+hydra/callbacks=evil", "C006"),
+        ("hydra.job.chdir=true", "C006"),
+        ("--config-dir=/tmp", "C006"),
+        ("--config-name", "C006"),
+        ("model._target_=os.system", "C006"),
+        ("+model.params={_target_:os.system}", "C006"),
+        ("--seed", "C005"),
+        ("-x", "C005"),
+        ("data.storage_options.secret=hunter2", "C007"),
+        ("+tracking.password=hunter2", "C007"),
+    ],
+)
+def test_refused(argument: str, code: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        to_overrides([argument])
+    assert caught.value.code == code
+    assert "hunter2" not in str(caught.value)

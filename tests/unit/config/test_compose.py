@@ -1,0 +1,89 @@
+"""Composing a job's configuration: what is right composes, what is wrong is named with its file and remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from tipcast.config import compose as compose_module
+from tipcast.config import schema
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.config.location import conf_dir
+
+
+def load(job: str, *overrides: str) -> object:
+    (config,) = compose(job, overrides)
+    return to_object(config)
+
+
+@pytest.fixture(autouse=True)
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_train_defaults(tmp_path: Path) -> None:
+    config = load("train")
+    assert isinstance(config, schema.TrainConfig)
+    assert isinstance(config.data, schema.SampleData)
+    assert isinstance(config.cluster, schema.LocalCluster)
+    assert config.print is schema.Output.text
+    assert not list(tmp_path.iterdir()), "hydra writes nothing into the working directory"
+
+
+@pytest.mark.parametrize("group", ["backend", "cluster", "data", "task", "model", "tracking"])
+def test_every_option_composes(group: str) -> None:
+    options = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    assert options
+    for option in options:
+        more = ["data.train=a", "data.test=b"] if group == "data" else []
+        assert load("train", f"{group}={option}", *more)
+
+
+def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
+    configs = compose("train", ["--multirun", "seed=1,2,3"])
+    assert [config.seed for config in configs] == [1, 2, 3]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "words"),
+    [
+        (["modle=x"], "C001", ["conf/train.yaml", "modle", "model?"]),
+        (["data.tran=x"], "C001", ["conf/data/sample.yaml", "data.tran", "data.train?"]),
+        (["data=files", "data.rows=5", "data.train=x"], "C001", ["conf/data/files.yaml", "data.rows"]),
+        (["model.params.max_dpth=3"], "C001", ["conf/model/xgboost.yaml", "model.params.max_depth?"]),
+        (["+foo=1"], "C001", ["foo"]),
+        (["+data.foo=1"], "C001", ["data.foo"]),
+        (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
+        (["cluster=slrm"], "C002", ["cluster=slrm", "local"]),
+        (["nogroup/x=1"], "C001", ["nogroup"]),
+        (["seed=abc"], "C003", ["seed", "abc"]),
+        (["data.rows=5x"], "C003", ["data.rows", "5x"]),
+        (["print=xml"], "C003", ["print", "json"]),
+        (["task.features=5"], "C003", ["task.features"]),
+        (["data=files"], "C004", ["data.test"]),
+        (["~seed"], "C004", ["seed"]),
+        (["n=[1"], "C005", ["n=[1"]),
+        (["data.train=a,b"], "C005", ["data.train", "[a,b]"]),
+    ],
+)
+def test_mistakes(overrides: list[str], code: str, words: list[str]) -> None:
+    with pytest.raises(TipcastError) as caught:
+        load("train", *overrides)
+    assert caught.value.code == code, str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_unknown_key_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    copy = tmp_path / "conf"
+    shutil.copytree(conf_dir(), copy)
+    file = copy / "data" / "sample.yaml"
+    file.write_text(file.read_text() + "\nrowz: 5\n")
+    monkeypatch.setattr(compose_module, "conf_dir", lambda: copy)
+    with pytest.raises(TipcastError) as caught:
+        load("train")
+    assert "conf/data/sample.yaml" in str(caught.value)
+    assert "rowz" in str(caught.value)

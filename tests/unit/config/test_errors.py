@@ -1,0 +1,29 @@
+"""The one-line error form."""
+
+import pickle
+import re
+
+import pytest
+
+from tipcast.config.errors import EXIT_CODES, TipcastError
+
+FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
+
+
+@pytest.mark.parametrize("letter", EXIT_CODES)
+def test_form_and_exit_code(letter: str) -> None:
+    error = TipcastError(f"{letter}001", "a/file.parquet", "something\n  is wrong.", "mend it")
+    assert FORM.match(str(error))
+    assert str(error) == f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
+    assert error.exit_code == EXIT_CODES[letter]
+
+
+def test_long_text_keeps_the_fix() -> None:
+    error = TipcastError("D007", "f", "x " * 500, "mend it")
+    assert len(str(error)) <= 300
+    assert str(error).endswith("Fix: mend it")
+
+
+def test_survives_the_way_from_a_worker() -> None:
+    error = pickle.loads(pickle.dumps(TipcastError("D005", "f", "w", "h")))  # noqa: S301 - our own bytes
+    assert (error.code, error.where, error.what, error.fix) == ("D005", "f", "w", "h")
