@@ -33,8 +33,13 @@ class Frames(Protocol):
         """Read columns (by the file's own names) of some row groups."""
         ...
 
-    def read_csv(self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str]) -> dict[str, Array]:
-        """Parse columns of a block of CSV rows without their header line; ValueError names the row that does not parse."""
+    def read_csv(
+        self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
+    ) -> dict[str, Array]:
+        """Parse columns of a block of CSV rows without their header line; ValueError where a row or cell does not parse.
+
+        ``dates``: ``iso``, ``month_first`` or ``day_first``.
+        """
         ...
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:

@@ -60,11 +60,15 @@ class Part:
     """(rows,) bool: paid by card; None where the recipe does not ask."""
     rows: int
     positives: int
+    cash: int
+    """Rows paid in cash, of which no tip is recorded; 0 where the recipe does not ask."""
     bytes: int
     """Memory of x and y."""
     rows_read: int
-    """Rows of the fragment before any was dropped; counted with its first part only, as are the next two."""
+    """Rows of the fragment before any was dropped; counted with its first part only, as are the next three."""
     raw_bytes: int
     """Memory of the raw columns read."""
+    missing_passengers: int
+    """Rows read without a number of passengers."""
     dropped: Mapping[str, int]
     """Reason -> rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from tipcast.backends.base import Array, Frames
@@ -11,8 +11,8 @@ from tipcast.data import features, validate
 from tipcast.data.fragments import Fragment, Part
 from tipcast.data.read import read_fragment
 
-CARD = 1
-"""TLC's payment_type of a credit card."""
+CARD, CASH = 1, 2
+"""The TLC's payment types of a credit card and of cash."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Recipe:
     cutoff: int | None = None
     """Microseconds since 1970: rows picked up from here on go into the second part. None: one part."""
     card: bool = False
-    """Whether to keep which rows were paid by card."""
+    """Whether to keep which rows were paid by card, and to count those paid in cash."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -33,6 +33,16 @@ class Recipe:
         extra = ("payment_type",) if self.card else ()
         wanted = ("pickup", "fare_amount", "tip_amount", *features.needed_columns(self.features), *extra)
         return tuple(dict.fromkeys(wanted))
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read before anything was dropped; a fragment's second part has none of its own."""
+
+    rows: int = 0
+    bytes: int = 0
+    missing_passengers: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tuple[Part, ...]:
@@ -60,14 +70,17 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     """
     xp = frames.xp
     columns = read_fragment(fragment, frames, recipe.columns)
-    rows_read = len(columns["pickup"])
-    raw_bytes = sum(int(values.nbytes) for values in columns.values())
+    read = Read(
+        rows=len(columns["pickup"]),
+        bytes=sum(int(values.nbytes) for values in columns.values()),
+        missing_passengers=validate.missing_passengers(columns),
+    )
     keep, dropped = validate.clean(columns, fragment.period, xp)
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
-    counts = (rows_read, raw_bytes, dropped)
+    read = replace(read, dropped=dropped)
     if recipe.cutoff is None:
-        return (_part(columns, frames, recipe, counts),)
+        return (_part(columns, frames, recipe, read),)
     start, stop = fragment.period
     nothing = {name: values[:0] for name, values in columns.items()}
     if stop <= recipe.cutoff:
@@ -77,7 +90,7 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     else:
         before = columns["pickup"] < recipe.cutoff
         pieces = tuple({name: values[side] for name, values in columns.items()} for side in (before, ~before))
-    return (_part(pieces[0], frames, recipe, counts), _part(pieces[1], frames, recipe, (0, 0, {})))
+    return (_part(pieces[0], frames, recipe, read), _part(pieces[1], frames, recipe, Read()))
 
 
 def high_tip(columns: Mapping[str, Array], threshold: float) -> Array:
@@ -86,7 +99,7 @@ def high_tip(columns: Mapping[str, Array], threshold: float) -> Array:
     return columns["tip_amount"] / fare > threshold
 
 
-def _part(columns: Mapping[str, Array], frames: Frames, recipe: Recipe, counts: tuple[int, int, Mapping[str, int]]) -> Part:
+def _part(columns: Mapping[str, Array], frames: Frames, recipe: Recipe, read: Read) -> Part:
     xp: ModuleType = frames.xp
     matrix = features.compute(columns, recipe.features, xp)
     label = high_tip(columns, recipe.threshold).astype(xp.int32)
@@ -96,8 +109,10 @@ def _part(columns: Mapping[str, Array], frames: Frames, recipe: Recipe, counts: 
         card=columns["payment_type"] == CARD if recipe.card else None,
         rows=len(label),
         positives=int(label.sum()),
+        cash=int((columns["payment_type"] == CASH).sum()) if recipe.card else 0,
         bytes=int(matrix.nbytes + label.nbytes),
-        rows_read=counts[0],
-        raw_bytes=counts[1],
-        dropped=counts[2],
+        rows_read=read.rows,
+        raw_bytes=read.bytes,
+        missing_passengers=read.missing_passengers,
+        dropped=read.dropped,
     )

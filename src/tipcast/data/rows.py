@@ -19,10 +19,16 @@ class Counts:
 
     rows: int
     positives: int
+    cash: int
     bytes: int
     rows_read: int
     raw_bytes: int
+    missing_passengers: int
     dropped: Mapping[str, int]
+
+
+SUMS = ("rows", "positives", "cash", "bytes", "rows_read", "raw_bytes", "missing_passengers")
+"""Fields of Counts and of Part that add up."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ def collect(session: Session, listing: Listing, prepared: Sequence[Any]) -> Load
 
 
 def _counts(parts: Sequence[Part]) -> tuple[Counts, ...]:
-    return tuple(Counts(part.rows, part.positives, part.bytes, part.rows_read, part.raw_bytes, part.dropped) for part in parts)
+    return tuple(Counts(**{name: getattr(part, name) for name in (*SUMS, "dropped")}) for part in parts)
 
 
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int) -> Rows:
@@ -118,8 +124,7 @@ def _sum(counts: Sequence[Counts]) -> Counts:
     dropped: Counter[str] = Counter()
     for count in counts:
         dropped.update(count.dropped)
-    names = ("rows", "positives", "bytes", "rows_read", "raw_bytes")
-    return Counts(**{name: sum(getattr(count, name) for count in counts) for name in names}, dropped=dict(dropped))
+    return Counts(**{name: sum(getattr(count, name) for count in counts) for name in SUMS}, dropped=dict(dropped))
 
 
 def _per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:

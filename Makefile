@@ -1,0 +1,77 @@
+# `make run` trains a model, `make test` runs the tests: on a machine with Python 3.11 to 3.13 and nothing else installed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+# The first interpreter that tipcast supports and that can make a virtual environment; set PYTHON to choose another.
+SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python /usr/bin/python3
+# What `make run` passes on, as in: make run ARGS="-P model=random_forest -P data.rows=20000"
+ARGS ?=
+ENTRY ?= main
+# What `make test` passes on, as in: make test TESTS="tests/unit -k schema"
+TESTS ?=
+
+.PHONY: help run test lint types rooms lock clean
+help:
+	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
+	@echo 'make test    run the tests (TESTS="tests/unit -k name")'
+	@echo 'make lint    ruff: rules and format'
+	@echo 'make types   mypy'
+	@echo 'make rooms   import-linter: who may import whom'
+	@echo 'make lock    write requirements/*.txt anew'
+	@echo 'make clean   remove what was built'
+
+run: $(VENV)/.stamp-cpu
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow run . --env-manager local --entry-point $(ENTRY) $(ARGS)
+
+test: $(VENV)/.stamp-test
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)
+
+lint: $(VENV)/.stamp-test
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(VENV)/.stamp-test
+	@$(BIN)/mypy
+
+rooms: $(VENV)/.stamp-test
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+
+$(VENV)/bin/python:
+	@for python in $(CANDIDATES); do \
+	  if command -v "$$python" >/dev/null && "$$python" -c '$(SUITABLE)' 2>/dev/null; then \
+	    echo "making $(VENV) with $$("$$python" --version)"; exec "$$python" -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo 'tipcast needs Python 3.11, 3.12 or 3.13 with the venv module (Debian: apt-get install python3-venv);' \
+	  'found none. Set PYTHON=/path/to/python.' >&2; exit 1
+
+$(VENV)/.stamp-cpu: requirements/cpu.txt pyproject.toml | $(VENV)/bin/python
+	@echo 'installing requirements/cpu.txt'
+	@$(PIP) --require-hashes --requirement requirements/cpu.txt
+	@$(PIP) --no-deps --editable .
+	@touch $@
+
+$(VENV)/.stamp-test: requirements/test.txt pyproject.toml | $(VENV)/bin/python
+	@echo 'installing requirements/test.txt'
+	@$(PIP) --require-hashes --requirement requirements/test.txt
+	@$(PIP) --no-deps --editable .
+	@touch $@
+
+# One resolution for every supported Python and platform, taken from the public index alone. UPGRADE=1 moves every version.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-config --no-emit-index-url --no-emit-find-links --no-annotate --no-strip-extras --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+lock: $(VENV)/.stamp-cpu
+	@$(COMPILE) --extra cpu --output-file requirements/cpu.txt
+	@$(COMPILE) --extra cpu --extra test --constraint requirements/cpu.txt --output-file requirements/test.txt
+	@$(COMPILE) --extra gpu --output-file requirements/gpu.txt
+
+clean:
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

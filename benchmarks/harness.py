@@ -1,0 +1,265 @@
+"""Side-by-side measurement: two pieces of work in turn, medians, a ratio, and what else the machine was doing meanwhile.
+
+    from harness import compare, write_result
+
+    result = compare(ours, theirs, pairs=5, names=("tipcast", "sklearn"))
+    write_result("exact_auc", result, rows=8_000_000)      # -> benchmarks/results/exact_auc.json
+
+A pair counts only when other processes took at most a tenth of the machine; a void pair is measured again, so the
+result says honestly when the machine was too busy (``enough`` is false then).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Work = Callable[[], object] | str | Sequence[str]
+"""A function without arguments, or a command (a string is split as a shell would, but no shell runs it)."""
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MAX_FOREIGN = 0.10
+"""Share of the machine's CPU time that other processes may take before a pair is void."""
+MAX_TRIES = 3
+"""At most this many times the wanted pairs are measured."""
+LIBRARIES = (
+    "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "dask-ml", "xgboost-cpu", "xgboost", "treelite",
+    "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda", "xgboost-cu13",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One run of each work, in seconds of wall clock."""
+
+    a_s: float
+    b_s: float
+    foreign: float
+    """Share of all cores' time that processes other than ours took while the pair ran, 0 to 1."""
+
+    @property
+    def void(self) -> bool:
+        """Whether other processes disturbed the pair too much."""
+        return self.foreign > MAX_FOREIGN
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Pairs of two works and what follows from those that count."""
+
+    names: tuple[str, str]
+    pairs: tuple[Pair, ...]
+    wanted: int
+
+    @property
+    def valid(self) -> tuple[Pair, ...]:
+        """The pairs that count."""
+        return tuple(pair for pair in self.pairs if not pair.void)
+
+    @property
+    def enough(self) -> bool:
+        """Whether as many pairs count as were asked for."""
+        return len(self.valid) >= self.wanted
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Median seconds of each work, over the pairs that count (over all when none does)."""
+        used = self.valid or self.pairs
+        return statistics.median(pair.a_s for pair in used), statistics.median(pair.b_s for pair in used)
+
+    @property
+    def ratio(self) -> float:
+        """Median of the first over median of the second: below 1 the first is faster."""
+        first, second = self.medians
+        return first / second
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        first, second = self.medians
+        return {
+            "names": list(self.names),
+            "ratio": self.ratio,
+            "medians_s": {self.names[0]: first, self.names[1]: second},
+            "pairs_wanted": self.wanted,
+            "pairs_valid": len(self.valid),
+            "enough": self.enough,
+            "pairs": [{**asdict(pair), "void": pair.void} for pair in self.pairs],
+        }
+
+    def __str__(self) -> str:
+        first, second = self.medians
+        note = "" if self.enough else f"  NOT VALID: only {len(self.valid)} of {self.wanted} pairs were undisturbed"
+        return f"{self.names[0]} {first:.4g} s, {self.names[1]} {second:.4g} s, ratio {self.ratio:.3f}{note}"
+
+
+def compare(
+    a: Work,
+    b: Work,
+    pairs: int = 5,
+    *,
+    names: tuple[str, str] = ("a", "b"),
+    warmups: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Run two works in turn until enough undisturbed pairs are measured.
+
+    Parameters
+    ----------
+    a, b
+        Functions or commands. The order within a pair alternates, so that neither profits from a warm cache.
+    pairs
+        Undisturbed pairs wanted; at most ``MAX_TRIES`` times as many are run.
+    names
+        What the two are called in the result.
+    warmups
+        Runs of each before the first pair, not counted.
+    environment
+        Variables added for commands.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        When a command ends with another code than 0; its output is in the error.
+
+    """
+    first, second = _callable(a, environment), _callable(b, environment)
+    for _ in range(warmups):
+        first()
+        second()
+    measured: list[Pair] = []
+    while sum(not pair.void for pair in measured) < pairs and len(measured) < pairs * MAX_TRIES:
+        measured.append(_pair(first, second, swapped=len(measured) % 2 == 1))
+    return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
+
+
+def write_result(
+    name: str, result: Comparison | Mapping[str, Any] | Sequence[Comparison | Mapping[str, Any]], **facts: object
+) -> Path:
+    """Write a result with the machine, the versions, the commit and the date.
+
+    Parameters
+    ----------
+    name
+        File name without suffix in benchmarks/results; an older file of that name is replaced.
+    result
+        One comparison, or rows of one's own, or a list of either.
+    facts
+        What the numbers depend on: rows, rounds, threads, the goal that they are held against.
+
+    """
+    rows = list(result) if isinstance(result, Sequence) else [result]
+    content = {
+        "benchmark": name,
+        "facts": facts,
+        "results": [row.record() if isinstance(row, Comparison) else dict(row) for row in rows],
+        "environment": describe_environment(),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    return path
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name."""
+    versions = {}
+    for library in LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"),
+        "changed": bool(_output("git", "-C", str(RESULTS.parent), "status", "--porcelain", "--", "../src", "../conf")),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": available,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "gpus": (_output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or "").splitlines(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def _callable(work: Work, environment: Mapping[str, str] | None) -> Callable[[], object]:
+    if callable(work):
+        return work
+    words = shlex.split(work) if isinstance(work, str) else list(work)
+    variables = {**os.environ, **(environment or {})}
+    return lambda: subprocess.run(words, check=True, capture_output=True, text=True, env=variables)
+
+
+def _pair(first: Callable[[], object], second: Callable[[], object], *, swapped: bool) -> Pair:
+    start, ours, all_busy = time.perf_counter(), _own_seconds(), _busy_seconds()
+    if swapped:
+        b_s = _timed(second)
+        a_s = _timed(first)
+    else:
+        a_s = _timed(first)
+        b_s = _timed(second)
+    foreign = (_busy_seconds() - all_busy) - (_own_seconds() - ours)
+    capacity = (time.perf_counter() - start) * (psutil.cpu_count() or 1)
+    return Pair(a_s=a_s, b_s=b_s, foreign=round(max(foreign, 0.0) / capacity, 4))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _busy_seconds() -> float:
+    """Seconds that all cores were busy since boot (user time already contains guests; time stolen counts as busy)."""
+    times = psutil.cpu_times()
+    return sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal"))
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process, its living descendants, and the ended ones that they have waited for."""
+    total = 0.0
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _output(*command: str) -> str | None:
+    program = shutil.which(command[0])
+    if program is None:
+        return None
+    done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    print(json.dumps(describe_environment(), indent=2))
+    sys.exit(0)

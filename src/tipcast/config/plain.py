@@ -1,0 +1,43 @@
+"""A configuration as plain values: for the artifact that keeps it and the parameters that a run is compared by."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.config.arguments import SECRET
+
+HIDDEN = "***"
+
+
+def to_plain(value: Any) -> Any:
+    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets hidden.
+
+    Parameters
+    ----------
+    value
+        A configuration's dataclass instance, or a part of it.
+
+    """
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): HIDDEN if SECRET.search(str(name)) and item else to_plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one with dotted keys; empty ones and nulls are left out."""
+    flat: dict[str, Any] = {}
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        elif value is not None:
+            flat[f"{prefix}{name}"] = value
+    return flat

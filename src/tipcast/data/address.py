@@ -1,0 +1,186 @@
+"""Addresses of data: opening local and remote files, and naming them in messages without credentials."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+import fsspec
+
+from tipcast.config.errors import TipcastError
+
+REMOTE = ("s3", "https", "http")
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_CONNECT_S = 10
+
+
+def scheme(uri: str) -> str:
+    """Return ``s3``, ``https``, ``http`` or, for a local path, an empty string.
+
+    Raises
+    ------
+    TipcastError
+        D021 for any other scheme, and for http:// off this machine.
+
+    """
+    name, mark, _ = uri.partition("://")
+    if not mark or name == "file":
+        return ""
+    if name not in REMOTE:
+        raise TipcastError(
+            "D021", shown(uri), f"addresses of kind {name}:// are not read", "use a local path, s3:// or https://"
+        )
+    if name == "http" and urlsplit(uri).hostname not in LOOPBACK:
+        raise TipcastError("D021", shown(uri), "http:// would let anyone on the way change the data", "use https://")
+    return name
+
+
+def shown(uri: str) -> str:
+    """Return an address without user info, query and fragment, a path relative to the working folder if it is in it."""
+    if "://" not in uri:
+        path = Path(uri)
+        return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else uri
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def last_name(uri: str) -> str:
+    """Return the file's name."""
+    path = uri if "://" not in uri else urlsplit(uri).path if not uri.startswith("s3://") else uri
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fsspec options for an address: the user's, completed from the environment.
+
+    S3 is read anonymously unless the environment or ``options`` hold credentials; AWS_ENDPOINT_URL is honoured.
+    """
+    kind = scheme(uri)
+    if not kind:
+        return {}
+    chosen = dict(options)
+    if kind != "s3":
+        client = {"trust_env": True, **chosen.get("client_kwargs", {})}
+        return {**chosen, "client_kwargs": client}
+    if not {"anon", "key", "profile", "token"} & set(chosen):
+        chosen["anon"] = not (
+            any(os.environ.get(name) for name in _CREDENTIALS) or Path("~/.aws/credentials").expanduser().exists()
+        )
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and "endpoint_url" not in chosen and "endpoint_url" not in chosen.get("client_kwargs", {}):
+        chosen["endpoint_url"] = endpoint
+    config = {"connect_timeout": _CONNECT_S, "retries": {"max_attempts": 3}, **chosen.get("config_kwargs", {})}
+    return {**chosen, "config_kwargs": config}
+
+
+def filesystem(uri: str, options: Mapping[str, Any]) -> Any:
+    """Return the fsspec file system of a remote address; ``options`` as ``storage`` made them."""
+    return fsspec.filesystem(scheme(uri), **options)
+
+
+@contextmanager
+def reaching(uri: str) -> Iterator[None]:
+    """Turn what goes wrong on the way to a file into an error that names its address and nothing secret.
+
+    Raises
+    ------
+    TipcastError
+        D001 not there or not readable, D022 the remote end does not answer or refuses.
+
+    """
+    try:
+        yield
+    except TipcastError:
+        raise
+    except FileNotFoundError as problem:
+        raise TipcastError("D001", shown(uri), "no such file", "check the path") from problem
+    except Exception as problem:
+        if not scheme(uri):
+            if isinstance(problem, PermissionError):
+                raise TipcastError(
+                    "D001", shown(uri), "may not be read by this user", "change its permissions"
+                ) from problem
+            raise
+        status = getattr(problem, "status", None)
+        if isinstance(problem, PermissionError) or status in (401, 403):
+            raise TipcastError(
+                "D022", shown(uri), "access is refused", "set credentials in the environment, e.g. AWS_ACCESS_KEY_ID"
+            ) from problem
+        what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
+        raise TipcastError(
+            "D022", shown(uri), what, "check the network and the address, or use local files"
+        ) from problem
+
+
+@contextmanager
+def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
+    """Open a file for reading bytes.
+
+    Raises
+    ------
+    TipcastError
+        As ``reaching`` does.
+
+    """
+    with ExitStack() as stack:
+        with reaching(uri):
+            remote = filesystem(uri, options).open(uri, "rb") if scheme(uri) else None
+            file = stack.enter_context(Path(uri).open("rb") if remote is None else remote)
+        yield file
+
+
+def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) -> bytes:
+    """Read ``length`` bytes from ``start`` on (to the end where it is -1).
+
+    Raises
+    ------
+    TipcastError
+        As ``reaching`` does; D022 also for a server that does not serve ranges.
+
+    """
+    with opened(uri, options) as file, reaching(uri):
+        seekable(uri, file)
+        file.seek(start)
+        return file.read(length)
+
+
+def seekable(uri: str, file: Any) -> None:
+    """Refuse a remote file that can only be read from its beginning.
+
+    Raises
+    ------
+    TipcastError
+        D022.
+
+    """
+    if scheme(uri) and type(file).__name__ == "HTTPStreamingFile":
+        raise TipcastError(
+            "D022", shown(uri), "the server does not serve parts of files", "download the file and use its local path"
+        )
+
+
+def size(uri: str, options: Mapping[str, Any]) -> int:
+    """Return the bytes of a file.
+
+    Raises
+    ------
+    TipcastError
+        As ``reaching`` does.
+
+    """
+    with reaching(uri):
+        if not scheme(uri):
+            return Path(uri).stat().st_size
+        return int(filesystem(uri, options).info(uri)["size"] or 0)

@@ -1,0 +1,212 @@
+"""Prepared months: any source as one Parquet file per month, with checksums and a manifest that make a second run a no-op."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tipcast.backends.base import Frames
+from tipcast.config.errors import TipcastError
+from tipcast.data import raw, validate
+from tipcast.data.fragments import Fragment, Listing, Period
+from tipcast.data.read import read_fragment
+
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the files are written."""
+
+    row_group_rows: int
+    compression: str
+
+
+@dataclass(frozen=True)
+class Month:
+    """One file to be written."""
+
+    name: str
+    period: Period
+    fragments: tuple[Fragment, ...]
+    recipe: str
+    """Digest of everything the file depends on."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the manifest says of a file."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    row_groups: int
+    recipe: str
+    dropped: Mapping[str, int]
+
+
+def plan(listing: Listing, layout: Layout) -> list[Month]:
+    """Cut a listing into calendar months.
+
+    Parameters
+    ----------
+    listing
+        What to prepare.
+    layout
+        How it will be written; part of each month's digest.
+
+    Returns
+    -------
+    list of Month
+        In time order; each with the fragments that may hold rows of it.
+
+    """
+    months = []
+    for period in _calendar(listing.period):
+        fragments = tuple(f for f in listing.fragments if f.period[0] < period[1] and f.period[1] > period[0])
+        if fragments:
+            name = f"{listing.colour}_tripdata_{_first_day(period):%Y-%m}.parquet"
+            depends = [VERSION, period, asdict(layout), [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]]
+            months.append(Month(name, period, fragments, hashlib.sha256(json.dumps(depends).encode()).hexdigest()))
+    return months
+
+
+def read_manifest(out: str) -> dict[str, Written]:
+    """Return file name -> what the manifest in ``out`` says of it; empty where there is none.
+
+    Raises
+    ------
+    TipcastError
+        D020 a manifest that is not ours or not whole.
+
+    """
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    path = f"{folder.rstrip('/')}/{MANIFEST}"
+    if not filesystem.exists(path):
+        return {}
+    try:
+        files = json.loads(filesystem.cat_file(path))["files"]
+        return {name: Written(**entry) for name, entry in files.items()}
+    except (ValueError, KeyError, TypeError) as problem:
+        raise TipcastError("D020", path, "is no manifest of prepared months", "choose another folder, or delete the file to prepare again") from problem
+
+
+def write_manifest(out: str, files: Mapping[str, Written]) -> None:
+    """Replace the manifest in ``out`` as a whole."""
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    text = json.dumps({"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}, indent=2)
+    path = f"{folder.rstrip('/')}/{MANIFEST}"
+    filesystem.pipe_file(f"{path}.tmp", text.encode())
+    filesystem.mv(f"{path}.tmp", path)
+
+
+def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
+    """Whether the month's file is there, made by the same recipe, and unchanged since (by SHA-256)."""
+    entry = manifest.get(month.name)
+    if entry is None or entry.recipe != month.recipe:
+        return False
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    path = f"{folder.rstrip('/')}/{month.name}"
+    return bool(filesystem.exists(path)) and filesystem.size(path) == entry.bytes and _sha256(filesystem, path) == entry.sha256
+
+
+def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames) -> Written:
+    """Write one month: the task that a worker runs; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    month
+        What to write.
+    out
+        Folder or address.
+    layout
+        Rows in a row group, compression.
+    columns
+        Canonical names to keep, where the source has them.
+    colour
+        ``yellow`` or ``green``.
+    frames
+        The host's frame library.
+
+    Returns
+    -------
+    Written
+
+    """
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    filesystem.makedirs(folder, exist_ok=True)
+    path = f"{folder.rstrip('/')}/{month.name}"
+    writer: pq.ParquetWriter | None = None
+    rows, dropped = 0, dict[str, int]()
+    with filesystem.open(f"{path}.tmp", "wb") as file:
+        try:
+            for fragment in month.fragments:
+                table, lost = _month_rows(fragment, month.period, columns, colour, frames)
+                for reason, count in lost.items():
+                    dropped[reason] = dropped.get(reason, 0) + count
+                if writer is None:
+                    writer = pq.ParquetWriter(file, table.schema, compression=layout.compression, write_page_checksum=True)
+                writer.write_table(_like(table, writer.schema), row_group_size=layout.row_group_rows)
+                rows += table.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+    filesystem.mv(f"{path}.tmp", path)
+    with filesystem.open(path, "rb") as file:
+        row_groups = pq.read_metadata(file).num_row_groups
+    return Written(rows, filesystem.size(path), _sha256(filesystem, path), row_groups, month.recipe, dropped)
+
+
+def _month_rows(
+    fragment: Fragment, period: Period, columns: Sequence[str], colour: str, frames: Frames
+) -> tuple[pa.Table, dict[str, int]]:
+    """Read what of a fragment was picked up in a month; only pickups that no month can hold are dropped."""
+    read = read_fragment(fragment, frames, [name for name in columns if name in fragment.columns])
+    pickup = read["pickup"]
+    inside = (pickup >= period[0]) & (pickup < period[1])
+    lost: dict[str, int] = {}
+    if period[0] <= fragment.period[0] < period[1]:  # counted with the first month the fragment belongs to
+        stray = int(((pickup < fragment.period[0]) | (pickup >= fragment.period[1])).sum())
+        lost = {validate.OUTSIDE_PERIOD: stray} if stray else {}
+    return pa.Table.from_pandas(raw.to_frame({name: values[inside] for name, values in read.items()}, colour), preserve_index=False), lost
+
+
+def _like(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give a table another one's columns: missing ones become null, wider integers become the first file's."""
+    arrays: list[Any] = []
+    for field in schema:
+        found = table.column(field.name) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        arrays.append(found.cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _calendar(period: Period) -> list[Period]:
+    months = []
+    day = _first_day(period).replace(day=1)
+    while _microseconds(day) < period[1]:
+        following = (day + datetime.timedelta(days=32)).replace(day=1)
+        months.append((_microseconds(day), _microseconds(following)))
+        day = following
+    return months
+
+
+def _first_day(period: Period) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(period[0] / 1e6, datetime.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _microseconds(day: datetime.datetime) -> int:
+    return int(day.timestamp()) * 1_000_000
+
+
+def _sha256(filesystem: Any, path: str) -> str:
+    with filesystem.open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,152 @@
+"""Reading one fragment on a worker: only the columns asked for, and damage told as one line that names the file."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping, Sequence
+
+from tipcast.backends.base import Array, Frames
+from tipcast.config.errors import TipcastError
+from tipcast.data import address, schema, synthetic
+from tipcast.data import csv as text
+from tipcast.data.fragments import Fragment
+
+
+def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+    """Read columns of a fragment.
+
+    Parameters
+    ----------
+    fragment
+        What to read.
+    frames
+        The device's frame library.
+    columns
+        Canonical names, all of ``fragment.columns`` by default.
+
+    Returns
+    -------
+    dict
+        Canonical name -> (rows,) array: times int64 microseconds with the smallest int64 for null, numbers integer or
+        float64 with NaN for null.
+
+    Raises
+    ------
+    TipcastError
+        D001 gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
+
+    """
+    wanted = tuple(fragment.columns if columns is None else columns)
+    for name in wanted:
+        if name not in fragment.columns:
+            raise TipcastError(
+                "D007", address.shown(fragment.uri), f"missing column {name!r}", "use a file that has it"
+            )
+    own = {name: fragment.columns[name] for name in wanted}
+    if fragment.format == "sample":
+        return _sample(fragment, own, frames)
+    read = _parquet(fragment, own, frames) if fragment.format == "parquet" else _csv(fragment, own, frames)
+    return {name: read[spelling] for name, spelling in own.items()}
+
+
+def _sample(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
+    block, seed = fragment.part
+    made = synthetic.sample_block(
+        fragment.period,
+        block,
+        seed,
+        int(fragment.options["rows"]),
+        str(fragment.options["colour"]),
+        tuple(own.values()),
+    )
+    return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
+
+
+def _parquet(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
+    where = address.shown(fragment.uri)
+    try:
+        read = frames.read_parquet(fragment.uri, fragment.part, tuple(own.values()), fragment.options["storage"])
+    except FileNotFoundError as problem:
+        raise TipcastError("D001", where, "is gone", "put the file back") from problem
+    except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
+        if "cuda error" in str(problem).lower():
+            raise
+        if address.scheme(fragment.uri):  # a remote end that fails looks like damage: see whether it still answers
+            address.size(fragment.uri, fragment.options["storage"])
+        raise TipcastError(
+            "D005", where, f"row groups {_span(fragment.part)} are damaged", "download or write it again"
+        ) from problem
+    if any(len(values) != fragment.rows for values in read.values()):
+        raise TipcastError("D005", where, "has changed since it was listed", "let the file be while a job reads it")
+    return read
+
+
+def _span(groups: Sequence[int]) -> str:
+    return str(groups[0]) if len(groups) == 1 else f"{groups[0]} to {groups[-1]}"
+
+
+def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
+    offset, length = fragment.part
+    block = (
+        _unpacked(fragment)[fragment.options["start"] :]
+        if length < 0
+        else address.read_range(fragment.uri, fragment.options["storage"], offset, length)
+    )
+    if 0 <= length != len(block):
+        raise TipcastError(
+            "D005",
+            address.shown(fragment.uri),
+            "has changed since it was listed",
+            "let the file be while a job reads it",
+        )
+    times = tuple(own[name] for name in schema.TIMES if name in own)
+    options = fragment.options
+
+    def parse(rows: bytes, wanted: Sequence[str]) -> dict[str, Array]:
+        return frames.read_csv(
+            rows, options["header"], wanted, tuple(name for name in times if name in wanted), options["dates"]
+        )
+
+    try:
+        return parse(block, tuple(own.values()))
+    except ValueError as problem:
+        raise _refusal(
+            fragment, text.find_fault(block, options["header"], tuple(own.values()), parse), str(problem)
+        ) from problem
+
+
+def _unpacked(fragment: Fragment) -> bytes:
+    where = address.shown(fragment.uri)
+    with address.opened(fragment.uri, fragment.options["storage"]) as file:
+        try:
+            return gzip.GzipFile(fileobj=file).read()
+        except (OSError, EOFError, zlib.error) as problem:
+            raise TipcastError(
+                "D005", where, "is a gzip file that was cut off or damaged", "download it again"
+            ) from problem
+
+
+def _refusal(fragment: Fragment, fault: text.Fault | None, problem: str) -> TipcastError:
+    where = address.shown(fragment.uri)
+    if fault is None:
+        return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
+    storage = fragment.options["storage"]
+    offset, length = fragment.part
+    before = (
+        _unpacked(fragment)[: fragment.options["start"]]
+        if length < 0
+        else address.read_range(fragment.uri, storage, 0, offset)
+    )
+    line = f"line {before.count(10) + fault.line + 1}"
+    if fault.encoding:
+        return TipcastError(
+            "D016",
+            where,
+            f"{line}: column {fault.column!r} is not UTF-8",
+            "convert the file, e.g. with iconv -f LATIN1 -t UTF-8",
+        )
+    column = f": column {fault.column!r}:" if fault.column else ""
+    return TipcastError(
+        "D005", where, f"{line}{column} {fault.what}", "correct or remove that row, or download the file again"
+    )

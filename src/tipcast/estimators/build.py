@@ -1,0 +1,78 @@
+"""The one look-up from a model's name, a device and a reach to the class that fits it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.location import conf_dir
+from tipcast.config.schema import ModelSpec
+
+TABLES = {"cpu": "cpu", "cuda": "gpu", "gpu": "gpu"}
+"""Device -> table of the model's yaml."""
+
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+"""Table -> device as the estimators know it."""
+
+
+def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] = ()) -> Any:
+    """Make the estimator that a model's shipped table names.
+
+    Parameters
+    ----------
+    model
+        The composed model; its class names are compared with the shipped ones and never used.
+    device
+        ``cpu`` or ``cuda`` (a session's device); a backend's name ``gpu`` means ``cuda``.
+    reach
+        ``distributed``: one fit over all workers. ``local``: one fit inside one process.
+    categorical
+        Features that are categories, for the models that know such.
+
+    Returns
+    -------
+    Distributed or Local
+        See ``estimators.base``.
+
+    Raises
+    ------
+    TipcastError
+        C002 no such model or no variant for the device and reach, C006 classes that an override changed.
+
+    """
+    shipped = _shipped(model.name)
+    for table in ("cpu", "gpu"):
+        if dict(getattr(model, table)) != dict(shipped.get(table) or {}):
+            raise TipcastError("C006", f"model.{table}", "an override cannot name a class", "choose a model by name, as model=xgboost")
+    table = TABLES.get(device, device)
+    cells = dict(shipped.get(table) or {})
+    if reach not in cells:
+        there = [f"{side}/{name}" for side in ("cpu", "gpu") for name in (shipped.get(side) or {})]
+        raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {', '.join(there)}")
+    module, _, name = str(cells[reach]).rpartition(".")
+    cls = getattr(importlib.import_module(module), name)
+    return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical))
+
+
+def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed") -> None:
+    """Refuse a model that cannot be fitted, before any worker starts.
+
+    Raises
+    ------
+    TipcastError
+        C001 unknown parameter, C003 bad value, C010 a device that is not the backend's; those of ``build``.
+
+    """
+    build(model, device, reach).check()
+
+
+def _shipped(name: str) -> Mapping[str, Any]:
+    files = {path.stem: path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
+    if name not in files:
+        raise TipcastError("C002", f"model.name={name}", "no such model in conf/model", f"choose one of {', '.join(files)}")
+    loaded: Mapping[str, Any] = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    return loaded

@@ -1,0 +1,241 @@
+"""scikit-learn's random forest with its trees grown as tasks on all workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import treelite.sklearn
+from distributed import as_completed, wait
+from sklearn.ensemble import RandomForestClassifier
+
+from tipcast.backends.base import Frame
+from tipcast.config.errors import TipcastError
+from tipcast.estimators import native
+from tipcast.estimators.base import Fitted, Future, Progress, columns, shares
+from tipcast.estimators.parameters import check_names, positive_int
+
+RESERVED = {
+    "random_state": "seed=...",
+    "n_jobs": "cluster.threads_per_worker",
+    "verbose": "nothing: the progress bar shows the trees",
+    "warm_start": "nothing: a run grows its trees once",
+    "oob_score": "task.validation",
+}
+
+CHUNKS_PER_THREAD = 8
+"""Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
+
+SHARE_OF_MEMORY = 0.5
+"""Of a worker's memory limit, for the rows of all workers together and the trees' working arrays."""
+
+
+@final
+@dataclass(frozen=True)
+class DistributedForest:
+    """One forest grown by all workers.
+
+    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is the
+    one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it holds, in
+    proportion to their number.
+    """
+
+    params: Mapping[str, Any]
+    training: Mapping[str, Any]
+    device: str
+    categorical: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse parameters that scikit-learn would."""
+        _try_out(self.params, self.training)
+
+    def fit(
+        self,
+        client: Any,
+        x: Sequence[Future],
+        y: Sequence[Future],
+        validation: tuple[Sequence[Future], Sequence[Future]] | None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Grow the trees.
+
+        Parameters
+        ----------
+        client
+            ``distributed.Client`` whose workers hold the rows.
+        x, y
+            Futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike.
+        validation
+            Not used: a forest has no rounds to choose from.
+        seed
+            Of the whole forest: tree i has the seed that scikit-learn gives its tree i.
+        progress
+            Called with the trees grown and all trees.
+
+        Raises
+        ------
+        TipcastError
+            D015 when a worker that grows trees from its own rows holds one class only.
+
+        """
+        trees = positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+        features = client.submit(columns, x[0], pure=False)
+        workers = _workers(client, x, y, trees)
+        tasks = {}
+        for worker in workers:
+            rows = client.submit(
+                _stack,
+                [x[i] for i in worker.parts],
+                [y[i] for i in worker.parts],
+                workers=[worker.address],
+                allow_other_workers=True,  # the worker may die
+                pure=False,
+            )
+            for start, stop in _chunks(worker):
+                task = client.submit(
+                    _grow, rows, self.params, seed, start, stop, workers=[worker.address], allow_other_workers=True, pure=False
+                )
+                tasks[task] = start
+        grown: dict[int, list[Any]] = {}
+        forest = None
+        for task, (chunk, new) in as_completed(list(tasks), with_results=True):
+            forest = chunk
+            grown[tasks.pop(task)] = new
+            task.release()
+            if progress:
+                progress(sum(map(len, grown.values())), trees)
+        forest.set_params(n_estimators=trees, random_state=seed)
+        forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
+        seen = "all" if all(len(worker.parts) == len(x) for worker in workers) else "each worker's own"
+        return _fitted(forest, features.result(), {"rows_seen": seen})
+
+
+@final
+@dataclass(frozen=True)
+class LocalForest:
+    """One forest grown inside one process."""
+
+    params: Mapping[str, Any]
+    training: Mapping[str, Any]
+    device: str
+    categorical: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse parameters that scikit-learn would."""
+        _try_out(self.params, self.training)
+
+    def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
+        """Grow the trees from frames in memory."""
+        forest = RandomForestClassifier(**self.params, random_state=seed, n_jobs=threads)
+        return _fitted(forest.fit(x.to_numpy(), y.to_numpy()), columns(x), {"rows_seen": "all"})
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """What one worker grows: trees first to last, from some parts."""
+
+    address: str
+    threads: int
+    first: int
+    last: int
+    parts: Sequence[int]
+
+
+def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) -> list[_Worker]:
+    """Share the trees among the workers: by their threads where all rows fit, else by the rows they hold."""
+    futures = [*x, *y]
+    wait(futures)
+    for future in futures:
+        if future.status == "error":
+            future.result()  # raises what went wrong when the rows were prepared
+    threads = client.nthreads()
+    sizes = client.nbytes([future.key for future in futures], summary=False)
+    if _fits(client, sum(sizes.values()), max(threads.values())):
+        parts: dict[str, Sequence[int]] = dict.fromkeys(sorted(threads), range(len(x)))
+        weights = [threads[address] for address in parts]
+    else:
+        holders = client.who_has(list(x))
+        held: dict[str, list[int]] = {}
+        for i, future in enumerate(x):
+            held.setdefault(min(holders[future.key]), []).append(i)
+        parts = dict(sorted(held.items()))
+        weights = [sum(sizes[x[i].key] for i in parts[address]) for address in parts]
+        logging.getLogger("tipcast").warning("all rows do not fit into one worker: each of %d grows trees from its own rows", len(parts))
+    ends = np.round(np.cumsum(weights) / np.sum(weights) * trees).astype(int).tolist()
+    return [
+        _Worker(address, threads[address], first, last, own)
+        for (address, own), first, last in zip(parts.items(), [0, *ends[:-1]], ends, strict=True)
+        if last > first
+    ]
+
+
+def _fits(client: Any, size: int, threads: int) -> bool:
+    """Tell whether all rows and the working arrays of concurrent trees fit into the smallest worker's share.
+
+    A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes a row. The seven
+    base features and the label take 32 bytes, to which the trees' share is scaled.
+    """
+    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    need = size * (2 + (8 + 40 * threads) / 32)
+    return all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits)
+
+
+def _chunks(worker: _Worker) -> list[tuple[int, int]]:
+    """Split a worker's trees evenly into a multiple of its threads."""
+    count = min(worker.threads * CHUNKS_PER_THREAD, worker.last - worker.first)
+    ends = np.linspace(worker.first, worker.last, count + 1).round().astype(int).tolist()
+    return list(zip(ends[:-1], ends[1:], strict=True))
+
+
+def _stack(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
+    """Join parts, once for each worker: Dask keeps the result beside the tasks that use it, and drops it after the last."""
+    return np.concatenate([part.to_numpy() for part in x]), np.concatenate([part.to_numpy() for part in y])
+
+
+def _grow(rows: tuple[Any, Any], params: Mapping[str, Any], seed: int, start: int, stop: int) -> tuple[RandomForestClassifier, list[Any]]:
+    """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
+    x, y = rows
+    if y.min() == y.max():
+        raise TipcastError("D015", "training rows", "the rows of one worker are all of one class", "use fewer workers, or give them more memory (cluster.memory_limit)")
+    state = np.random.RandomState(seed)
+    state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
+    forest = RandomForestClassifier(**{**params, "n_estimators": stop - start}, random_state=state, n_jobs=1).fit(x, y)
+    grown, forest.estimators_ = forest.estimators_, []
+    forest._sample_weight = None  # of every row, under class_weight
+    return forest, grown
+
+
+def _fitted(forest: RandomForestClassifier, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
+    return Fitted(
+        scorer=native.ForestScorer(forest),
+        history={},
+        importance=shares(features, forest.feature_importances_),
+        info={"device": "cpu", "trees": len(forest.estimators_), **info},
+        model=forest,
+        file="model.tl",
+        format="treelite",
+        write=_write,
+    )
+
+
+def _write(forest: RandomForestClassifier, path: Path) -> None:
+    treelite.sklearn.import_model(forest).serialize(path)
+
+
+def _try_out(params: Mapping[str, Any], training: Mapping[str, Any]) -> None:
+    """Let scikit-learn itself judge the values, by one tree on eight rows."""
+    valid = set(RandomForestClassifier().get_params()) - set(RESERVED)
+    check_names("params", list(params), valid, RESERVED)
+    check_names("fit", list(training), (), {})
+    positive_int("model.params.n_estimators", params.get("n_estimators", 100))
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    try:
+        RandomForestClassifier(**{**params, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
+    except (ValueError, TypeError) as problem:
+        name = next((name for name in params if name in str(problem)), "")
+        raise TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), "see RandomForestClassifier's documentation") from problem

@@ -1,0 +1,68 @@
+"""Parameters that a user gave: unknown names and impossible values are refused in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+
+
+def check_names(section: str, given: Collection[str], valid: Collection[str], hints: Mapping[str, str]) -> None:
+    """Refuse a name that the library does not have, or that another key decides.
+
+    Parameters
+    ----------
+    section
+        Where the names stand: ``params`` or ``fit``.
+    given, valid
+        Names the user gave, names there are.
+    hints
+        Well-known names that are not valid here -> what to use instead.
+
+    Raises
+    ------
+    TipcastError
+        C001 with the nearest valid name.
+
+    """
+    for name in given:
+        if name in valid:
+            continue
+        near = difflib.get_close_matches(name, valid, 1)
+        if name in hints:
+            fix = f"use {hints[name]}"
+        elif near:
+            fix = f"did you mean model.{section}.{near[0]}?"
+        else:
+            fix = f"choose from {', '.join(sorted(valid))}"
+        raise TipcastError("C001", f"model.{section}.{name}", "this model has no such parameter", fix)
+
+
+def positive_int(key: str, value: Any) -> int:
+    """Return a whole number of at least 1.
+
+    Raises
+    ------
+    TipcastError
+        C003 otherwise.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TipcastError("C003", key, f"{value!r} is no whole number above 0", f"set {key} to 1 or more")
+    return value
+
+
+def positive(key: str, value: Any) -> float:
+    """Return a finite number above 0.
+
+    Raises
+    ------
+    TipcastError
+        C003 otherwise.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise TipcastError("C003", key, f"{value!r} is no finite number above 0", f"set {key} to a number above 0")
+    return float(value)

@@ -1,0 +1,245 @@
+"""One walk along a bucket's sorted keys: every sum that exact metrics, curves and bins are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tipcast.backends.base import Array
+from tipcast.evaluation.keys import key_of, module_of
+
+BLOCK = 1 << 18
+"""Rows walked at a time, so that temporaries stay small whatever the bucket's size."""
+BINS = 100
+"""Equal-width score bins that calibration and histograms are summed from."""
+GRID = 8192
+"""Cells along the ROC curve; a vertex is kept on both sides of each border between cells."""
+
+_FOLD = 16
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a bucket is a part of: rows of each class in all buckets, and in the buckets of lower scores."""
+
+    positives: int
+    negatives: int
+    positives_below: int
+    negatives_below: int
+
+
+@dataclass
+class Tally:
+    """Sums over one bucket, all plain Python numbers and lists."""
+
+    area: int = 0
+    """Twice the number of (positive, negative) pairs in the right order, ties counted as one."""
+    positive_misses: float = 0.0
+    """Sum over positives of the squared share of negatives above them."""
+    negative_misses: float = 0.0
+    """Sum over negatives of the squared share of positives below them."""
+    precision: float = 0.0
+    """Sum over positives of the precision at their score."""
+    log_loss: float = 0.0
+    squares: float = 0.0
+    best: tuple[int, int, int, int] | None = None
+    """Where accuracy is highest: rows gained over calling all positive, key, positives and negatives below."""
+    bin_rows: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    bin_positives: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    bin_scores: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(BINS))
+    vertices: list[list[int]] = field(default_factory=list)
+    """Of the ROC curve, as columns: key, positives below, negatives below, ``area`` below within this bucket."""
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Rows of equal score that end in one block, ascending: arrays over groups."""
+
+    key: Array
+    positives_before: Array
+    positives: Array
+    negatives_before: Array
+    negatives: Array
+
+
+@dataclass(frozen=True)
+class _Block:
+    keys: Array
+    start: int
+    ranks: Array
+    """Running number of positives (rows,) within the block."""
+    groups: _Groups | None
+
+
+def tally(keys: Array, whole: Whole, details: bool = True) -> Tally:
+    """Walk once along a bucket's sorted keys.
+
+    Parameters
+    ----------
+    keys
+        Sorted keys (rows,), complete for their score range: no other bucket has a row of an equal score.
+    whole
+        Rows of all buckets and of the lower ones.
+    details
+        False counts only what AUC and its interval need.
+
+    Returns
+    -------
+    Tally
+        The bucket's sums, on the host.
+
+    """
+    sums = Tally()
+    edges = _edges(keys) if details else None
+    if edges is not None:
+        sums.bin_rows[:] = np.diff(edges)
+    vertices = _Vertices(whole)
+    for block in _blocks(keys, whole):
+        if edges is not None:
+            _add_rows(sums, block, edges)
+        if block.groups is None:
+            continue
+        below = sums.area
+        areas = _add_area(sums, block.groups, whole)
+        if details:
+            _add_decisions(sums, block.groups, whole)
+            vertices.add(block.groups, areas, below)
+    sums.vertices = vertices.columns()
+    return sums
+
+
+def _blocks(keys: Array, whole: Whole) -> Iterator[_Block]:
+    xp = module_of(keys)
+    one = keys.dtype.type(1)
+    positives, negatives = whole.positives_below, whole.negatives_below  # before the block's first group
+    ones, rows = positives, positives + negatives  # before the block's first row
+    for start in range(0, len(keys), BLOCK):
+        block = keys[start : start + BLOCK]
+        follow = keys[start + 1 : start + BLOCK + 1]
+        ranks = xp.cumsum(block & one, dtype=xp.int64)
+        ends = xp.flatnonzero((block[: len(follow)] ^ follow) > one)
+        if len(follow) < len(block):
+            ends = xp.concatenate((ends, xp.asarray([len(block) - 1], dtype=ends.dtype)))
+        groups = None
+        if len(ends):
+            after = ranks[ends]
+            after += ones
+            negative_after = ends + (rows + 1)
+            negative_after -= after
+            groups = _Groups(block[ends], *_steps(xp, positives, after), *_steps(xp, negatives, negative_after))
+            positives, negatives = int(after[-1]), int(negative_after[-1])
+        yield _Block(block, start, ranks, groups)
+        ones += int(ranks[-1])
+        rows += len(block)
+
+
+def _steps(xp: Any, first: int, after: Array) -> tuple[Array, Array]:
+    before = xp.empty_like(after)
+    before[0] = first
+    before[1:] = after[:-1]
+    return before, after - before
+
+
+def _edges(keys: Array) -> np.ndarray[Any, Any]:
+    """Positions in the keys where score bins begin and end (BINS + 1,)."""
+    xp = module_of(keys)
+    borders = xp.asarray([key_of(i / BINS, keys.dtype) for i in range(1, BINS)], dtype=keys.dtype)
+    return np.asarray([0, *xp.searchsorted(keys, borders).tolist(), len(keys)], dtype=np.int64)
+
+
+def _add_rows(sums: Tally, block: _Block, edges: np.ndarray[Any, Any]) -> None:
+    """Add what needs each row's score: bins, squared errors, log loss (clipped like scikit-learn's for the dtype)."""
+    xp = module_of(block.keys)
+    one = block.keys.dtype.type(1)
+    real = xp.float64 if block.keys.dtype.itemsize == 8 else xp.float32
+    score = (block.keys >> one).view(real).astype(xp.float64)
+    label = (block.keys & one).astype(xp.float64)
+    inside = np.clip(edges - block.start, 0, len(score))
+    at = xp.asarray(np.maximum(inside - 1, 0))
+    sums.bin_positives += np.diff(np.where(inside > 0, block.ranks[at].tolist(), 0))
+    sums.bin_scores += np.diff(np.where(inside > 0, xp.cumsum(score)[at].tolist(), 0.0))
+    wrong = score - label
+    sums.squares += float(xp.dot(wrong, wrong))
+    label -= 1
+    score += label
+    right = xp.abs(score, out=score)  # the probability given to the class that came
+    eps = float(np.finfo(np.float64 if block.keys.dtype.itemsize == 8 else np.float32).eps)
+    xp.clip(right, eps, 1 - eps, out=right)
+    even = len(right) // _FOLD * _FOLD  # one logarithm for 16 rows: the product stays above 1e-251
+    folded = right[:even].reshape(_FOLD, -1).prod(axis=0)
+    sums.log_loss -= float(xp.log(folded).sum()) + float(xp.log(right[even:]).sum())
+
+
+def _add_area(sums: Tally, groups: _Groups, whole: Whole) -> Array:
+    twice = groups.negatives_before * 2  # negatives below a positive, ties as halves, doubled to stay whole
+    twice += groups.negatives
+    areas = groups.positives * twice
+    sums.area += int(areas.sum())
+    above = twice * (-0.5 / whole.negatives)
+    above += 1
+    above *= above
+    above *= groups.positives
+    sums.positive_misses += float(above.sum())
+    below = groups.positives_before * 2
+    below += groups.positives
+    below = below * (0.5 / whole.positives)
+    below *= below
+    below *= groups.negatives
+    sums.negative_misses += float(below.sum())
+    return areas
+
+
+def _add_decisions(sums: Tally, groups: _Groups, whole: Whole) -> None:
+    """Add what comes of calling the rows of a group and above positive: precision, and the most accurate threshold."""
+    xp = module_of(groups.key)
+    hits = whole.positives - groups.positives_before
+    calls = hits + whole.negatives
+    calls -= groups.negatives_before
+    precision = hits / calls
+    precision *= groups.positives
+    sums.precision += float(precision.sum())
+    gain = groups.negatives_before - groups.positives_before
+    i = int(xp.argmax(gain))
+    if sums.best is None or int(gain[i]) > sums.best[0]:
+        found = (gain, groups.key, groups.positives_before, groups.negatives_before)
+        sums.best = tuple(int(values[i]) for values in found)  # type: ignore[assignment]
+
+
+class _Vertices:
+    """Vertices of the ROC curve (the state before a group) on both sides of each border between cells."""
+
+    def __init__(self, whole: Whole) -> None:
+        self._rise = GRID / 2 / whole.positives
+        self._run = GRID / 2 / whole.negatives
+        self._parts: list[list[list[int]]] = []
+        self._last: list[int] = []
+        self._cell = -1
+
+    def add(self, groups: _Groups, areas: Array, below: int) -> None:
+        xp = module_of(areas)
+        along = groups.positives_before * self._rise
+        along += groups.negatives_before * self._run
+        cells = along.astype(xp.int64)
+        first = int(cells[0])
+        keep = xp.zeros(len(cells), dtype=bool)
+        keep[1:] = cells[1:] != cells[:-1]
+        keep[:-1] |= keep[1:]
+        if first != self._cell:
+            keep[0] = True
+            self._parts.append([[value] for value in self._last] or [[], [], [], []])
+        areas_below = xp.cumsum(areas)
+        areas_below -= areas
+        areas_below += below
+        columns = (groups.key, groups.positives_before, groups.negatives_before, areas_below)
+        picked = xp.flatnonzero(keep)
+        self._parts.append([values[picked].tolist() for values in columns])
+        self._last = [int(values[-1]) for values in columns]
+        self._cell = int(cells[-1])
+
+    def columns(self) -> list[list[int]]:
+        """Return key, positives below, negatives below, area below; a vertex may come twice."""
+        parts = [*self._parts, [[value] for value in self._last] or [[], [], [], []]]
+        return [[value for part in parts for value in part[i]] for i in range(4)]

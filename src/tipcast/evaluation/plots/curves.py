@@ -1,0 +1,169 @@
+"""Line plots: ROC, precision-recall, calibration and training history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from tipcast.evaluation.interval import Z95
+from tipcast.evaluation.plots import style
+from tipcast.evaluation.result import Evaluation, Floats, Ints
+
+
+def roc(
+    evaluation: Evaluation,
+    subtitle: str,
+    *,
+    name: str = "test",
+    other: Evaluation | None = None,
+    other_name: str = "validation",
+) -> bytes:
+    """Draw the ROC curve with its AUC and 95 % interval, the chance line and the operating point.
+
+    Parameters
+    ----------
+    evaluation
+        What is drawn in front.
+    subtitle
+        Model, rows and period.
+    name
+        What the evaluation is of, for the legend.
+    other, other_name
+        A second evaluation, drawn behind, and its name.
+
+    Returns
+    -------
+    bytes
+        PNG of 900 x 900 pixels.
+
+    """
+    figure, axes = style.page("ROC curve", subtitle, (0.165, 0.115, 0.74, 0.74))
+    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label="chance: AUC 0.5")
+    drawn = [(evaluation, name, style.BLUE, 2.8)]
+    if other is not None:
+        drawn.insert(0, (other, other_name, style.ORANGE, 1.8))
+    for each, label, colour, width in drawn:
+        low, high = each.auc_interval.low, each.auc_interval.high
+        text = f"{label}: AUC {each.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
+        axes.plot(each.roc.fpr, each.roc.tpr, color=colour, linewidth=width, label=text, solid_joinstyle="round")
+    axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=style.BLUE, alpha=0.06, linewidth=0)
+    found = evaluation.confusion
+    wrong = found.false_positives / (found.false_positives + found.true_negatives)
+    _operating_point(axes, wrong, evaluation.metrics["recall"], evaluation.threshold)
+    style.shares(axes)
+    style.name_axes(axes, "false-positive rate", "true-positive rate")
+    handles, labels = axes.get_legend_handles_labels()
+    style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1])
+    return style.png(figure)
+
+
+def precision_recall(evaluation: Evaluation, subtitle: str) -> bytes:
+    """Draw precision against recall with the base rate and the operating point; see ``roc``."""
+    figure, axes = style.page("Precision and recall", subtitle)
+    curve, rate = evaluation.precision_recall, evaluation.metrics["positive_rate"]
+    base = f"base rate {style.percent(rate, 1)}"
+    axes.axhline(rate, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label=base)
+    text = f"average precision {evaluation.metrics['average_precision']:.3f}"
+    axes.plot(curve.recall, curve.precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    _operating_point(axes, evaluation.metrics["recall"], evaluation.metrics["precision"], evaluation.threshold)
+    style.shares(axes)
+    style.name_axes(axes, "recall: share of positives found", "precision: share of calls right")
+    handles, labels = axes.get_legend_handles_labels()
+    style.key(axes, "lower left" if rate > 0.35 else "upper right", handles=handles[::-1], labels=labels[::-1])
+    return style.png(figure)
+
+
+def _operating_point(axes: Axes, x: float, y: float, threshold: float) -> None:
+    style.ring(axes, x, y)
+    right = x < 0.62
+    side = "left" if right else "right"
+    height = max(min(y - 0.035, 0.93), 0.24)
+    style.write(axes, x + (0.035 if right else -0.035), height, f"threshold {threshold:.3f}", ha=side, va="top")
+
+
+def calibration(evaluation: Evaluation, subtitle: str) -> bytes:
+    """Draw the rate of positives against the mean score of 20 bins, above the number of rows in each; see ``roc``."""
+    left, bottom, width, height = style.BOX
+    strip = 0.15
+    figure, axes = style.page("Calibration", subtitle, (left, bottom + strip + 0.03, width, height - strip - 0.03))
+    bins = evaluation.calibration
+    some = bins.rows > 0
+    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
+    mean, rate = bins.mean_score[some], bins.rate[some]
+    axes.vlines(mean, *wilson(rate, bins.rows[some]), color=style.BLUE, linewidth=1.8, alpha=0.45)
+    axes.plot(mean, rate, "o-", color=style.BLUE, linewidth=2.2, markersize=6.5, markeredgecolor="white")
+    style.write(axes, 0.97, 0.05, "below the line: scores too high", style.MUTED, ha="right")
+    style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
+    style.write(axes, 0.03, 0.83, f"Brier score {evaluation.metrics['brier']:.4f}", va="top")
+    style.shares(axes)
+    style.name_axes(axes, "", "share of trips tipped high")
+    axes.tick_params(labelbottom=False)
+    below = style.dress(figure.add_axes((left, bottom, width, strip)))
+    number, share = len(bins.rows), bins.rows / bins.rows.sum()
+    below.bar((np.arange(number) + 0.5) / number, share, width=0.85 / number, color=style.BLUE, alpha=0.55)
+    style.shares(below, y=False)
+    below.grid(False, axis="x")
+    most = float(share.max())
+    below.set_ylim(0, most * 1.15)
+    below.set_yticks([0, most], ["0 %", style.percent(most)])
+    style.name_axes(below, "mean score of a bin", "of all trips")
+    figure.align_ylabels([axes, below])
+    return style.png(figure)
+
+
+def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
+    z = Z95 * Z95 / rows
+    middle = (rate + z / 2) / (1 + z)
+    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
+    return middle - half, middle + half
+
+
+def history(
+    history: Mapping[str, Mapping[str, Sequence[float]]], metric: str, subtitle: str, *, best: int | None = None
+) -> bytes:
+    """Draw a metric against boosting rounds, one line for each data set, labelled at its end.
+
+    Parameters
+    ----------
+    history
+        Data set -> metric -> value after each round.
+    metric
+        Which metric is drawn.
+    subtitle
+        Model, rows and period.
+    best
+        Round (from 0) of the model that is kept; it is marked.
+
+    Returns
+    -------
+    bytes
+        PNG of 900 x 900 pixels.
+
+    """
+    lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
+    colours = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[-len(lines) :]
+    longest = max((len(values) for _, values in lines), default=1)
+    room = 0.02 + 0.018 * max((len(name) for name, _ in lines), default=0)
+    left, bottom, _, height = style.BOX
+    figure, axes = style.page(f"Training history: {metric}", subtitle, (left, bottom, 0.98 - left - room, height))
+    for (_, values), colour in zip(lines, colours, strict=True):
+        axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=2.5, marker="o" if longest == 1 else None)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.08 * (high - low))
+    axes.set_xlim(min(1, longest - 1), max(longest, 2))
+    place = -np.inf
+    for value, name, colour in sorted((v[-1], name, colour) for (name, v), colour in zip(lines, colours, strict=True)):
+        place = max(value, place + 0.06 * (high - low))  # names of lines that end close together stay apart
+        style.write(axes, max(longest, 2) * 1.02, place, name, colour, va="center", weight="bold", bbox=None)
+    if best is not None and lines:
+        value = lines[-1][1][best]
+        axes.axvline(best + 1, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, zorder=1)
+        style.ring(axes, best + 1, value)
+        side, shift = ("left", 0.02) if best < 0.55 * longest else ("right", -0.02)
+        text = f"best round {best + 1}: {value:.4f}"
+        style.write(axes, best + 1 + shift * longest, high + 0.07 * (high - low), text, ha=side, va="top")
+    style.name_axes(axes, "boosting round", metric)
+    return style.png(figure)

@@ -1,0 +1,106 @@
+"""The plots' one style: a square page with title, subtitle and one set of axes, drawn without any global state.
+
+Every property is set on the objects themselves: matplotlib's rcParams are shared by all threads, a Figure is not.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+INK = "#1c2530"
+MUTED = "#66707c"
+FAINT = "#b4bbc4"
+GRID = "#e7eaee"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
+"""Blue and vermilion of the Okabe-Ito palette, told apart in all common colour blindness."""
+
+TITLE, TEXT, SMALL = 17, 13, 11.5
+SIZE, DPI = 6.0, 150
+BOX = (0.165, 0.125, 0.775, 0.715)
+"""Left, bottom, width, height of the axes within the page."""
+
+FONT = ["DejaVu Sans"]
+DASHES = (0, (4, 3))
+
+
+def page(title: str, subtitle: str, box: tuple[float, float, float, float] = BOX) -> tuple[Figure, Axes]:
+    """Return a figure of 6 x 6 inches with title and subtitle, and its axes."""
+    figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center", family=FONT)
+    figure.text(0.035, 0.9, _fit(subtitle), fontsize=SMALL, color=MUTED, va="center", family=FONT)
+    return figure, dress(figure.add_axes(box))
+
+
+def dress(axes: Axes) -> Axes:
+    """Give axes the light grid, the spines and the ticks of the style."""
+    axes.set_axisbelow(True)
+    axes.grid(True, color=GRID, linewidth=1)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(FAINT)
+    axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6, labelfontfamily=FONT[0])
+    return axes
+
+
+def name_axes(axes: Axes, x: str, y: str) -> None:
+    """Label both axes (empty: none)."""
+    axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
+    axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
+
+
+def shares(axes: Axes, x: bool = True, y: bool = True) -> None:
+    """Show 0..1 on the axes chosen as 0 % to 100 %."""
+    for wanted, axis, limit in ((x, axes.xaxis, axes.set_xlim), (y, axes.yaxis, axes.set_ylim)):
+        if wanted:
+            limit(0, 1)
+            axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+            axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+
+
+def write(axes: Axes, x: float, y: float, text: str, colour: str = INK, **options: Any) -> None:
+    """Write a note into the axes on a white ground, so that lines beneath do not cross it."""
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85}
+    options = {"fontsize": SMALL, "family": FONT, "bbox": ground, "zorder": 6, **options}
+    axes.text(x, y, text, color=colour, **options)
+
+
+def ring(axes: Axes, x: float, y: float) -> None:
+    """Mark one point with a ring."""
+    look: dict[str, Any] = {
+        "markersize": 10,
+        "markerfacecolor": "white",
+        "markeredgecolor": INK,
+        "markeredgewidth": 2.2,
+    }
+    axes.plot([x], [y], "o", zorder=7, clip_on=False, **look)
+
+
+def percent(share: float, decimals: int = 0) -> str:
+    """Return a share as ``12.3 %``."""
+    return f"{100 * share:.{decimals}f} %"
+
+
+def key(axes: Axes, place: str, **options: Any) -> None:
+    """Show the legend at a place, on a white ground."""
+    font: dict[str, Any] = {"family": FONT, "size": SMALL}
+    legend = axes.legend(**{"loc": place, "frameon": True, "labelcolor": INK, "prop": font, **options})
+    legend.get_frame().set(facecolor="white", edgecolor="none", alpha=0.85)
+
+
+def png(figure: Figure) -> bytes:
+    """Render a figure: 900 x 900 pixels."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=DPI, metadata={"Software": None})
+    return stream.getvalue()
+
+
+def _fit(text: str, room: int = 72) -> str:
+    return text if len(text) <= room else text[: room - 1].rstrip() + "…"

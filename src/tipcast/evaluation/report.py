@@ -1,0 +1,129 @@
+"""The note of a run: what came out, of which rows, how long it took, how to repeat it; Markdown, and nothing but strings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+from tipcast.evaluation.result import Auc, Evaluation
+
+MAX_NOTE = 8000
+"""Characters that MLflow keeps of a tag, and so of a note."""
+ROC_PLOT = "plots/roc.png"
+"""Where the run's artifacts hold the ROC plot."""
+
+Split = tuple[str, str, int]
+"""Name, period in words, rows."""
+
+
+def note(
+    model: str,
+    test: Evaluation,
+    *,
+    splits: Sequence[Split],
+    phases: Mapping[str, float],
+    command: str,
+    validation: Evaluation | None = None,
+    card: Auc | None = None,
+    run_id: str | None = None,
+    remarks: Sequence[str] = (),
+) -> str:
+    """Write the note of a training run.
+
+    MLflow shows Markdown and removes ``data:`` images, but keeps images of relative addresses: the ROC plot is shown
+    from the run's own artifacts, through the tracking server that serves the page.
+
+    Parameters
+    ----------
+    model
+        The model's name.
+    test
+        The evaluation that the note leads with.
+    splits
+        Name, period and rows of each split, in order of time.
+    phases
+        Phase -> seconds.
+    command
+        What repeats the run.
+    validation
+        The evaluation that the threshold was chosen on.
+    card
+        AUC of the test rows paid by card; None where payment is unknown.
+    run_id
+        The run, whose artifact ``plots/roc.png`` is shown; None only names it.
+    remarks
+        More sentences, one paragraph each.
+
+    Returns
+    -------
+    str
+        At most 8000 characters; parts go from the end when there are more, remarks first and the command last.
+
+    """
+    parts = [_headline(model, test), _repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
+    parts += [_plot(run_id), _phases(phases), "\n\n".join(remarks)]
+    order = [0, 2, 3, 5, 4, 6, 1, 7]  # as read; ``parts`` is by importance
+    while True:
+        text = "\n\n".join(parts[i] for i in order if i < len(parts) and parts[i]) + "\n"
+        if len(text) <= MAX_NOTE or len(parts) == 1:
+            return text[:MAX_NOTE]
+        parts.pop()
+
+
+def _headline(model: str, test: Evaluation) -> str:
+    return f"### {model}: test AUC {test.metrics['auc']:.4f} ({_interval(test)})"
+
+
+def _interval(found: Evaluation | Auc) -> str:
+    bounds = found.interval if isinstance(found, Auc) else found.auc_interval
+    return f"95 % interval {bounds.low:.4f} to {bounds.high:.4f}"
+
+
+def _cash(test: Evaluation, card: Auc | None) -> str:
+    known = "Tips paid in cash are not recorded, so a trip paid in cash always counts as one without a high tip."
+    if card is None:
+        return f"{known} How these trips were paid is not known."
+    rows = test.metrics["rows"]
+    return (
+        f"{known} {1 - card.rows / rows:.1%} of the test trips were not paid by card. On the {card.rows:,} that were, "
+        f"the AUC is **{card.value:.4f}** ({_interval(card)})."
+    ).replace("%", " %").replace("  %", " %")
+
+
+def _scores(test: Evaluation, validation: Evaluation | None) -> str:
+    found = [("test", test)] + ([("validation", validation)] if validation else [])
+    names = ("auc", "average_precision", "log_loss", "brier", "accuracy", "precision", "recall", "f1", "positive_rate")
+    lines = [[name, *(f"{each.metrics[name]:.4f}" for _, each in found)] for name in names]
+    basis = "the most accurate one on validation rows" if validation else "set beforehand"
+    text = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
+    return _table(["metric", *(name for name, _ in found)], lines) + "\n\n" + text
+
+
+def _splits(splits: Sequence[Split]) -> str:
+    return _table(["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits])
+
+
+def _phases(phases: Mapping[str, float]) -> str:
+    total = sum(phases.values())
+    lines = [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]
+    return _table(["phase", "seconds"], [*lines, ["all", f"{total:.2f}"]])
+
+
+def _plot(run_id: str | None) -> str:
+    if run_id is None:
+        return f"The ROC curve is the artifact `{ROC_PLOT}`."
+    return f"![ROC curve: artifact {ROC_PLOT}](get-artifact?{urlencode({'path': ROC_PLOT, 'run_uuid': run_id})})"
+
+
+def _repeat(command: str) -> str:
+    fence = "```"
+    while fence in command:
+        fence += "`"
+    return f"Repeat this run:\n\n{fence}\n{command}\n{fence}"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first column is text, the others are numbers."""
+    ruler = ["---", *["---:"] * (len(head) - 1)]
+    rows = [head, ruler, *([cell.replace("|", "\\|") for cell in line] for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

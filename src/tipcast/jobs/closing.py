@@ -1,0 +1,41 @@
+"""How a job ends: a few lines for people, or one JSON object as the last line of standard output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.config.schema import Output
+
+
+def say(result: Mapping[str, Any], form: Output) -> None:
+    """Print a job's result.
+
+    Parameters
+    ----------
+    result
+        What to say, in order; nested mappings become one line each as text.
+    form
+        ``text``: aligned lines; ``json``: one object on one line.
+
+    """
+    if form is Output.json:
+        print(json.dumps(result), flush=True)
+        return
+    width = max(len(name) for name in result)
+    for name, value in result.items():
+        if value or value == 0:
+            print(f"{name:<{width}}  {_text(value)}", flush=True)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "  ".join(f"{name} {_text(item)}" for name, item in value.items())
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return " ".join(str(item) for item in value)
+    return str(value)
