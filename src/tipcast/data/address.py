@@ -136,8 +136,7 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """
     with ExitStack() as stack:
         with reaching(uri):
-            remote = filesystem(uri, options).open(uri, "rb") if scheme(uri) else None
-            file = stack.enter_context(Path(uri).open("rb") if remote is None else remote)
+            file = stack.enter_context(filesystem(uri, options).open(uri, "rb") if scheme(uri) else Path(uri).open("rb"))
         yield file
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,10 +93,11 @@ class Local(Protocol):
         ...
 
 
-def shares(names: Sequence[str], weights: Sequence[float]) -> dict[str, float]:
+def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     """Scale non-negative weights of features to sum 1."""
-    total = float(sum(weights)) or 1.0
-    return {name: float(weight) / total for name, weight in zip(names, weights, strict=True)}
+    values = [float(weight) for weight in weights]
+    total = sum(values) or 1.0
+    return {name: value / total for name, value in zip(names, values, strict=True)}
 
 
 def columns(frame: Frame) -> list[str]:

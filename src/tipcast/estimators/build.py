@@ -47,12 +47,16 @@ def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] 
     shipped = _shipped(model.name)
     for table in ("cpu", "gpu"):
         if dict(getattr(model, table)) != dict(shipped.get(table) or {}):
-            raise TipcastError("C006", f"model.{table}", "an override cannot name a class", "choose a model by name, as model=xgboost")
+            raise TipcastError(
+                "C006", f"model.{table}", "an override cannot name a class", "choose a model by name, as model=xgboost"
+            )
     table = TABLES.get(device, device)
     cells = dict(shipped.get(table) or {})
     if reach not in cells:
         there = [f"{side}/{name}" for side in ("cpu", "gpu") for name in (shipped.get(side) or {})]
-        raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {', '.join(there)}")
+        raise TipcastError(
+            "C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {', '.join(there)}"
+        )
     module, _, name = str(cells[reach]).rpartition(".")
     cls = getattr(importlib.import_module(module), name)
     return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical))
@@ -73,6 +77,8 @@ def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed") -> 
 def _shipped(name: str) -> Mapping[str, Any]:
     files = {path.stem: path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
     if name not in files:
-        raise TipcastError("C002", f"model.name={name}", "no such model in conf/model", f"choose one of {', '.join(files)}")
+        raise TipcastError(
+            "C002", f"model.name={name}", "no such model in conf/model", f"choose one of {', '.join(files)}"
+        )
     loaded: Mapping[str, Any] = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     return loaded

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 import treelite.sklearn
-from distributed import as_completed, wait
+from distributed import as_completed, wait  # type: ignore[attr-defined]
 from sklearn.ensemble import RandomForestClassifier
 
 from tipcast.backends.base import Frame
@@ -39,9 +39,9 @@ SHARE_OF_MEMORY = 0.5
 class DistributedForest:
     """One forest grown by all workers.
 
-    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is the
-    one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it holds, in
-    proportion to their number.
+    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
+    the one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it
+    holds, in proportion to their number.
     """
 
     params: Mapping[str, Any]
@@ -88,25 +88,16 @@ class DistributedForest:
         workers = _workers(client, x, y, trees)
         tasks = {}
         for worker in workers:
-            rows = client.submit(
-                _stack,
-                [x[i] for i in worker.parts],
-                [y[i] for i in worker.parts],
-                workers=[worker.address],
-                allow_other_workers=True,  # the worker may die
-                pure=False,
-            )
+            there = {"workers": [worker.address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
+            rows = client.submit(_stack, [x[i] for i in worker.parts], [y[i] for i in worker.parts], **there)
             for start, stop in _chunks(worker):
-                task = client.submit(
-                    _grow, rows, self.params, seed, start, stop, workers=[worker.address], allow_other_workers=True, pure=False
-                )
-                tasks[task] = start
+                chunk = client.submit(_grow, rows, self.params, seed, start, stop, **there)
+                tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
-        forest = None
-        for task, (chunk, new) in as_completed(list(tasks), with_results=True):
-            forest = chunk
-            grown[tasks.pop(task)] = new
-            task.release()
+        forest = RandomForestClassifier()
+        for chunk, (forest, new) in as_completed(list(tasks), with_results=True):
+            grown[tasks.pop(chunk)] = new
+            chunk.release()
             if progress:
                 progress(sum(map(len, grown.values())), trees)
         forest.set_params(n_estimators=trees, random_state=seed)
@@ -165,7 +156,9 @@ def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) 
             held.setdefault(min(holders[future.key]), []).append(i)
         parts = dict(sorted(held.items()))
         weights = [sum(sizes[x[i].key] for i in parts[address]) for address in parts]
-        logging.getLogger("tipcast").warning("all rows do not fit into one worker: each of %d grows trees from its own rows", len(parts))
+        logging.getLogger("tipcast").warning(
+            "a worker cannot hold all rows: each of %d grows trees from its own", len(parts)
+        )
     ends = np.round(np.cumsum(weights) / np.sum(weights) * trees).astype(int).tolist()
     return [
         _Worker(address, threads[address], first, last, own)
@@ -177,8 +170,8 @@ def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) 
 def _fits(client: Any, size: int, threads: int) -> bool:
     """Tell whether all rows and the working arrays of concurrent trees fit into the smallest worker's share.
 
-    A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes a row. The seven
-    base features and the label take 32 bytes, to which the trees' share is scaled.
+    A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
+    a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
     """
     limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
     need = size * (2 + (8 + 40 * threads) / 32)
@@ -193,15 +186,20 @@ def _chunks(worker: _Worker) -> list[tuple[int, int]]:
 
 
 def _stack(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
-    """Join parts, once for each worker: Dask keeps the result beside the tasks that use it, and drops it after the last."""
+    """Join parts, once for each worker: Dask keeps the result beside the tasks that use it, and drops it after them."""
     return np.concatenate([part.to_numpy() for part in x]), np.concatenate([part.to_numpy() for part in y])
 
 
-def _grow(rows: tuple[Any, Any], params: Mapping[str, Any], seed: int, start: int, stop: int) -> tuple[RandomForestClassifier, list[Any]]:
+def _grow(rows: tuple[Any, Any], params: Mapping[str, Any], seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
     if y.min() == y.max():
-        raise TipcastError("D015", "training rows", "the rows of one worker are all of one class", "use fewer workers, or give them more memory (cluster.memory_limit)")
+        raise TipcastError(
+            "D015",
+            "training rows",
+            "the rows of one worker are all of one class",
+            "use fewer workers, or give them more memory (cluster.memory_limit)",
+        )
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
     forest = RandomForestClassifier(**{**params, "n_estimators": stop - start}, random_state=state, n_jobs=1).fit(x, y)
@@ -238,4 +236,6 @@ def _try_out(params: Mapping[str, Any], training: Mapping[str, Any]) -> None:
         RandomForestClassifier(**{**params, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
     except (ValueError, TypeError) as problem:
         name = next((name for name in params if name in str(problem)), "")
-        raise TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), "see RandomForestClassifier's documentation") from problem
+        raise TipcastError(
+            "C003", f"model.params.{name}".rstrip("."), str(problem), "see RandomForestClassifier's documentation"
+        ) from problem

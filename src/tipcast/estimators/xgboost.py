@@ -80,25 +80,29 @@ class DistributedXGBoost:
             rows = dxgb.DaskQuantileDMatrix(client, _collection(x, empty_x), _collection(y, empty_y), **options)
             evals = []
             if validation:
-                held_out = (_collection(part, empty) for part, empty in zip(validation, (empty_x, empty_y), strict=True))
+                held_out = (_collection(validation[0], empty_x), _collection(validation[1], empty_y))
                 evals = [(dxgb.DaskQuantileDMatrix(client, *held_out, ref=rows, **options), "validation")]
-            with xgboost.config_context(verbosity=0):  # else it prints a line for each worker
-                result = dxgb.train(
-                    client,
-                    {**planned.params, "seed": seed},
-                    rows,
-                    planned.rounds,
-                    evals=evals,
-                    early_stopping_rounds=planned.stop_after if evals else None,
-                    verbose_eval=False,
-                    callbacks=[Witness()],
-                    coll_cfg=COLLECTIVE,
-                )
+            result = dxgb.train(
+                client,
+                {**planned.params, "seed": seed},
+                rows,
+                planned.rounds,
+                evals=evals,
+                early_stopping_rounds=planned.stop_after if evals else None,
+                verbose_eval=False,
+                callbacks=[Witness()],
+                coll_cfg=COLLECTIVE,
+            )
         except (xgboost.core.XGBoostError, RuntimeError, ValueError, AssertionError) as problem:
             lost = before - set(client.nthreads())
             if not lost:
                 raise
-            raise TipcastError("K003", ", ".join(sorted(lost)), "worker lost while training", "give workers more memory (cluster.memory_limit) and repeat the command") from problem
+            raise TipcastError(
+                "K003",
+                ", ".join(sorted(lost)),
+                "worker lost while training",
+                "give workers more memory (cluster.memory_limit) and repeat the command",
+            ) from problem
         return fitted(planned, result["booster"], result["history"], features)
 
 
@@ -126,7 +130,9 @@ class LocalXGBoost:
         return train(planned, rows, held_out, seed, threads)
 
 
-def train(planned: Plan, rows: xgboost.QuantileDMatrix, held_out: xgboost.QuantileDMatrix | None, seed: int, threads: int = 1) -> Fitted:
+def train(
+    planned: Plan, rows: xgboost.QuantileDMatrix, held_out: xgboost.QuantileDMatrix | None, seed: int, threads: int = 1
+) -> Fitted:
     """Train on matrices that may be shared with other trainings of the same ``max_bin``."""
     history: dict[str, dict[str, list[float]]] = {}
     booster = xgboost.train(
@@ -153,7 +159,12 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
     """
     used = booster.attr(DEVICE) or "unknown"
     if used.partition(":")[0] != planned.device:
-        raise TipcastError("C010", "backend", f"XGBoost computed on {used} and not on {planned.device}", "run where XGBoost finds a GPU, or use backend=cpu")
+        raise TipcastError(
+            "C010",
+            "backend",
+            f"XGBoost computed on {used} and not on {planned.device}",
+            "run where XGBoost finds a GPU, or use backend=cpu",
+        )
     trained = booster.num_boosted_rounds()
     info: dict[str, str | float] = {"device": used, "rounds": trained}
     if booster.attr("best_iteration") is not None:

@@ -18,9 +18,30 @@ MISSING = -1.0
 """What features hold where a value is missing."""
 
 LEARNING = frozenset(
-    "base_score colsample_bylevel colsample_bynode colsample_bytree eval_metric gamma grow_policy learning_rate max_bin max_cat_threshold "
-    "max_cat_to_onehot max_delta_step max_depth max_leaves min_child_weight reg_alpha reg_lambda sampling_method scale_pos_weight subsample "
-    "tree_method verbosity".split()
+    {
+        "base_score",
+        "colsample_bylevel",
+        "colsample_bynode",
+        "colsample_bytree",
+        "eval_metric",
+        "gamma",
+        "grow_policy",
+        "learning_rate",
+        "max_bin",
+        "max_cat_threshold",
+        "max_cat_to_onehot",
+        "max_delta_step",
+        "max_depth",
+        "max_leaves",
+        "min_child_weight",
+        "reg_alpha",
+        "reg_lambda",
+        "sampling_method",
+        "scale_pos_weight",
+        "subsample",
+        "tree_method",
+        "verbosity",
+    }
 )
 """Parameters that go to XGBoost as they are, by the names of its scikit-learn interface."""
 
@@ -59,8 +80,8 @@ class Plan:
     def matrix(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix of these features.
 
-        A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must not be
-        negative, so with categories a missing value is one to XGBoost too.
+        A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must
+        not be negative, so with categories a missing value is one to XGBoost too.
         """
         if not self.categorical:
             return {"max_bin": self.max_bin}
@@ -94,14 +115,26 @@ def plan(params: Mapping[str, Any], training: Mapping[str, Any], device: str, ca
     given = {name: value for name, value in params.items() if value is not None}
     asked = str(given.pop("device", device))
     if asked.partition(":")[0] != device:
-        raise TipcastError("C010", "model.params.device", f"{asked} asked for, but this backend computes on {device}", "choose the device by backend=cpu or backend=gpu")
+        raise TipcastError(
+            "C010",
+            "model.params.device",
+            f"{asked} asked for, but this backend computes on {device}",
+            "choose the device by backend=cpu or backend=gpu",
+        )
     if given.get("tree_method") == "gpu_hist":
-        logging.getLogger("tipcast").warning("tree_method=gpu_hist is now hist: backend=%s decides the device", "gpu" if device == "cuda" else device)
+        logging.getLogger("tipcast").warning(
+            "tree_method=gpu_hist is now hist: backend=%s decides the device", "gpu" if device == "cuda" else device
+        )
         given["tree_method"] = "hist"
     trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
     rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:
-        raise TipcastError("C003", "model.fit.num_boost_round", f"{trees} trees do not spread evenly over {rounds} rounds", "set it to null or to a divisor of model.params.n_estimators")
+        raise TipcastError(
+            "C003",
+            "model.fit.num_boost_round",
+            f"{trees} trees do not spread evenly over {rounds} rounds",
+            "set it to null or to a divisor of model.params.n_estimators",
+        )
     stop = training.get("early_stopping_rounds")
     native = {"objective": "binary:logistic", "device": device, "num_parallel_tree": trees // rounds, **given}
     return Plan(
@@ -133,4 +166,6 @@ def try_out(planned: Plan) -> None:
         said = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", said)
         name = next((name for name in planned.params if name in said), None)
         name = name or next((name for name, value in planned.params.items() if str(value) in said), "")
-        raise TipcastError("C003", f"model.params.{name}".rstrip("."), said, "see XGBoost's parameter documentation") from problem
+        raise TipcastError(
+            "C003", f"model.params.{name}".rstrip("."), said, "see XGBoost's parameter documentation"
+        ) from problem

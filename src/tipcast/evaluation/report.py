@@ -1,4 +1,4 @@
-"""The note of a run: what came out, of which rows, how long it took, how to repeat it; Markdown, and nothing but strings."""
+"""The note of a run in Markdown: what came out, of which rows, how long it took, how to repeat it."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def _cash(test: Evaluation, card: Auc | None) -> str:
     known = "Tips paid in cash are not recorded, so a trip paid in cash always counts as one without a high tip."
     if card is None:
         return f"{known} How these trips were paid is not known."
-    rows = test.metrics["rows"]
+    cash = 100 * (1 - card.rows / test.metrics["rows"])
     return (
-        f"{known} {1 - card.rows / rows:.1%} of the test trips were not paid by card. On the {card.rows:,} that were, "
+        f"{known} {cash:.1f} % of the test trips were not paid by card. On the {card.rows:,} that were, "
         f"the AUC is **{card.value:.4f}** ({_interval(card)})."
-    ).replace("%", " %").replace("  %", " %")
+    )
 
 
 def _scores(test: Evaluation, validation: Evaluation | None) -> str:

@@ -24,11 +24,11 @@ from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import predict
 from tipcast.evaluation.metrics import Auc, auc, evaluate
 from tipcast.evaluation.result import Evaluation
-from tipcast.jobs import closing, train_log
+from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
-from tipcast.tracking.run import open_run
+
 
 LOG = logging.getLogger("tipcast")
 

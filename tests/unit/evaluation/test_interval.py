@@ -24,7 +24,7 @@ def test_equals_the_definition(client: Client, digits: int) -> None:
     assert found.interval.high == pytest.approx(kernel.mean() + half, abs=1e-12)
 
 
-def test_covers_the_truth_nineteen_times_in_twenty(client: Client) -> None:
+def test_covers_the_truth_nineteen_times_in_twenty() -> None:
     r = np.random.default_rng(3)
     truth = 0.760249938906523  # of two unit normals one apart: the normal distribution at 1 / sqrt(2)
     hits = 0

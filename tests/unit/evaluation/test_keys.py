@@ -24,7 +24,9 @@ def test_keys_sort_like_scores_and_hold_labels(real: type, whole: type) -> None:
 @pytest.mark.parametrize("threshold", [0.0, -1.0, 0.1, 0.3, 0.5, 1.0, 1.5])
 def test_threshold_key_parts_scores_exactly(real: type, whole: type, threshold: float) -> None:
     close = np.float64(threshold)
-    scores = np.asarray([0, 0.1, 0.3, 0.5, 1, *np.clip([np.nextafter(real(close), real(2)), real(close)], 0, 1)], dtype=real)
+    scores = np.asarray(
+        [0, 0.1, 0.3, 0.5, 1, *np.clip([np.nextafter(real(close), real(2)), real(close)], 0, 1)], dtype=real
+    )
     found = keys.sort_keys(scores, np.ones(len(scores), dtype=int))
     below = int(np.searchsorted(found, np.asarray(keys.key_of(threshold, whole), dtype=whole)))
     assert below == (scores.astype(np.float64) < threshold).sum()

@@ -144,7 +144,7 @@ def history(
 
     """
     lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
-    colours = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[-len(lines) :]
+    colours = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[max(2 - len(lines), 0) :]
     longest = max((len(values) for _, values in lines), default=1)
     room = 0.02 + 0.018 * max((len(name) for name, _ in lines), default=0)
     left, bottom, _, height = style.BOX

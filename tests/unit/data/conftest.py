@@ -1,0 +1,119 @@
+"""Small trip files made in a temporary folder, and the way from their names to counted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.backends.cpu import CpuFrames
+from tipcast.config.schema import FilesData, Limits
+from tipcast.data import validate
+from tipcast.data.fragments import Fragment, Listing
+from tipcast.data.read import read_fragment
+from tipcast.data.sources import list_fragments
+
+NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+
+
+@dataclass
+class Sums:
+    """What ``check_counts`` needs to know of a file."""
+
+    rows: int = 0
+    positives: int = 0
+    rows_read: int = 0
+    missing_passengers: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class TripFiles:
+    """Writes trip files into a folder and reads them as a job does."""
+
+    folder: Path
+
+    def trips(self, rows: int = 1000, month: str = "2019-02", seed: int = 0) -> pd.DataFrame:
+        """Good yellow trips of a month."""
+        draw = np.random.default_rng(seed)
+        start = np.datetime64(f"{month}-01", "us")
+        return pd.DataFrame(
+            {
+                "VendorID": draw.integers(1, 3, rows),
+                "tpep_pickup_datetime": start + draw.integers(0, 27 * 86_400, rows).astype("timedelta64[s]"),
+                "passenger_count": draw.integers(1, 6, rows).astype(float),
+                "store_and_fwd_flag": "N",
+                "PULocationID": draw.integers(1, 264, rows),
+                "DOLocationID": draw.integers(1, 264, rows),
+                "payment_type": draw.integers(1, 3, rows),
+                "fare_amount": draw.integers(250, 5000, rows) / 100,
+                "tip_amount": draw.integers(0, 1000, rows) / 100,
+            }
+        )
+
+    def write(
+        self,
+        name: str,
+        change: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+        rows: int = 1000,
+        month: str = "2019-02",
+        **options: Any,
+    ) -> Path:
+        """Write good trips, changed, as Parquet or CSV by the name's ending."""
+        frame = self.trips(rows, month)
+        frame = change(frame) if change else frame
+        path = self.folder / name
+        if path.suffix == ".parquet":
+            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path, **options)
+        else:
+            frame.to_csv(path, index=False, date_format="%Y-%m-%d %H:%M:%S", **options)
+        return path
+
+    def text(self, name: str, change: Callable[[bytes], bytes], rows: int = 1000) -> Path:
+        """Write good trips as CSV and change its bytes."""
+        path = self.write(f"{name}.tmp", rows=rows)
+        content = change(path.read_bytes())
+        path.unlink()
+        (self.folder / name).write_bytes(content)
+        return self.folder / name
+
+    def listing(self, named: Path | str | Sequence[Any], columns: Sequence[str] = NEEDED, **settings: Any) -> Listing:
+        """List the fragments of files."""
+        plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
+        spec = FilesData(source="files", train=plain, test=None, months=None, block_bytes=32 << 20)
+        for name, value in settings.items():
+            setattr(spec, name, value)
+        return list_fragments(spec, "train", columns)
+
+    def checked(self, listing: Listing) -> dict[str, Sums]:
+        """Read all fragments, count their rows and check the counts, as a job does."""
+        per_file: dict[str, Sums] = {}
+        for fragment in listing.fragments:
+            self.count(fragment, per_file.setdefault(fragment.uri, Sums()))
+        validate.check_counts(listing, per_file, Limits())
+        return per_file
+
+    def count(self, fragment: Fragment, sums: Sums) -> None:
+        """Add a fragment's counts."""
+        read = read_fragment(fragment, CpuFrames(), NEEDED)
+        keep, dropped = validate.clean(read, fragment.period, np)
+        kept = {name: values if keep is None else values[keep] for name, values in read.items()}
+        sums.rows_read += len(read["pickup"])
+        sums.rows += len(kept["pickup"])
+        sums.positives += int((kept["tip_amount"] / kept["fare_amount"] > 0.2).sum())
+        sums.missing_passengers += validate.missing_passengers(read)
+        for reason, rows in dropped.items():
+            sums.dropped[reason] = sums.dropped.get(reason, 0) + rows
+
+
+@pytest.fixture
+def trip_files(tmp_path: Path) -> TripFiles:
+    """Make trip files in a temporary folder."""
+    return TripFiles(tmp_path)

@@ -1,0 +1,149 @@
+"""Plots: what they say, read from the drawn figure, and that nothing is cut off or collides."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from tipcast.evaluation import metrics, plots
+from tipcast.evaluation.plots import style
+from tipcast.evaluation.plots.curves import wilson
+from tipcast.evaluation.result import Evaluation
+
+SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
+IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
+HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
+
+
+@pytest.fixture(scope="module")
+def evaluation(client: Client) -> Evaluation:
+    r = np.random.default_rng(0)
+    scores = r.beta(4, 4, 4000)
+    labels = (r.random(4000) < scores).astype(int)
+    return metrics.evaluate(
+        client, [client.submit(np.array, scores)], [client.submit(np.array, labels)], threshold=0.45
+    )
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
+    """Figures as they are before they become bytes."""
+    figures: list[Figure] = []
+    real = style.png
+    monkeypatch.setattr(style, "png", lambda figure: figures.append(figure) or real(figure))
+    return figures
+
+
+def draw(kind: str, found: Evaluation) -> bytes:
+    each: dict[str, Any] = {
+        "roc": lambda: plots.roc(found, SUBTITLE, other=found),
+        "precision_recall": lambda: plots.precision_recall(found, SUBTITLE),
+        "calibration": lambda: plots.calibration(found, SUBTITLE),
+        "confusion": lambda: plots.confusion(found, SUBTITLE),
+        "scores": lambda: plots.scores(found, SUBTITLE),
+        "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
+        "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
+    }
+    return each[kind]()
+
+
+KINDS = plots.__all__
+
+
+def words(figure: Figure) -> list[str]:
+    texts = [*figure.texts]
+    for axes in figure.axes:
+        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels(), *axes.get_yticklabels()]
+        texts += axes.get_legend().get_texts() if axes.get_legend() else []
+    return [text.get_text() for text in texts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_a_square_png_with_nothing_cut_off(kind: str, evaluation: Evaluation, drawn: list[Figure]) -> None:
+    image = imread(io.BytesIO(draw(kind, evaluation)), format="png")
+    assert image.shape[:2] == (900, 900)
+    border = np.concatenate(
+        [image[:8, :, :3].ravel(), image[-8:, :, :3].ravel(), image[:, :8, :3].ravel(), image[:, -8:, :3].ravel()]
+    )
+    assert (border == 1).all()  # a white margin: no text runs over the edge
+    assert SUBTITLE in words(drawn[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_do_not_collide(kind: str, evaluation: Evaluation, drawn: list[Figure]) -> None:
+    draw(kind, evaluation)
+    boxes = []
+    for axes in drawn[0].axes:
+        texts = [*axes.texts, *(axes.get_legend().get_texts() if axes.get_legend() else [])]
+        boxes += [(text.get_text(), text.get_window_extent()) for text in texts]
+    for i, (one, box) in enumerate(boxes):
+        assert not [other for other, second in boxes[:i] if box.overlaps(second)], one
+
+
+def test_roc_says_auc_interval_and_threshold(evaluation: Evaluation, drawn: list[Figure]) -> None:
+    plots.roc(evaluation, SUBTITLE, other=evaluation)
+    low, high = evaluation.auc_interval.low, evaluation.auc_interval.high
+    text = f"AUC {evaluation.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
+    assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
+    ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
+    c = evaluation.confusion
+    wrong = c.false_positives / (c.false_positives + c.true_negatives)
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
+
+
+def test_confusion_shows_counts_and_shares_of_rows(evaluation: Evaluation, drawn: list[Figure]) -> None:
+    plots.confusion(evaluation, SUBTITLE, classes=("low", "high"))
+    c, said = evaluation.confusion, words(drawn[0])
+    assert f"{c.true_positives:,} trips" in said
+    assert f"{100 * c.false_negatives / (c.false_negatives + c.true_positives):.1f} %" in said
+    assert {"low", "high"} <= set(said)
+
+
+def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
+    plots.importance(IMPORTANCE, SUBTITLE)
+    axes = drawn[0].axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["pickup_hour", "PULocationID", "passenger_count"]
+    assert [bar.get_width() for bar in axes.patches] == [0.6, 0.3, 0.1]
+    assert axes.yaxis_inverted()
+
+
+def test_history_marks_the_best_round(drawn: list[Figure]) -> None:
+    plots.history(HISTORY, "auc", SUBTITLE, best=1)
+    assert "best round 2: 0.6800" in words(drawn[0])
+    assert {"train", "validation"} <= set(words(drawn[0]))
+
+
+@pytest.mark.parametrize(
+    "rounds", [{}, {"train": {"auc": [0.7]}}, {"train": {"auc": [0.7, 0.7]}, "validation": {"auc": [0.7, 0.7]}}]
+)
+def test_short_histories(rounds: dict[str, dict[str, list[float]]]) -> None:
+    assert plots.history(rounds, "auc", SUBTITLE, best=None).startswith(b"\x89PNG")
+
+
+def test_importance_of_nothing() -> None:
+    assert plots.importance({}, SUBTITLE).startswith(b"\x89PNG")
+    assert plots.importance({"a": 0.0}, SUBTITLE).startswith(b"\x89PNG")
+
+
+def test_wilson_bounds_stay_inside_and_cover() -> None:
+    low, high = wilson(np.asarray([0.0, 0.5, 1.0]), np.asarray([4, 100, 4]))
+    assert low == pytest.approx([0, 0.4038, 0.5101], abs=1e-4)
+    assert high == pytest.approx([0.4899, 0.5962, 1], abs=1e-4)
+
+
+def test_threads_draw_the_same_without_pyplot(evaluation: Evaluation) -> None:
+    alone = [draw(kind, evaluation) for kind in KINDS]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda kind: draw(kind, evaluation), KINDS))
+    assert alone == together
+    module = sys.modules.get("matplotlib.pyplot")
+    assert module is None or not module.get_fignums()

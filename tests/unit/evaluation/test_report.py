@@ -1,0 +1,64 @@
+"""The note of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from tipcast.evaluation import metrics, report
+from tipcast.evaluation.interval import Interval
+from tipcast.evaluation.result import Auc, Evaluation
+
+SPLITS = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
+COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
+CARD = Auc(0.71234, Interval(0.70111, 0.72222), 1000, 700)
+
+
+@pytest.fixture(scope="module")
+def evaluation(client: Client) -> Evaluation:
+    scores = np.random.default_rng(0).random(4000)
+    labels = (scores > 0.4).astype(int)
+    return metrics.evaluate(client, [client.submit(np.array, scores)], [client.submit(np.array, labels)], threshold=0.5)
+
+
+def note(found: Evaluation, **changes: object) -> str:
+    options = {"splits": SPLITS, "phases": {"read": 1.5, "fit": 2.25}, "command": COMMAND, "card": CARD, **changes}
+    return report.note("xgboost", found, **options)
+
+
+def test_says_what_matters(evaluation: Evaluation) -> None:
+    text = note(evaluation, run_id="abc", remarks=["The test is later."])
+    for said in (
+        "### xgboost: test AUC 1.0000 (95 % interval 1.0000 to 1.0000)",
+        "75.0 % of the test trips were not paid by card. On the 1,000 that were, ",
+        "the AUC is **0.7123** (95 % interval 0.7011 to 0.7222)",
+        "| train | 2018-01 to 2018-12 | 102,000 |",
+        "| fit | 2.25 |",
+        "| all | 3.75 |",
+        f"```\n{COMMAND}\n```",
+        "](get-artifact?path=plots%2Froc.png&run_uuid=abc)",
+        "The test is later.",
+    ):
+        assert said in text
+    assert "data:" not in text  # MLflow's page removes such images
+
+
+def test_without_run_or_card(evaluation: Evaluation) -> None:
+    text = note(evaluation, card=None)
+    assert "`plots/roc.png`" in text
+    assert "How these trips were paid is not known." in text
+
+
+@pytest.mark.parametrize("length", [10, 3000, 9000, 20_000])
+def test_fits_a_tag(evaluation: Evaluation, length: int) -> None:
+    phases = {f"phase {i}": 1.0 for i in range(length // 50)}
+    text = note(evaluation, remarks=["x" * length], phases=phases)
+    assert len(text) <= 8000
+    assert COMMAND in text
+    assert "test AUC" in text
+
+
+def test_fence_is_longer_than_any_in_the_command(evaluation: Evaluation) -> None:
+    text = note(evaluation, command="tipcast train tracking.run_name='```'")
+    assert "\n````\ntipcast train tracking.run_name='```'\n````" in text
