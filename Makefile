@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install
 # The first interpreter that tipcast supports and that can make a virtual environment; set PYTHON to choose another.
 SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python /usr/bin/python3

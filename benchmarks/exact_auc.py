@@ -9,9 +9,9 @@ import argparse
 
 import numpy as np
 from distributed import Client, LocalCluster
-from harness import Comparison, compare, write_result
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+from harness import Comparison, compare, write_result
 from tipcast.evaluation.metrics import auc, evaluate
 
 GOAL = 0.15

@@ -1,4 +1,4 @@
-"""Side-by-side measurement: two pieces of work in turn, medians, a ratio, and what else the machine was doing meanwhile.
+"""Side-by-side measurement: two pieces of work in turn, medians, a ratio, and what else the machine did meanwhile.
 
     from harness import compare, write_result
 
@@ -18,7 +18,6 @@ import shlex
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -38,8 +37,8 @@ MAX_FOREIGN = 0.10
 MAX_TRIES = 3
 """At most this many times the wanted pairs are measured."""
 LIBRARIES = (
-    "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "dask-ml", "xgboost-cpu", "xgboost", "treelite",
-    "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda", "xgboost-cu13",
+    "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "dask-ml", "xgboost-cpu", "xgboost",
+    "treelite", "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda", "xgboost-cu13",
 )  # fmt: skip
 
 
@@ -249,7 +248,9 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def _output(*command: str) -> str | None:
@@ -258,8 +259,3 @@ def _output(*command: str) -> str | None:
         return None
     done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-if __name__ == "__main__":
-    print(json.dumps(describe_environment(), indent=2))
-    sys.exit(0)

@@ -28,7 +28,7 @@ def taxi() -> Path:
 def client() -> Iterator[Client]:
     """Two threads of one in-process worker."""
     with (
-        LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as connected,
     ):
         yield connected

@@ -15,7 +15,12 @@ FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
 def tipcast(*arguments: str, cwd: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tipcast", *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, "-m", "tipcast", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 

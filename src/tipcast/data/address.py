@@ -105,6 +105,9 @@ def reaching(uri: str) -> Iterator[None]:
     except TipcastError:
         raise
     except FileNotFoundError as problem:
+        cause = problem.__cause__  # fsspec calls whatever goes wrong over http a missing file
+        if scheme(uri).startswith("http") and isinstance(cause, Exception) and getattr(cause, "status", None) != 404:
+            raise _unreached(uri, cause) from problem
         raise TipcastError("D001", shown(uri), "no such file", "check the path") from problem
     except Exception as problem:
         if not scheme(uri):
@@ -113,15 +116,16 @@ def reaching(uri: str) -> Iterator[None]:
                     "D001", shown(uri), "may not be read by this user", "change its permissions"
                 ) from problem
             raise
-        status = getattr(problem, "status", None)
-        if isinstance(problem, PermissionError) or status in (401, 403):
-            raise TipcastError(
-                "D022", shown(uri), "access is refused", "set credentials in the environment, e.g. AWS_ACCESS_KEY_ID"
-            ) from problem
-        what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
-        raise TipcastError(
-            "D022", shown(uri), what, "check the network and the address, or use local files"
-        ) from problem
+        raise _unreached(uri, problem) from problem
+
+
+def _unreached(uri: str, problem: Exception) -> TipcastError:
+    status = getattr(problem, "status", None)
+    if isinstance(problem, PermissionError) or status in (401, 403):
+        fix = "set credentials in the environment, e.g. AWS_ACCESS_KEY_ID"
+        return TipcastError("D022", shown(uri), "access is refused", fix)
+    what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
+    return TipcastError("D022", shown(uri), what, "check the network and the address, or use local files")
 
 
 @contextmanager
@@ -136,7 +140,8 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """
     with ExitStack() as stack:
         with reaching(uri):
-            file = stack.enter_context(filesystem(uri, options).open(uri, "rb") if scheme(uri) else Path(uri).open("rb"))
+            file = filesystem(uri, options).open(uri, "rb") if scheme(uri) else Path(uri).open("rb")  # noqa: SIM115
+            stack.enter_context(file)
         yield file
 
 

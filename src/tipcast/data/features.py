@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,24 +17,88 @@ BASE_FEATURES = (
     "PULocationID",
     "DOLocationID",
 )
+"""Monday is weekday 0; the week hour is weekday x 24 + hour."""
+
 MISSING = -1.0
+"""What stands for a missing value."""
+
 AIRPORTS = (1, 132, 138)
+"""Taxi zones of Newark, JFK and LaGuardia."""
+
+NULL_TIME = np.iinfo(np.int64).min
+MINUTE = 60_000_000
+HOURS_OF_WEEK = 168
+EPOCH_HOUR = 72
+"""1970-01-01 was a Thursday: hour 72 of its week."""
+
+_FROM_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "pickup_weekday": lambda minute, hour, week: week // 24,
+    "pickup_hour": lambda minute, hour, week: week % 24,
+    "pickup_week_hour": lambda minute, hour, week: week,
+    "pickup_minute": lambda minute, hour, week: minute - hour * 60,
+}
+_FROM_ZONE = {"pickup_airport": "PULocationID", "dropoff_airport": "DOLocationID"}
+_AS_IS = ("passenger_count", "PULocationID", "DOLocationID", "trip_distance")
+
+FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE)
+"""All features there are."""
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys("pickup" if n.startswith("pickup_") else n for n in names))
+    """Return the canonical raw columns that features are made of.
+
+    Raises
+    ------
+    KeyError
+        For a name that is no feature.
+
+    """
+    columns = ["pickup" if name in _FROM_TIME else _FROM_ZONE.get(name, name) for name in names]
+    strangers = [name for name in names if name not in FEATURES]
+    if strangers:
+        raise KeyError(strangers[0])
+    return tuple(dict.fromkeys(columns))
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
-    pickup = columns["pickup"]
-    minutes = (pickup // 60_000_000).astype(np.int32)
-    hours = minutes // 60
-    week = (hours + 72) % 168
-    made = {"pickup_minute": minutes - hours * 60, "pickup_week_hour": week, "pickup_hour": week % 24, "pickup_weekday": week // 24}
-    out = xp.empty((len(pickup), len(names)), dtype=np.float32, order="F")
-    for i, n in enumerate(names):
-        v = made[n] if n in made else columns[n]
-        out[:, i] = v
-        if n not in made and v.dtype.kind == "f":
-            out[:, i][xp.isnan(v)] = MISSING
-    return out
+    """Make features.
+
+    Parameters
+    ----------
+    columns
+        Canonical name -> (rows,) array: ``pickup`` int64 microseconds of wall-clock time since 1970 with the smallest
+        int64 for null, the others numbers with NaN for null.
+    names
+        Features, in the order wanted.
+    xp
+        The arrays' module: numpy or cupy.
+
+    Returns
+    -------
+    array
+        (rows, features) float32, each column contiguous, missing values -1.
+
+    """
+    rows = len(next(iter(columns.values())))
+    matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
+    if any(name in _FROM_TIME for name in names):
+        pickup = columns["pickup"]
+        null = pickup == NULL_TIME if rows and pickup.min() == NULL_TIME else None
+        minute = (pickup // MINUTE).astype(np.int32)
+        hour = minute // 60
+        week = (hour + EPOCH_HOUR) % HOURS_OF_WEEK
+    for at, name in enumerate(names):
+        column = matrix[:, at]
+        if name in _FROM_TIME:
+            column[...] = _FROM_TIME[name](minute, hour, week)
+            if null is not None:
+                column[null] = MISSING
+            continue
+        values = columns[_FROM_ZONE.get(name, name)]
+        if name in _FROM_ZONE:
+            column[...] = (values == AIRPORTS[0]) | (values == AIRPORTS[1]) | (values == AIRPORTS[2])
+        else:
+            column[...] = values
+        if values.dtype.kind == "f":
+            column[values != values] = MISSING
+    return matrix

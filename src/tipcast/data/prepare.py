@@ -30,9 +30,12 @@ class Recipe:
     @property
     def columns(self) -> tuple[str, ...]:
         """Canonical names of the raw columns this needs."""
-        extra = ("payment_type",) if self.card else ()
-        wanted = ("pickup", "fare_amount", "tip_amount", *features.needed_columns(self.features), *extra)
-        return tuple(dict.fromkeys(wanted))
+        return tuple(dict.fromkeys(("pickup", "fare_amount", "tip_amount", *features.needed_columns(self.features))))
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Those that are read where a file has them."""
+        return ("payment_type",) if self.card else ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
 
     """
     xp = frames.xp
-    columns = read_fragment(fragment, frames, recipe.columns)
+    columns = read_fragment(fragment, frames, (*recipe.columns, *(set(recipe.optional) & set(fragment.columns))))
     read = Read(
         rows=len(columns["pickup"]),
         bytes=sum(int(values.nbytes) for values in columns.values()),
@@ -84,13 +87,13 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     start, stop = fragment.period
     nothing = {name: values[:0] for name, values in columns.items()}
     if stop <= recipe.cutoff:
-        pieces = (columns, nothing)
+        first, second = columns, nothing
     elif start >= recipe.cutoff:
-        pieces = (nothing, columns)
+        first, second = nothing, columns
     else:
         before = columns["pickup"] < recipe.cutoff
-        pieces = tuple({name: values[side] for name, values in columns.items()} for side in (before, ~before))
-    return (_part(pieces[0], frames, recipe, read), _part(pieces[1], frames, recipe, Read()))
+        first, second = ({name: values[side] for name, values in columns.items()} for side in (before, ~before))
+    return (_part(first, frames, recipe, read), _part(second, frames, recipe, Read()))
 
 
 def high_tip(columns: Mapping[str, Array], threshold: float) -> Array:
@@ -103,13 +106,14 @@ def _part(columns: Mapping[str, Array], frames: Frames, recipe: Recipe, read: Re
     xp: ModuleType = frames.xp
     matrix = features.compute(columns, recipe.features, xp)
     label = high_tip(columns, recipe.threshold).astype(xp.int32)
+    payment = columns.get("payment_type", xp.zeros(len(label), dtype=xp.int8)) if recipe.card else None
     return Part(
         x=frames.frame(matrix, recipe.features),
         y=frames.series(label, "target"),
-        card=columns["payment_type"] == CARD if recipe.card else None,
+        card=None if payment is None else payment == CARD,
         rows=len(label),
         positives=int(label.sum()),
-        cash=int((columns["payment_type"] == CASH).sum()) if recipe.card else 0,
+        cash=0 if payment is None else int((payment == CASH).sum()),
         bytes=int(matrix.nbytes + label.nbytes),
         rows_read=read.rows,
         raw_bytes=read.bytes,

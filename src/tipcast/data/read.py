@@ -118,13 +118,14 @@ def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str
 
 def _unpacked(fragment: Fragment) -> bytes:
     where = address.shown(fragment.uri)
-    with address.opened(fragment.uri, fragment.options["storage"]) as file:
-        try:
-            return gzip.GzipFile(fileobj=file).read()
-        except (OSError, EOFError, zlib.error) as problem:
-            raise TipcastError(
-                "D005", where, "is a gzip file that was cut off or damaged", "download it again"
-            ) from problem
+    with address.opened(fragment.uri, fragment.options["storage"]) as file, address.reaching(fragment.uri):
+        packed = file.read()
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error) as problem:
+        raise TipcastError(
+            "D005", where, "is a gzip file that was cut off or damaged", "download it again"
+        ) from problem
 
 
 def _refusal(fragment: Fragment, fault: text.Fault | None, problem: str) -> TipcastError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -131,8 +132,8 @@ def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> Tipcas
         return no_zones(where)
     own = tlc_name(missing[0], colour_of(names) or "yellow")
     fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
-    near = [name for name in names if len(own) > 4 and (own.split("_")[0].lower() in name.lower())]
-    hint = f"; like it is {near[0]!r}" if near else ""
+    near = difflib.get_close_matches(own, names, 1, 0.7)
+    hint = f", {near[0]!r} among them" if near else ""
     return TipcastError("D007", where, f"missing column {own!r} ({len(names)} columns found{hint})", fix)
 
 

@@ -180,14 +180,35 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], limits: Limit
     names = {fragment.uri: fragment.columns for fragment in listing.fragments}
     for uri, counts in per_file.items():
         _check_file(address.shown(uri), names[uri], counts, limits)
-    rows = sum(counts.rows for counts in per_file.values())
+    dropped = sum(sum(counts.dropped.values()) for counts in per_file.values())
     where = address.shown(next(iter(per_file))) + (f" and {len(per_file) - 1} more" if len(per_file) > 1 else "")
-    if rows < limits.min_rows:
-        dropped = sum(sum(counts.dropped.values()) for counts in per_file.values())
-        what = f"{rows} usable rows ({dropped} dropped), at least {limits.min_rows} are needed"
-        raise TipcastError("D014", where, what, "use more data, or lower data.limits.min_rows")
+    rows = sum(counts.rows for counts in per_file.values())
     positives = sum(counts.positives for counts in per_file.values())
-    if classes and positives in (0, rows):
+    check_split(f"{where} ({dropped} rows dropped)" if dropped else where, rows, positives if classes else None, limits)
+
+
+def check_split(where: str, rows: int, positives: int | None, limits: Limits) -> None:
+    """Refuse rows that nothing can be learnt from or measured on.
+
+    Parameters
+    ----------
+    where
+        What the rows are, for the message.
+    rows, positives
+        How many there are, and how many of them are labelled 1; None where the label does not matter.
+    limits
+        Fewest rows.
+
+    Raises
+    ------
+    TipcastError
+        D014 too few rows, D015 one class only.
+
+    """
+    if rows < limits.min_rows:
+        what = f"{rows} usable rows, at least {limits.min_rows} are needed"
+        raise TipcastError("D014", where, what, "use more data, or lower data.limits.min_rows")
+    if positives in (0, rows):
         what = f"all {rows} rows have the same label ({'high tip' if positives else 'no high tip'})"
         raise TipcastError("D015", where, what, "check column 'tip_amount', or set task.threshold")
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.location import conf_dir

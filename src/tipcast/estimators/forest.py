@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 import treelite.sklearn
-from distributed import as_completed, wait  # type: ignore[attr-defined]
+from distributed import as_completed, wait
 from sklearn.ensemble import RandomForestClassifier
 
 from tipcast.backends.base import Frame
@@ -95,7 +95,10 @@ class DistributedForest:
                 tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
         forest = RandomForestClassifier()
-        for chunk, (forest, new) in as_completed(list(tasks), with_results=True):
+        with client.as_current():  # as_completed takes no client
+            done = as_completed(list(tasks), with_results=True)
+        for chunk, (treeless, new) in done:
+            forest = treeless
             grown[tasks.pop(chunk)] = new
             chunk.release()
             if progress:
@@ -140,7 +143,8 @@ class _Worker:
 def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) -> list[_Worker]:
     """Share the trees among the workers: by their threads where all rows fit, else by the rows they hold."""
     futures = [*x, *y]
-    wait(futures)
+    with client.as_current():  # wait takes no client
+        wait(futures)
     for future in futures:
         if future.status == "error":
             future.result()  # raises what went wrong when the rows were prepared

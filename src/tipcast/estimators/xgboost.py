@@ -77,22 +77,23 @@ class DistributedXGBoost:
         before = set(client.nthreads())
         options = planned.matrix(features)
         try:
-            rows = dxgb.DaskQuantileDMatrix(client, _collection(x, empty_x), _collection(y, empty_y), **options)
-            evals = []
-            if validation:
-                held_out = (_collection(validation[0], empty_x), _collection(validation[1], empty_y))
-                evals = [(dxgb.DaskQuantileDMatrix(client, *held_out, ref=rows, **options), "validation")]
-            result = dxgb.train(
-                client,
-                {**planned.params, "seed": seed},
-                rows,
-                planned.rounds,
-                evals=evals,
-                early_stopping_rounds=planned.stop_after if evals else None,
-                verbose_eval=False,
-                callbacks=[Witness()],
-                coll_cfg=COLLECTIVE,
-            )
+            with client.as_current():  # xgboost.dask asks for the current client, whichever it is given
+                rows = dxgb.DaskQuantileDMatrix(client, _collection(x, empty_x), _collection(y, empty_y), **options)
+                evals = []
+                if validation:
+                    held_out = (_collection(validation[0], empty_x), _collection(validation[1], empty_y))
+                    evals = [(dxgb.DaskQuantileDMatrix(client, *held_out, ref=rows, **options), "validation")]
+                result = dxgb.train(
+                    client,
+                    {**planned.params, "seed": seed},
+                    rows,
+                    planned.rounds,
+                    evals=evals,
+                    early_stopping_rounds=planned.stop_after if evals else None,
+                    verbose_eval=False,
+                    callbacks=[Witness()],
+                    coll_cfg=COLLECTIVE,
+                )
         except (xgboost.core.XGBoostError, RuntimeError, ValueError, AssertionError) as problem:
             lost = before - set(client.nthreads())
             if not lost:

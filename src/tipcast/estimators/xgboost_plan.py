@@ -126,6 +126,10 @@ def plan(params: Mapping[str, Any], training: Mapping[str, Any], device: str, ca
             "tree_method=gpu_hist is now hist: backend=%s decides the device", "gpu" if device == "cuda" else device
         )
         given["tree_method"] = "hist"
+    if given.get("tree_method", "hist") != "hist":
+        raise TipcastError(
+            "C003", "model.params.tree_method", f"{given['tree_method']} needs the rows in one place", "use hist"
+        )
     trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
     rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:

@@ -225,8 +225,9 @@ class _Vertices:
         cells = along.astype(xp.int64)
         first = int(cells[0])
         keep = xp.zeros(len(cells), dtype=bool)
-        keep[1:] = cells[1:] != cells[:-1]
-        keep[:-1] |= keep[1:]
+        borders = cells[1:] != cells[:-1]
+        keep[1:] = borders
+        keep[:-1] |= borders
         if first != self._cell:
             keep[0] = True
             self._parts.append([[value] for value in self._last] or [[], [], [], []])

@@ -9,8 +9,10 @@ from tipcast.evaluation.result import Auc, Evaluation
 
 MAX_NOTE = 8000
 """Characters that MLflow keeps of a tag, and so of a note."""
-ROC_PLOT = "plots/roc.png"
-"""Where the run's artifacts hold the ROC plot."""
+ROC_PLOT = "plots/roc_small.png"
+"""The artifact that the note shows."""
+ROC_PIXELS = 480
+"""Its width: a wider picture makes MLflow's page scroll sideways."""
 
 Split = tuple[str, str, int]
 """Name, period in words, rows."""
@@ -50,7 +52,7 @@ def note(
     card
         AUC of the test rows paid by card; None where payment is unknown.
     run_id
-        The run, whose artifact ``plots/roc.png`` is shown; None only names it.
+        The run, whose artifact ``plots/roc_small.png`` is shown; None only names it.
     remarks
         More sentences, one paragraph each.
 

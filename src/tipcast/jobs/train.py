@@ -5,61 +5,36 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tipcast.backends.base import Session
 from tipcast.backends.cluster import recorded
 from tipcast.backends.session import session
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
 from tipcast.data import rows, split, validate
-from tipcast.data.fragments import Listing
+from tipcast.data.features import FEATURES
 from tipcast.data.prepare import Recipe
+from tipcast.data.raw import raw_trips
 from tipcast.data.sources import list_fragments
 from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import predict
-from tipcast.evaluation.metrics import Auc, auc, evaluate
-from tipcast.evaluation.result import Evaluation
+from tipcast.evaluation.metrics import auc, evaluate
 from tipcast.jobs import closing
+from tipcast.jobs.train_record import opened
+from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
 
-
 LOG = logging.getLogger("tipcast")
 
-
-@dataclass(frozen=True)
-class Plan:
-    """What will be read, known before any worker starts."""
-
-    train: Listing
-    test: Listing
-    recipe: Recipe
-    test_recipe: Recipe
-
-
-@dataclass(frozen=True)
-class Data:
-    """The three splits on the workers."""
-
-    train: rows.Rows
-    validation: rows.Rows | None
-    test: rows.Rows
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How well the model does."""
-
-    validation: Evaluation | None
-    test: Evaluation
-    card: Auc | None
-    """On test rows paid by card."""
+CHECK_ROWS = 1000
+"""Held-out rows that the portable model must score as the estimator does."""
+HEADLINES = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 
 
 def run(config: TrainConfig, command: str) -> None:
@@ -70,31 +45,45 @@ def run(config: TrainConfig, command: str) -> None:
         plan = make_plan(config)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
-        tracked = stack.enter_context(train_log.opened(config, plan, command))
+        record = stack.enter_context(opened(config, plan, command, folder))
         with clock.phase("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
-        with ExitStack() as report:
-            if config.cluster.performance_report:
-                report.enter_context(recorded(workers.client, folder / "dask.html"))
+        with recorded(workers.client, folder / "dask.html") if config.cluster.performance_report else nullcontext():
             with clock.phase("read"):
                 data = read(workers, config, plan)
             with clock.phase("fit"):
                 fitted = fit(workers, config, data)
             with clock.phase("evaluate"):
-                outcome = measure(workers, config, fitted, data)
-        memory = peaks(workers.client)
+                outcome = measure(workers, fitted, data)
         with clock.phase("log"):
-            result = train_log.write(tracked, config, plan, data, fitted, outcome, workers, folder, command)
-        train_log.finish(tracked, result, clock.seconds, memory)
-    closing.say(result.summary | {"phases": clock.seconds, "command": command}, config.print)
+            record.data(data)
+            record.metrics(data, fitted, outcome)
+            record.plots(fitted, outcome)
+            logged = record.model(fitted, outcome, *held_out(workers, plan), device=workers.device)
+        record.close(data, outcome, clock.seconds, peaks(workers.client))
+    interval = outcome.test.auc_interval
+    result = {
+        "run_id": record.run.id,
+        "experiment_id": record.run.experiment_id,
+        "run": record.run.link,
+        "model_uri": logged.registered or logged.uri,
+        "metrics": {f"test/{name}": outcome.test.metrics[name] for name in HEADLINES}
+        | {"test/auc_low": interval.low, "test/auc_high": interval.high},
+        "phases": clock.seconds,
+        "command": command,
+    }
+    closing.say(result, config.print)
 
 
 def make_plan(config: TrainConfig) -> Plan:
     """List the files of both periods and decide the split; every mistake that footers show ends here."""
+    for name in config.task.features:
+        if name not in FEATURES:
+            raise TipcastError("C003", "task.features", f"no such feature: {name}", f"use {', '.join(FEATURES)}")
     recipe = Recipe(features=tuple(config.task.features), threshold=config.task.threshold)
     test_recipe = dataclasses.replace(recipe, card=True)
     train = list_fragments(config.data, "train", recipe.columns)
-    test = list_fragments(config.data, "test", test_recipe.columns)
+    test = list_fragments(config.data, "test", test_recipe.columns, optional=test_recipe.optional)
     for note in dict.fromkeys((*train.notes, *test.notes)):
         LOG.warning(note)
     cutoff = split.cutoff(train.period, test.period, config.task.validation)
@@ -126,7 +115,7 @@ def fit(workers: Session, config: TrainConfig, data: Data) -> Fitted:
     return fitted
 
 
-def measure(workers: Session, config: TrainConfig, fitted: Fitted, data: Data) -> Outcome:
+def measure(workers: Session, fitted: Fitted, data: Data) -> Outcome:
     """Choose the threshold on validation rows and measure on test rows."""
     client = workers.client
     validation = None
@@ -137,5 +126,19 @@ def measure(workers: Session, config: TrainConfig, fitted: Fitted, data: Data) -
         scores = predict(client, fitted.scorer, data.test.x)
         threshold = validation.threshold if validation else 0.5
         test = evaluate(client, scores, data.test.y, threshold=threshold, where="data.test")
-        card = auc(client, scores, data.test.y, data.test.card, where="data.test, paid by card")
+        try:
+            card = auc(client, scores, data.test.y, data.test.card, where="data.test, paid by card")
+        except TipcastError as problem:  # no row is known to be paid by card, or all such have one label
+            LOG.warning("no AUC of rows paid by card: %s", problem.what)
+            card = None
     return Outcome(validation, test, card)
+
+
+def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
+    """Return some raw trips of the test period, as canonical columns and under the TLC's names."""
+    columns = plan.test_recipe.columns
+    fragment = plan.test.fragments[0]
+    found: tuple[Any, Any] = workers.client.submit(
+        raw_trips, fragment, workers.frames, columns, plan.test.colour, CHECK_ROWS, pure=False
+    ).result()
+    return found

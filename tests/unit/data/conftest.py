@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tipcast.backends.cpu import CpuFrames
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits
 from tipcast.data import validate
 from tipcast.data.fragments import Fragment, Listing
@@ -21,6 +24,7 @@ from tipcast.data.read import read_fragment
 from tipcast.data.sources import list_fragments
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
 
 @dataclass
@@ -111,6 +115,18 @@ class TripFiles:
         sums.missing_passengers += validate.missing_passengers(read)
         for reason, rows in dropped.items():
             sums.dropped[reason] = sums.dropped.get(reason, 0) + rows
+
+    def refused(self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any) -> TipcastError:
+        """Assert that files are refused, in the right form, and that the error survives the way from a worker."""
+        with pytest.raises(TipcastError) as caught:
+            self.checked(self.listing(named, **settings))
+        error = caught.value
+        assert error.code == code, str(error)
+        assert FORM.match(str(error)), str(error)
+        assert Path(file).name in str(error)
+        assert not column or f"'{column}'" in str(error)
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+        return error
 
 
 @pytest.fixture

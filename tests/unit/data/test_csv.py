@@ -54,7 +54,7 @@ def test_blocks_end_at_newlines_and_cover_all(block_bytes: int) -> None:
     cut = csv.blocks(7, len(raw), block_bytes, next_line)
     assert b"".join(raw[start : start + length] for start, length in cut) == raw[7:]
     assert all(raw[start - 1 : start] == b"\n" for start, _ in cut)
-    assert len(cut) == (41 if block_bytes <= 7 else -(-len(raw) // block_bytes) if block_bytes == 1000 else len(cut))
+    assert all(length < block_bytes + len(b"row 39\n") for _, length in cut)
 
 
 HEADER = ("t", "x", "s")

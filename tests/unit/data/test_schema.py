@@ -10,7 +10,7 @@ from tipcast.data import schema
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 YELLOW = [
     "VendorID", "tpep_pickup_datetime", "tpep_dropoff_datetime", "passenger_count", "trip_distance", "RatecodeID",
-    "store_and_fwd_flag", "PULocationID", "DOLocationID", "payment_type", "fare_amount", "extra", "mta_tax", "tip_amount",
+    "store_and_fwd_flag", "PULocationID", "DOLocationID", "payment_type", "fare_amount", "extra", "tip_amount",
 ]  # fmt: skip
 
 
@@ -46,8 +46,8 @@ def test_other_spellings_are_read_with_a_remark(own: str, canonical: str) -> Non
 
 
 def test_a_missing_column_is_named_as_the_tlc_names_it() -> None:
-    with pytest.raises(TipcastError, match=r"D007.*'lpep_pickup_datetime'") as caught:
-        schema.map_columns(["lpep_dropoff_datetime", "lpep_pickup_datetimes", "fare_amount"], "f", ["pickup"])
+    with pytest.raises(TipcastError, match=r"D007.*'lpep_dropoff_datetime'.*'lpep_dropof_datetime' among") as caught:
+        schema.map_columns(["lpep_pickup_datetime", "lpep_dropof_datetime", "fare_amount"], "f", ["dropoff"])
     assert caught.value.where == "f"
 
 

@@ -21,11 +21,11 @@ def test_keys_sort_like_scores_and_hold_labels(real: type, whole: type) -> None:
 
 
 @pytest.mark.parametrize(("real", "whole"), [(np.float32, np.uint32), (np.float64, np.uint64)])
-@pytest.mark.parametrize("threshold", [0.0, -1.0, 0.1, 0.3, 0.5, 1.0, 1.5])
+@pytest.mark.parametrize("threshold", [0.0, -1.0, 0.1, 0.3, 0.5, 0.7, 1.0, 1.5])
 def test_threshold_key_parts_scores_exactly(real: type, whole: type, threshold: float) -> None:
     close = np.float64(threshold)
     scores = np.asarray(
-        [0, 0.1, 0.3, 0.5, 1, *np.clip([np.nextafter(real(close), real(2)), real(close)], 0, 1)], dtype=real
+        [0, 0.1, 0.3, 0.5, 0.7, 1, *np.clip([np.nextafter(real(close), real(2)), real(close)], 0, 1)], dtype=real
     )
     found = keys.sort_keys(scores, np.ones(len(scores), dtype=int))
     below = int(np.searchsorted(found, np.asarray(keys.key_of(threshold, whole), dtype=whole)))

@@ -39,7 +39,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     """Figures as they are before they become bytes."""
     figures: list[Figure] = []
     real = style.png
-    monkeypatch.setattr(style, "png", lambda figure: figures.append(figure) or real(figure))
+    monkeypatch.setattr(style, "png", lambda figure, *size: figures.append(figure) or real(figure, *size))
     return figures
 
 
@@ -98,6 +98,11 @@ def test_roc_says_auc_interval_and_threshold(evaluation: Evaluation, drawn: list
     c = evaluation.confusion
     wrong = c.false_positives / (c.false_positives + c.true_negatives)
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
+
+
+def test_roc_of_any_size(evaluation: Evaluation) -> None:
+    image = imread(io.BytesIO(plots.roc(evaluation, SUBTITLE, pixels=480)), format="png")
+    assert image.shape[:2] == (480, 480)
 
 
 def test_confusion_shows_counts_and_shares_of_rows(evaluation: Evaluation, drawn: list[Figure]) -> None:

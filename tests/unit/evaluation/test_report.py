@@ -37,7 +37,7 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
         "| fit | 2.25 |",
         "| all | 3.75 |",
         f"```\n{COMMAND}\n```",
-        "](get-artifact?path=plots%2Froc.png&run_uuid=abc)",
+        "](get-artifact?path=plots%2Froc_small.png&run_uuid=abc)",
         "The test is later.",
     ):
         assert said in text
@@ -46,7 +46,7 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
 
 def test_without_run_or_card(evaluation: Evaluation) -> None:
     text = note(evaluation, card=None)
-    assert "`plots/roc.png`" in text
+    assert "`plots/roc_small.png`" in text
     assert "How these trips were paid is not known." in text
 
 

@@ -89,7 +89,7 @@ def find_csv(uri: str, wanted: Wanted) -> Found:
 
 def _pieces(uri: str, storage: Mapping[str, Any], packed: bool, where: str) -> Iterator[bytes]:
     """Yield the file's (decompressed) bytes, ``HEAD`` at a time."""
-    with address.opened(uri, storage) as file:
+    with address.opened(uri, storage) as file, address.reaching(uri):
         try:
             stream: Any = gzip.GzipFile(fileobj=file) if packed else file
             while data := stream.read(HEAD):

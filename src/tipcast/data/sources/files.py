@@ -89,9 +89,8 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
         return _of_folder([str(file) for file in path.rglob("*") if file.is_file()], str(path), pattern)
     if path.exists() or not glob.has_magic(pattern):
         return [str(path)]
-    matches = sorted(
-        str(match) for match in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if match.is_file()
-    )
+    found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob would find hidden files
+    matches = sorted(match for match in found if Path(match).is_file())
     if not matches:
         raise TipcastError("D001", pattern, "no file matches", "check the pattern")
     return matches

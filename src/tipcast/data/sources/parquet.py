@@ -18,6 +18,8 @@ from tipcast.data.sources.periods import DayCounts, period_in_name
 
 MERGED_ROWS = 1_000_000
 """Small row groups are read together up to this many rows."""
+_UTC = ("UTC", "Etc/UTC", "+00:00", "GMT")
+"""What writers without zoneless timestamps (Spark) put on the TLC's wall-clock values."""
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -114,6 +116,9 @@ def _check_types(arrow: pa.Schema, columns: Mapping[str, str], where: str) -> Se
                     f"column {own!r} is {kind}, not a timestamp",
                     "write it as a timestamp, in New York time",
                 )
+            if kind.tz not in (None, *_UTC):
+                what = f"column {own!r} is in time zone {kind.tz}, not New York wall-clock time"
+                raise TipcastError("D008", where, what, "write local New York times without a time zone")
             if kind.tz is not None:
                 notes.append(f"column {own} says {kind.tz}: taken as New York wall-clock time, as the TLC's values are")
         elif not (

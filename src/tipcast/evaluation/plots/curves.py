@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from tipcast.evaluation.interval import Z95
 from tipcast.evaluation.plots import style
@@ -19,6 +20,7 @@ def roc(
     name: str = "test",
     other: Evaluation | None = None,
     other_name: str = "validation",
+    pixels: int = 900,
 ) -> bytes:
     """Draw the ROC curve with its AUC and 95 % interval, the chance line and the operating point.
 
@@ -32,11 +34,13 @@ def roc(
         What the evaluation is of, for the legend.
     other, other_name
         A second evaluation, drawn behind, and its name.
+    pixels
+        Width and height of the picture.
 
     Returns
     -------
     bytes
-        PNG of 900 x 900 pixels.
+        PNG.
 
     """
     figure, axes = style.page("ROC curve", subtitle, (0.165, 0.115, 0.74, 0.74))
@@ -56,7 +60,7 @@ def roc(
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     handles, labels = axes.get_legend_handles_labels()
     style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1])
-    return style.png(figure)
+    return style.png(figure, pixels)
 
 
 def precision_recall(evaluation: Evaluation, subtitle: str) -> bytes:
@@ -66,8 +70,10 @@ def precision_recall(evaluation: Evaluation, subtitle: str) -> bytes:
     base = f"base rate {style.percent(rate, 1)}"
     axes.axhline(rate, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label=base)
     text = f"average precision {evaluation.metrics['average_precision']:.3f}"
-    axes.plot(curve.recall, curve.precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
-    _operating_point(axes, evaluation.metrics["recall"], evaluation.metrics["precision"], evaluation.threshold)
+    recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
+    axes.plot(recall, precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    x, y = evaluation.metrics["recall"], evaluation.metrics["precision"]
+    _operating_point(axes, x, y, evaluation.threshold, above=x < 0.62)  # the curve falls to the right
     style.shares(axes)
     style.name_axes(axes, "recall: share of positives found", "precision: share of calls right")
     handles, labels = axes.get_legend_handles_labels()
@@ -75,11 +81,11 @@ def precision_recall(evaluation: Evaluation, subtitle: str) -> bytes:
     return style.png(figure)
 
 
-def _operating_point(axes: Axes, x: float, y: float, threshold: float) -> None:
+def _operating_point(axes: Axes, x: float, y: float, threshold: float, above: bool = False) -> None:
     style.ring(axes, x, y)
     right = x < 0.62
     side = "left" if right else "right"
-    height = max(min(y - 0.035, 0.93), 0.24)
+    height = min(y + 0.075, 0.84) if above else max(min(y - 0.035, 0.93), 0.24)
     style.write(axes, x + (0.035 if right else -0.035), height, f"threshold {threshold:.3f}", ha=side, va="top")
 
 
@@ -93,7 +99,7 @@ def calibration(evaluation: Evaluation, subtitle: str) -> bytes:
     axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
     mean, rate = bins.mean_score[some], bins.rate[some]
     axes.vlines(mean, *wilson(rate, bins.rows[some]), color=style.BLUE, linewidth=1.8, alpha=0.45)
-    axes.plot(mean, rate, "o-", color=style.BLUE, linewidth=2.2, markersize=6.5, markeredgecolor="white")
+    axes.plot(mean, rate, "o-", clip_on=False, color=style.BLUE, linewidth=2.2, markersize=6.5, markeredgecolor="white")
     style.write(axes, 0.97, 0.05, "below the line: scores too high", style.MUTED, ha="right")
     style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
     style.write(axes, 0.03, 0.83, f"Brier score {evaluation.metrics['brier']:.4f}", va="top")
@@ -165,5 +171,6 @@ def history(
         side, shift = ("left", 0.02) if best < 0.55 * longest else ("right", -0.02)
         text = f"best round {best + 1}: {value:.4f}"
         style.write(axes, best + 1 + shift * longest, high + 0.07 * (high - low), text, ha=side, va="top")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     style.name_axes(axes, "boosting round", metric)
     return style.png(figure)

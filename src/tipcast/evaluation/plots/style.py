@@ -95,10 +95,10 @@ def key(axes: Axes, place: str, **options: Any) -> None:
     legend.get_frame().set(facecolor="white", edgecolor="none", alpha=0.85)
 
 
-def png(figure: Figure) -> bytes:
-    """Render a figure: 900 x 900 pixels."""
+def png(figure: Figure, pixels: int = round(SIZE * DPI)) -> bytes:
+    """Render a figure as a square of so many pixels."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=DPI, metadata={"Software": None})
+    figure.savefig(stream, format="png", dpi=pixels / SIZE, metadata={"Software": None})
     return stream.getvalue()
 
 

@@ -1,0 +1,114 @@
+"""Compare reading and preparing months on the workers with pandas reading, and pyarrow decoding, the same six columns.
+
+python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--months FOLDER] [--dry]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+from harness import compare, write_result
+
+from tipcast.backends.base import Session
+from tipcast.backends.session import session
+from tipcast.config import schema
+from tipcast.data import rows
+from tipcast.data.features import BASE_FEATURES
+from tipcast.data.prepare import Recipe
+from tipcast.data.sources import list_fragments
+from tipcast.measure.memory import resident
+
+COLUMNS = ["tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount"]
+GOALS = {"pandas": 0.45, "decode": 1.5, "added_mb": 500}
+
+
+def prepared(folder: Path, count: int) -> list[Path]:
+    """Return the months of a period of so many synthetic trips, made once."""
+    command = ["prepare", "data.months=2019-01..2019-03", f"data.rows={count}", f"out={folder}"]
+    subprocess.run([sys.executable, "-m", "tipcast", *command], check=True, stdout=subprocess.DEVNULL)
+    return sorted(folder.glob("*.parquet"))
+
+
+def ours(workers: Session, folder: Path) -> int:
+    """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next run."""
+    recipe = Recipe(features=BASE_FEATURES, threshold=0.2)
+    data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
+    listing = list_fragments(data, "train", recipe.columns)
+    loaded = rows.collect(workers, listing, rows.start(workers, listing, recipe))
+    return loaded.splits[0].counts.rows
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--months", type=Path)
+    parser.add_argument("--dry", action="store_true", help="write no result")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.months or Path(scratch)
+        files = prepared(folder, options.rows)
+        with session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as workers:
+            ours(workers, folder)  # libraries are loaded, kernels compiled
+            before = sum(workers.client.run(resident).values())
+            peak = _peak_while(workers, folder)
+            results = [
+                compare(
+                    lambda: ours(workers, folder),
+                    lambda: [pd.read_parquet(file, columns=COLUMNS) for file in files],
+                    options.pairs,
+                    names=("tipcast read + prepare", "pandas.read_parquet, six columns"),
+                ),
+                compare(
+                    lambda: ours(workers, folder),
+                    lambda: [pq.read_table(file, columns=COLUMNS) for file in files],
+                    options.pairs,
+                    names=("tipcast read + prepare", "pyarrow read_table, six columns"),
+                ),
+            ]
+            threads = workers.n_threads
+    for result in results:
+        print(result)
+    added = round((peak - before) / 1e6)
+    print(f"memory added {added} MB")
+    if not options.dry:
+        print(write_result("read_prepare", results, rows=options.rows, threads=threads, goals=GOALS, added_mb=added))
+
+
+def _peak_while(workers: Session, folder: Path) -> int:
+    """Return the most bytes that all workers held together while a run went on, sampled every 10 ms."""
+    import threading
+
+    import psutil
+
+    pids = list(workers.client.run(_pid).values())
+    done, peak = threading.Event(), [0]
+
+    def watch() -> None:
+        processes = [psutil.Process(pid) for pid in pids]
+        while not done.wait(0.01):
+            peak[0] = max(peak[0], sum(process.memory_info().rss for process in processes))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    ours(workers, folder)
+    done.set()
+    thread.join()
+    return peak[0]
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+if __name__ == "__main__":
+    main()

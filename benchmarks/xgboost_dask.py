@@ -1,0 +1,100 @@
+"""P2: what Dask adds to XGBoost's training on a CPU, and whether the model stays the same.
+
+Bare `xgboost.train` on rows in memory and tipcast's distributed estimator on the same rows in one Dask worker take
+turns; both build their matrices and run the same rounds. The worker is up before the clock starts.
+
+    python benchmarks/xgboost_dask.py --rows 2000000 --rounds 100 --pairs 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
+
+import distributed
+import numpy as np
+import pandas as pd
+import xgboost
+from sklearn.metrics import roc_auc_score
+
+from harness import compare, write_result
+from tipcast.estimators.xgboost import DistributedXGBoost
+
+FEATURES = {
+    "pickup_weekday": 7,
+    "pickup_hour": 24,
+    "pickup_week_hour": 168,
+    "pickup_minute": 60,
+    "passenger_count": 7,
+    "PULocationID": 266,
+    "DOLocationID": 266,
+}
+"""Name -> number of values, as in the trips."""
+
+
+def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Draw rows with the cardinalities of the trips and a label that is hard to predict."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.integers(0, high, n) for high in FEATURES.values()]).astype(np.float32)
+    margin = 0.3 * np.sin(x[:, 1] / 4) + (x[:, 5] * 7919 % 13) / 16 + (x[:, 6] * 31 % 17) / 34 - 0.6
+    y = (rng.random(n) < 1 / (1 + np.exp(-margin))).astype(np.int32)
+    return pd.DataFrame(x, columns=list(FEATURES)), pd.Series(y, name="high_tip")
+
+
+def main() -> None:
+    """Run the pairs, print and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--parts", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--max-depth", type=int, default=6)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--processes", action="store_true", help="the worker is a process of its own, as in a run")
+    parser.add_argument("--no-result", action="store_true", help="print only")
+    given = parser.parse_args()
+
+    parts = [rows(given.rows // given.parts, seed) for seed in range(given.parts)]
+    valid, test = rows(given.rows // 8, 1000), rows(given.rows // 8, 1001)
+    x = pd.concat([part[0] for part in parts], ignore_index=True)
+    y = pd.concat([part[1] for part in parts], ignore_index=True)
+    params = {"max_depth": given.max_depth, "learning_rate": 0.1, "eval_metric": "logloss"}
+    estimator = DistributedXGBoost({**params, "n_estimators": given.rounds}, {}, "cpu")
+    models: dict[str, xgboost.Booster] = {}
+
+    def bare() -> None:
+        train = xgboost.QuantileDMatrix(x, y, nthread=given.threads)
+        held_out = xgboost.QuantileDMatrix(*valid, ref=train, nthread=given.threads)
+        settings = {**params, "objective": "binary:logistic", "nthread": given.threads, "seed": 0}
+        models["xgboost"] = xgboost.train(
+            settings, train, given.rounds, evals=[(held_out, "validation")], verbose_eval=False
+        )
+
+    def through_dask() -> None:
+        models["tipcast"] = estimator.fit(client, futures[0], futures[1], (held[0], held[1]), seed=0).model
+
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=given.threads,
+            processes=given.processes,
+            dashboard_address="127.0.0.1:0",
+            **({"host": "127.0.0.1"} if given.processes else {}),
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        futures = [client.scatter([part[i] for part in parts], hash=False) for i in (0, 1)]
+        held = [[client.scatter(half, hash=False)] for half in valid]
+        result = compare(through_dask, bare, given.pairs, names=("tipcast", "xgboost"))
+    auc = {name: float(roc_auc_score(test[1], model.inplace_predict(test[0]))) for name, model in models.items()}
+    difference = abs(auc["tipcast"] - auc["xgboost"])
+    print(f"{result}; AUC {auc['tipcast']:.5f} and {auc['xgboost']:.5f}, difference {difference:.1e}")
+    if not given.no_result:
+        goal = {"goal_ratio": 1.05, "goal_auc_difference": 5e-4}
+        write_result("xgboost_dask", result, auc=auc, auc_difference=difference, **goal, **vars(given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What a training run records: parameters, data, metrics, plots, the note and the portable model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from tipcast import __version__
+from tipcast.config.plain import flatten, to_plain
+from tipcast.config.schema import TrainConfig
+from tipcast.data import features, split
+from tipcast.data.fragments import Period
+from tipcast.estimators.base import Fitted
+from tipcast.evaluation import plots, report
+from tipcast.jobs.training import Data, Outcome, Plan
+from tipcast.measure.origin import git_commit, versions
+from tipcast.tracking import portable
+from tipcast.tracking.run import Run, open_run
+
+EXAMPLES = 5
+"""Raw trips in the model's input example."""
+NOT_PARAMS = ("data.limits", "task.kind", "model.kind", "model.cpu", "model.gpu", "model.space", "model.tiny")
+"""Keys that no run is compared by; the whole configuration is an artifact."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A training run in MLflow, written as the job goes on."""
+
+    run: Run
+    config: TrainConfig
+    plan: Plan
+    command: str
+    folder: Path
+    """For files on their way to MLflow."""
+
+    @property
+    def periods(self) -> dict[str, str]:
+        """Split -> its period in words."""
+        train, cutoff = self.plan.train.period, self.plan.recipe.cutoff
+        spans: dict[str, Period] = {"train": train if cutoff is None else (train[0], cutoff)}
+        if cutoff is not None:
+            spans["validation"] = (cutoff, train[1])
+        spans["test"] = self.plan.test.period
+        return {name: split.describe(span) for name, span in spans.items()}
+
+    def data(self, data: Data) -> None:
+        """Record which rows each split has and where they came from."""
+        for name, rows in data.splits.items():
+            listing, period = self.plan.test if name == "test" else self.plan.train, self.periods[name]
+            profile = {"rows": rows.counts.rows, "positive_rate": rows.positive_rate, "period": period, "files": len(listing.uris)}
+            self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.colour} {period}", name, profile)
+        uris = {"train": list(self.plan.train.uris), "test": list(self.plan.test.uris)}
+        self.run.log_text(yaml.safe_dump(uris), "data/files.yaml")
+        counts = data.test.counts
+        self.run.set_tags(
+            {
+                "data.digest": self.plan.train.digest,
+                "data.test_digest": self.plan.test.digest,
+                "data.test_cash_share": f"{counts.cash / counts.rows:.4f}",
+                **{f"data.{name}_rows": rows.counts.rows for name, rows in data.splits.items()},
+                **{f"data.{name}_period": self.periods[name] for name in data.splits},
+            }
+        )
+
+    def metrics(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
+        """Record metrics, the headline first, and the fit's history."""
+        found = {f"test/{name}": value for name, value in outcome.test.metrics.items() if name != "rows"}
+        found |= {"test/auc_low": outcome.test.auc_interval.low, "test/auc_high": outcome.test.auc_interval.high}
+        if outcome.card:
+            found["test/auc_card"] = outcome.card.value
+        if outcome.validation:
+            found |= {f"validation/{name}": value for name, value in outcome.validation.metrics.items() if name != "rows"}
+        for name, rows in data.splits.items():
+            found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
+        found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
+        self.run.log_metrics(found)
+        self.run.log_history({f"history/{name}_{metric}": values for name, of in fitted.history.items() for metric, values in of.items()})
+        self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
+
+    def plots(self, fitted: Fitted, outcome: Outcome) -> None:
+        """Record the plots, and the ROC's points as a table."""
+        test, name = outcome.test, self.config.model.name
+        subtitle = f"{name}, {test.metrics['rows']:,.0f} {self.plan.test.colour} trips of {self.periods['test']}"
+        log = self.run.log_bytes
+        log(plots.roc(test, subtitle, other=outcome.validation), "plots/roc.png")
+        log(plots.roc(test, subtitle, pixels=report.ROC_PIXELS), report.ROC_PLOT)
+        log(plots.precision_recall(test, subtitle), "plots/precision_recall.png")
+        log(plots.calibration(test, subtitle), "plots/calibration.png")
+        log(plots.confusion(test, subtitle), "plots/confusion.png")
+        log(plots.scores(test, subtitle), "plots/scores.png")
+        log(plots.importance(fitted.importance, subtitle), "plots/feature_importance.png")
+        if fitted.history:
+            metric = list(next(iter(fitted.history.values())))[-1]
+            best = fitted.info.get("best_iteration")
+            log(plots.history(fitted.history, metric, subtitle, best=None if best is None else int(best)), "plots/history.png")
+        curve = test.roc
+        self.run.log_table({"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist(), "threshold": curve.thresholds.tolist()}, "tables/roc.json")
+
+    def model(
+        self, fitted: Fitted, outcome: Outcome, columns: Mapping[str, Any], trips: pd.DataFrame, device: str
+    ) -> portable.Logged:
+        """Log the portable model, hold it against the estimator on raw trips, and register it where that is asked for.
+
+        Parameters
+        ----------
+        fitted, outcome
+            The model and how well it does.
+        columns, trips
+            The same held-out rows as canonical columns and as raw trips.
+        device
+            That the model was trained on.
+
+        """
+        task = self.config.task
+        native = fitted.save(self.folder)
+        facts = {
+            "features": list(task.features),
+            "target": f"tip_amount / fare_amount > {task.threshold:g}",
+            "threshold": outcome.test.threshold,
+            "model": self.config.model.name,
+            "trained_on": device,
+            "data_digest": self.plan.train.digest,
+            "run_id": self.run.id,
+            "git_commit": git_commit(),
+            "versions": {"tipcast": __version__, **versions()},
+        }
+        logged = portable.log_model(self.run, native.path, native.format, facts, self.plan.train.colour, trips.head(EXAMPLES))
+        expected = np.asarray(fitted.scorer.score(features.compute(columns, task.features)), dtype=np.float64)
+        difference = portable.parity(logged, portable.renamed(trips, self.plan.train.colour), expected)
+        self.run.log_metrics({"parity/max_abs_diff": difference})
+        name = self.config.tracking.register
+        if name is None:
+            return logged
+        metrics = {f"test/{key}": outcome.test.metrics[key] for key in ("auc", "log_loss", "accuracy")}
+        description = f"{self.config.model.name} trained on {self.plan.train.colour} trips of {self.periods['train']}, run `{self.run.id}`"
+        return portable.register(self.run, logged, name, difference, metrics, description)
+
+    def close(self, data: Data, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
+        """Record how long it took and how much memory, and write the note."""
+        self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
+        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        report_file = self.folder / "dask.html"
+        if report_file.exists():
+            self.run.log_file(report_file, "dask")
+        self.run.note(
+            report.note(
+                self.config.model.name,
+                outcome.test,
+                splits=[(name, self.periods[name], rows.counts.rows) for name, rows in data.splits.items()],
+                phases=phases,
+                command=self.command,
+                validation=outcome.validation,
+                card=outcome.card,
+                run_id=self.run.id,
+            )
+        )
+
+
+@contextlib.contextmanager
+def opened(config: TrainConfig, plan: Plan, command: str, folder: Path) -> Iterator[Record]:
+    """Open the run with what is known before any worker starts: the configuration and where the code comes from."""
+    plain = to_plain(config)
+    params = flatten({name: plain[name] for name in ("backend", "cluster", "data", "task", "model", "seed")})
+    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
+    tags = {"job": "train", "tipcast.version": __version__, "device": config.backend.name, "command": command}
+    commit = git_commit()
+    if commit:
+        tags["mlflow.source.git.commit"] = commit
+    with open_run(config.tracking, name=config.model.name, tags=tags, params=params) as run:
+        run.log_text(yaml.safe_dump(plain, sort_keys=False), "config.yaml")
+        yield Record(run, config, plan, command, folder)

@@ -1,0 +1,71 @@
+"""The code that MLflow runs to load a tipcast model: raw trips in, probabilities out; it needs no tipcast installed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+from mlflow.exceptions import MlflowException
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+PICKUP = ("tpep_pickup_datetime", "lpep_pickup_datetime")
+
+
+class TaxiTips(mlflow.pyfunc.PythonModel):
+    """Scores raw TLC trips with the native file beside its manifest."""
+
+    def load_context(self, context: Any) -> None:
+        """Check the digest of every file against the manifest, then load them."""
+        paths = {name: Path(path) for name, path in context.artifacts.items()}
+        self.manifest = json.loads(paths["manifest"].read_text(encoding="utf-8"))
+        for name, digest in self.manifest["sha256"].items():
+            found = hashlib.sha256(paths[name].read_bytes()).hexdigest()
+            if found != digest:
+                raise MlflowException(f"{paths[name].name} is not the file that was logged: SHA-256 {found}, not {digest}")
+        self.features = _module("tipcast_model_features", paths["features"])
+        native = _module("tipcast_model_native", paths["native"])
+        self.scorer = native.load(paths["model"], self.manifest["format"], threads=0)
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
+        """Return the probability of a high tip for each trip, (rows,) float64."""
+        names = self.manifest["features"]
+        columns = {name: _column(model_input, name) for name in self.features.needed_columns(names)}
+        return np.asarray(self.scorer.score(self.features.compute(columns, names)), dtype=np.float64)
+
+
+def _column(frame: pd.DataFrame, name: str) -> Any:
+    """Return a canonical column: times as int64 microseconds, numbers with NaN for missing."""
+    own = next((spelling for spelling in PICKUP if spelling in frame), PICKUP[0]) if name == "pickup" else name
+    if own not in frame:
+        if name == "passenger_count":
+            return np.full(len(frame), np.nan)
+        raise MlflowException.invalid_parameter_value(f"missing column {own!r}; the model needs raw TLC trips")
+    try:
+        if name == "pickup":
+            times = pd.to_datetime(frame[own])
+            if times.dt.tz is not None:
+                times = times.dt.tz_localize(None)
+            return times.to_numpy().astype("datetime64[us]").view(np.int64)
+        return pd.to_numeric(frame[own]).to_numpy(dtype=np.float64, na_value=np.nan)
+    except (ValueError, TypeError) as problem:
+        raise MlflowException.invalid_parameter_value(f"column {own!r} cannot be read: {problem}") from problem
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, path)
+    if specification is None or specification.loader is None:
+        raise MlflowException(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+mlflow.models.set_model(TaxiTips())

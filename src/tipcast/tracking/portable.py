@@ -1,0 +1,217 @@
+"""The portable model: a native file, its manifest and the code to score raw trips, logged as one MLflow pyfunc."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import io
+import json
+import logging
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+from mlflow.models import Model, ModelSignature
+from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types.schema import AnyType
+
+from tipcast.config.errors import TipcastError
+from tipcast.data import features
+from tipcast.data.schema import tlc_name
+from tipcast.estimators import native
+from tipcast.tracking.run import Run
+
+MANIFEST_VERSION = 1
+TOLERANCE = 1e-5
+"""Largest difference that a portable model's scores may have from the estimator's."""
+CODE = Path(__file__).parent / "model_code" / "model.py"
+NEEDS = {
+    "xgboost-ubj": (("xgboost-cpu", "xgboost"),),
+    "treelite": (("treelite",), ("scikit-learn",)),
+    "npz-logistic": (),
+}
+"""Format of the native file -> what a machine needs to score it, in the first of the builds that is installed here."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A model in MLflow."""
+
+    uri: str
+    """``models:/m-...``: the logged model itself, registered or not."""
+    registered: str | None = None
+    """``models:/name/version``."""
+
+
+def log_model(run: Run, file: Path, format: str, facts: Mapping[str, Any], colour: str, example: pd.DataFrame) -> Logged:
+    """Log a model that scores raw trips without tipcast.
+
+    Parameters
+    ----------
+    run
+        The open run.
+    file
+        The native file.
+    format
+        What ``estimators.native.load`` calls its format.
+    facts
+        What the manifest says beside the files: ``features`` (in order) and anything else that JSON can hold.
+    colour
+        ``yellow`` or ``green``: the names of the time columns.
+    example
+        A few raw trips under the TLC's names.
+
+    Returns
+    -------
+    Logged
+
+    """
+    names: Sequence[str] = facts["features"]
+    signature = _signature(names, colour)
+    example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
+    sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(native.__file__))}
+    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sources.items()}
+    manifest = {"version": MANIFEST_VERSION, "format": format, "file": file.name, "sha256": digests, "colour": colour, **facts}
+    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, _quiet(run.experiment_id):
+        path = Path(folder) / "manifest.json"
+        path.write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+        info = Model.log(
+            artifact_path=None,
+            name="model",
+            flavor=mlflow.pyfunc,
+            run_id=run.id,
+            python_model=str(CODE),
+            artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
+            signature=signature,
+            input_example=example,
+            pip_requirements=requirements(format),
+            metadata={"tipcast": {"format": format, "sha256": digests["model"], "features": list(names)}},
+        )
+    return Logged(info.model_uri)
+
+
+def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
+    """Score held-out trips with the model as logged, and compare.
+
+    Parameters
+    ----------
+    logged
+        The model.
+    trips
+        Raw trips under the TLC's names.
+    expected
+        (rows,) probabilities by the estimator.
+
+    Returns
+    -------
+    float
+        Largest absolute difference.
+
+    """
+    with _quiet():
+        scored = mlflow.pyfunc.load_model(logged.uri).predict(trips)
+    return float(np.max(np.abs(scored - expected), initial=0.0))
+
+
+def renamed(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
+    """Return raw trips with the time columns' names of a colour: a model may be tested on the other one."""
+    return trips.rename(columns={tlc_name("pickup", other): tlc_name("pickup", colour) for other in ("yellow", "green")})
+
+
+def register(run: Run, logged: Logged, name: str, difference: float, metrics: Mapping[str, float], description: str) -> Logged:
+    """Register a logged model under a name.
+
+    Parameters
+    ----------
+    run
+        The run that logged it.
+    logged
+        The model.
+    name
+        Of the registered model, made where it does not exist.
+    difference
+        What ``parity`` found.
+    metrics
+        Of the test period; tags of the version.
+    description
+        Markdown for the version's page.
+
+    Returns
+    -------
+    Logged
+        With the registered version's URI.
+
+    Raises
+    ------
+    TipcastError
+        M011 when the difference is above 1e-5 or a metric is not finite: nothing is registered.
+
+    """
+    if not difference <= TOLERANCE:
+        raise TipcastError("M011", name, f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}", "report this with the run's artifacts; nothing was registered")
+    for metric, value in metrics.items():
+        if not math.isfinite(value):
+            raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
+    with _quiet():
+        version = mlflow.register_model(logged.uri, name, tags={key: f"{value:.6g}" for key, value in metrics.items()})
+    run.client.update_model_version(name, version.version, description=description)
+    return Logged(logged.uri, f"models:/{name}/{version.version}")
+
+
+def requirements(format: str) -> list[str]:
+    """Return the pinned packages that a model of a format needs where it is loaded."""
+    builds = (("mlflow",), ("numpy",), ("pandas",), *NEEDS[format])
+    return [f"{name}=={importlib.metadata.version(name)}" for name in map(_installed, builds)]
+
+
+def _installed(builds: Sequence[str]) -> str:
+    for name in builds:
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return name
+    raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
+
+
+def _signature(names: Sequence[str], colour: str) -> ModelSignature:
+    """Raw columns by their TLC names; numbers whose type changed between the TLC's files are of any type."""
+    columns = [
+        ColSpec(
+            type=DataType.datetime if name == "pickup" else AnyType(),
+            name=tlc_name(name, colour),
+            required=name != "passenger_count",
+        )
+        for name in features.needed_columns(names)
+    ]
+    return ModelSignature(inputs=Schema(columns), outputs=Schema([ColSpec(DataType.double)]))
+
+
+@contextlib.contextmanager
+def _quiet(experiment_id: str | None = None) -> Iterator[None]:
+    """Keep MLflow's remarks on what tipcast does on purpose off the console; models made inside belong to the experiment."""
+    logger = logging.getLogger("mlflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    before = os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if experiment_id is not None:
+        os.environ["MLFLOW_EXPERIMENT_ID"] = experiment_id
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+        if before is not None:
+            os.environ["MLFLOW_EXPERIMENT_ID"] = before
+        elif experiment_id is not None:
+            del os.environ["MLFLOW_EXPERIMENT_ID"]

@@ -1,0 +1,236 @@
+"""The life of a run: opened or joined, written by the driver alone, and closed in every ending."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mlflow.data.code_dataset_source import CodeDatasetSource
+from mlflow.data.dataset_source_registry import resolve_dataset_source
+from mlflow.data.meta_dataset import MetaDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.store import failures, open_store, redact, resolve
+
+LOG = logging.getLogger("tipcast")
+
+GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
+"""A name that MLflow's launcher made up, which a better one may replace."""
+MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
+"""MLflow's limits: characters of a value, entries of one batch."""
+SAMPLING_S = 1
+"""Seconds between two samples of system metrics: runs are short."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """An open run; every method writes at once."""
+
+    id: str
+    experiment_id: str
+    store: str
+    """URI of the tracking store."""
+    client: Any
+
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Log parameters; those that the launcher has logged already are left as they are."""
+        there = self.client.get_run(self.id).data.params
+        new = [Param(name, str(value)[:MAX_PARAM]) for name, value in params.items() if name not in there]
+        for start in range(0, len(new), MAX_PARAMS):
+            self.client.log_batch(self.id, params=new[start : start + MAX_PARAMS])
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log metrics in their order, in one batch.
+
+        Raises
+        ------
+        TipcastError
+            M010 for a value that is not finite: MLflow would rank it first.
+
+        """
+        self._log([(name, value, step) for name, value in metrics.items()])
+
+    def log_history(self, history: Mapping[str, Sequence[float]]) -> None:
+        """Log one value for each round of each metric, in few batches."""
+        self._log([(name, value, step) for name, values in history.items() for step, value in enumerate(values)])
+
+    def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
+        for name, value, _ in points:
+            if not math.isfinite(value):
+                raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, float(value), now, step) for name, value, step in points]
+        for start in range(0, len(metrics), MAX_METRICS):
+            self.client.log_batch(self.id, metrics=metrics[start : start + MAX_METRICS])
+
+    def set_tags(self, tags: Mapping[str, object]) -> None:
+        """Set tags, cut to MLflow's length."""
+        self.client.log_batch(self.id, tags=[RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()])
+
+    def note(self, markdown: str) -> None:
+        """Set the description that the run's page shows."""
+        self.set_tags({"mlflow.note.content": markdown})
+
+    def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:
+        """Log a dataset input.
+
+        Parameters
+        ----------
+        uri
+            The first file, or what stands for the source.
+        digest
+            Digest over all of the dataset's files.
+        name
+            What the page calls it.
+        context
+            ``train``, ``validation`` or ``test``.
+        profile
+            Rows and other facts, kept with the dataset.
+
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
+            known = uri.startswith(("s3://", "https://", "http://", "file://")) or "://" not in uri
+            source = resolve_dataset_source(redact(uri)) if known else CodeDatasetSource(tags={"made_by": uri})
+        dataset = MetaDataset(source, name=name, digest=digest[:36])
+        entity = dataset._to_mlflow_entity()
+        entity._profile = json.dumps(dict(profile))
+        self.client.log_inputs(self.id, datasets=[DatasetInput(entity, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])])
+
+    def log_bytes(self, content: bytes, path: str) -> None:
+        """Log an artifact such as a picture."""
+        with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
+            file = Path(folder) / Path(path).name
+            file.write_bytes(content)
+            self.log_file(file, str(Path(path).parent) if "/" in path else None)
+
+    def log_file(self, file: Path, folder: str | None = None) -> None:
+        """Log a file as an artifact."""
+        self.client.log_artifact(self.id, str(file), folder)
+
+    def log_text(self, text: str, path: str) -> None:
+        """Log text as an artifact."""
+        self.client.log_text(self.id, text, path)
+
+    def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
+        """Log a table that MLflow's page shows as one."""
+        self.client.log_table(self.id, {name: list(values) for name, values in columns.items()}, path)
+
+    @property
+    def link(self) -> str:
+        """Where a browser shows the run, or how to start MLflow's pages for it."""
+        page = f"#/experiments/{self.experiment_id}/runs/{self.id}"
+        if urlsplit(self.store).scheme in {"http", "https"}:
+            return f"{redact(self.store).rstrip('/')}/{page}"
+        return f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri {redact(self.store)}`"
+
+
+@contextlib.contextmanager
+def open_run(spec: TrackingSpec, *, name: str, tags: Mapping[str, object], params: Mapping[str, object]) -> Iterator[Run]:
+    """Open a run, or join the one that `mlflow run` opened, and close it in every ending.
+
+    Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID.
+
+    Parameters
+    ----------
+    spec
+        Store, experiment, names.
+    name
+        What the run is called where the user names it nothing else.
+    tags, params
+        What is known already.
+
+    Yields
+    ------
+    Run
+        FINISHED at the end; FAILED with the tags ``error.code`` and ``error.message`` after an exception; KILLED after
+        Ctrl-C or SIGTERM.
+
+    Raises
+    ------
+    TipcastError
+        T001 to T005 where the store fails.
+
+    """
+    joined = os.environ.pop("MLFLOW_RUN_ID", None)
+    store = resolve(spec)
+    if joined and spec.uri and spec.uri != os.environ.get("MLFLOW_TRACKING_URI", spec.uri):
+        LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
+        joined = None
+    client = open_store(spec)
+    with failures(store):
+        run = _join(client, joined, spec, name) if joined else _create(client, spec, name)
+        opened = Run(run.info.run_id, run.info.experiment_id, store, client)
+        opened.set_tags({**tags, **spec.tags})
+        opened.log_params(params)
+    monitor = SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store) if spec.system_metrics else None
+    if monitor:
+        monitor.start()
+    try:
+        with failures(store):
+            yield opened
+    except BaseException as problem:
+        _close(opened, problem, monitor)
+        raise
+    _close(opened, None, monitor)
+
+
+def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
+    import mlflow.exceptions
+
+    try:
+        run = client.get_run(run_id)
+    except mlflow.exceptions.MlflowException as problem:
+        raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", f"is no run of {redact(resolve(spec))}", "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store") from problem
+    if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
+        client.update_run(run_id, name=spec.run_name or name)
+    return run
+
+
+def _create(client: Any, spec: TrackingSpec, name: str) -> Any:
+    experiment = client.get_experiment_by_name(spec.experiment)
+    if experiment is None:
+        try:
+            experiment_id = client.create_experiment(spec.experiment)
+        except Exception:  # another process may have made it meanwhile
+            experiment = client.get_experiment_by_name(spec.experiment)
+            if experiment is None:
+                raise
+            experiment_id = experiment.experiment_id
+    elif experiment.lifecycle_stage != "active":
+        raise TipcastError("T004", f"experiment {spec.experiment}", "was deleted", "restore it with `mlflow experiments restore`, or set tracking.experiment")
+    else:
+        experiment_id = experiment.experiment_id
+    return client.create_run(experiment_id, run_name=spec.run_name or name)
+
+
+def _close(run: Run, problem: BaseException | None, monitor: SystemMetricsMonitor | None) -> None:
+    """Give the run its final state; a store that fails now must not hide the first problem."""
+    with contextlib.ExitStack() as stack:
+        if problem is not None:
+            stack.enter_context(contextlib.suppress(Exception))
+        if monitor:
+            monitor.finish()
+        if isinstance(problem, TipcastError):
+            run.set_tags({"error.code": problem.code, "error.message": problem})
+        elif isinstance(problem, Exception):
+            run.set_tags({"error.code": type(problem).__name__, "error.message": problem})
+        killed = problem is not None and not isinstance(problem, Exception)
+        status = "KILLED" if killed else "FAILED" if problem else "FINISHED"
+        run.client.set_terminated(run.id, status)

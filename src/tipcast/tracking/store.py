@@ -1,0 +1,135 @@
+"""The tracking store: which one, opened without two processes migrating it at once, and its failures told in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import filelock
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+PROBE_S = 8.0
+"""How long a tracking server may take to answer at all."""
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+def resolve(spec: TrackingSpec) -> str:
+    """Return the URI of the store: the configured one, MLFLOW_TRACKING_URI, or an sqlite file in the working directory."""
+    return spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+
+
+def redact(uri: str) -> str:
+    """Return a URI without user information, query and fragment, fit for logs."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else uri.partition("?")[0]
+
+
+def open_store(spec: TrackingSpec) -> Any:
+    """Open the store and make it MLflow's current one.
+
+    Parameters
+    ----------
+    spec
+        Where, how often requests are repeated, how long a locked file is waited for.
+
+    Returns
+    -------
+    mlflow.MlflowClient
+
+    Raises
+    ------
+    TipcastError
+        T001 server not reached, T002 database that cannot be used, T003 credentials in the address.
+
+    """
+    uri = resolve(spec)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    scheme = urlsplit(uri).scheme
+    if scheme in {"http", "https"}:
+        _probe(uri)
+    import mlflow  # after the variables that it reads at import
+
+    mlflow.set_tracking_uri(uri)
+    if os.environ.get("MLFLOW_REGISTRY_URI") is None:
+        mlflow.set_registry_uri(uri)
+    client = mlflow.MlflowClient(uri)
+    with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
+        client.search_experiments(max_results=1)  # creates or migrates the tables of a database
+    return client
+
+
+@contextlib.contextmanager
+def failures(uri: str) -> Iterator[None]:
+    """Turn what MLflow, its database or its network raise into one line."""
+    import mlflow.exceptions
+    import requests
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except requests.RequestException as problem:
+        raise TipcastError("T001", redact(uri), f"the tracking server does not answer: {_first_line(problem)}", "start it, or set tracking.uri") from problem
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as problem:
+        raise TipcastError("T002", redact(uri), f"the database cannot be used: {_first_line(problem)}", "check the file and the free space, or set tracking.uri") from problem
+    except mlflow.exceptions.MlflowException as problem:
+        text = _first_line(problem)
+        if "Max retries exceeded" in text or "API request" in text:
+            raise TipcastError("T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri") from problem
+        raise TipcastError("T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration") from problem
+    except OSError as problem:
+        raise TipcastError("T005", problem.filename or redact(uri), f"cannot be written: {problem.strerror or problem}", "check rights and free space of the artifact store") from problem
+
+
+def _probe(uri: str) -> None:
+    """Find out within seconds whether anything answers, before MLflow repeats its requests for minutes."""
+    parts = urlsplit(uri)
+    if parts.username or parts.password:
+        raise TipcastError("T003", redact(uri), "credentials do not belong into an address", "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_S):  # noqa: S310 - http or https only
+            return
+    except urllib.error.HTTPError:
+        return  # it answers; whether it lets us in, MLflow will say
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "reason", problem)
+        raise TipcastError("T001", redact(uri), f"no tracking server answers: {reason}", "start it with `mlflow server`, or set tracking.uri") from problem
+
+
+@contextlib.contextmanager
+def _locked(uri: str, wait_s: float) -> Iterator[None]:
+    """Hold a file lock beside an sqlite file, in WAL mode so that many processes can write."""
+    name = uri.removeprefix("sqlite:///").partition("?")[0]
+    path = Path(name)
+    if not name or name == ":memory:":
+        raise TipcastError("T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db")
+    if not path.parent.is_dir():
+        raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")
+    try:
+        with filelock.FileLock(f"{path}.lock", timeout=wait_s, mode=0o600):
+            with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
+                database.execute("PRAGMA journal_mode=WAL")
+            yield
+    except filelock.Timeout as problem:
+        raise TipcastError("T002", path, f"another process has held its lock for {wait_s:g} s", "wait for it to end, or raise tracking.wait_s") from problem
+    except (sqlite3.Error, PermissionError) as problem:
+        raise TipcastError("T002", path, f"the database cannot be used: {_first_line(problem)}", "check the file and its rights, or set tracking.uri") from problem
+
+
+def _first_line(problem: BaseException) -> str:
+    cause: BaseException = getattr(problem, "orig", None) or problem
+    return str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__

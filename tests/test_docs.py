@@ -1,0 +1,109 @@
+"""What is written for people agrees with the code: error codes, links, the changelog, the security page."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tipcast.config.errors import EXIT_CODES
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CODE = re.compile(r"[A-Z]\d{3}")
+ROW = re.compile(r"^\| ([A-Z]\d{3}) \| (\S.*) \| (\S.*) \|$", re.MULTILINE)
+ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def raised_codes() -> dict[str, str]:
+    """Return every string of the form D001 in src -> the file that has it (no docstring is one)."""
+    found = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+                found[node.value] = named(path)
+    return found
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that code hosts give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_every_error_code_is_documented_and_raised() -> None:
+    documented = [code for code, _, _ in ROW.findall(ERRORS)]
+    assert len(documented) == len(set(documented)), "a code is listed twice"
+    assert documented == sorted(documented, key=lambda code: ("CDKTMS".index(code[0]), code))
+    raised = raised_codes()
+    assert {code: raised[code] for code in raised if code not in documented} == {}
+    assert set(documented) - set(raised) == set()
+
+
+def test_exit_codes_are_documented() -> None:
+    table = {letter: int(code) for code, letter in re.findall(r"^\| (\d+) \| ([A-Z]) \|", ERRORS, re.MULTILINE)}
+    assert table == EXIT_CODES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, fragment = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        assert linked.is_relative_to(ROOT), target
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert fragment in map(anchor, headings), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_named_files_exist(page: Path) -> None:
+    """Paths in backticks that begin with a folder of the project, unless they hold a placeholder."""
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:src|conf|tests|benchmarks|docs|requirements)/[^`\s]*)`", text):
+        if not re.search(r"[*<{A-Z]", name.removesuffix(".md")):
+            assert (ROOT / name).exists(), name
+
+
+def test_changelog_has_the_current_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert first is not None
+    assert first.group(1) == version
+
+
+def test_security_page_tells_what_must_be_known() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## (.*)$", text, re.MULTILINE))
+    assert {
+        "Reporting a vulnerability",
+        "Trust boundaries",
+        "Secrets",
+        "Outside connections",
+        "Dependencies",
+        "Known limits",
+    } <= headings
+    for party in ("configuration", "data files", "models", "scheduler", "tracking server"):
+        assert party in text
+    assert "NCCL between workers are *not* encrypted" in text
+    for package in ("mlflow", "pyarrow", "hydra-core"):
+        assert re.search(rf"^\| {package} \| [\d.]+ \| .*", text, re.MULTILINE)
+
+
+def test_decisions_have_their_parts_and_numbers() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [page.name[:4] for page in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith(f"# {page.name[:4]}: ")
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequence"], page.name

@@ -1,0 +1,162 @@
+"""Rules on the source as a whole: who imports whom, how long modules are, and what must never be written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "tipcast"
+MODULES = sorted(SOURCE.rglob("*.py"))
+TEXTS = sorted(
+    path
+    for folder in ("src", "conf", "tests", "benchmarks", "docs", "requirements", ".ci")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in {".py", ".yaml", ".toml", ".md", ".txt", ".json", ""}
+    and path.is_file()
+    and path != Path(__file__)
+) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
+MAX_LINES = 250
+FORBIDDEN_CALLS = {
+    "eval": "runs text as code",
+    "exec": "runs text as code",
+    "pickle.load": "runs what the file says",
+    "pickle.loads": "runs what the bytes say",
+    "cloudpickle.load": "runs what the file says",
+    "cloudpickle.loads": "runs what the bytes say",
+    "joblib.load": "is pickle",
+    "yaml.load": "can make objects: use yaml.safe_load",
+    "os.system": "uses a shell",
+    "os.popen": "uses a shell",
+    "hydra.utils.instantiate": "makes objects that configuration names",
+    "instantiate": "makes objects that configuration names",
+    "tempfile.mktemp": "lets others make the file first: use mkstemp",
+}
+FORBIDDEN_ARGUMENTS = {("shell", True), ("verify", False), ("allow_pickle", True)}
+LEAKED = re.compile(
+    r"/(work|root|opt)/|\.\./shared/(?!taxi\b)|files\.pythonhosted|pypi\.org/simple|--(extra-)?index-url|--find-links|(https?|file)://[^\s/]*@"
+)
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on a tree that has pyproject.toml and src."""
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [program, "--no-cache"],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def dotted(node: ast.expr) -> str:
+    """Return `a.b.c` for a name or attribute, else an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return ""
+
+
+def forbidden(tree: ast.Module) -> list[str]:
+    """Return what a module calls that it must not."""
+    found = []
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = dotted(call.func)
+        if name in FORBIDDEN_CALLS:
+            found.append(f"line {call.lineno}: {name} {FORBIDDEN_CALLS[name]}")
+        for keyword in call.keywords:
+            if isinstance(keyword.value, ast.Constant) and (keyword.arg, keyword.value.value) in FORBIDDEN_ARGUMENTS:
+                found.append(f"line {call.lineno}: {keyword.arg}={keyword.value.value}")
+    return found
+
+
+def test_imports_keep_to_the_rooms() -> None:
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("data/fragments.py", "from tipcast.jobs import train", "one way"),
+        ("evaluation/curve.py", "from tipcast.tracking import run", "one way"),
+        ("jobs/train.py", "import mlflow.tracking", "MLflow"),
+        ("data/fragments.py", "from omegaconf import OmegaConf", "Hydra"),
+        ("estimators/base.py", "import cupy", "GPU"),
+        ("jobs/train.py", "import optuna", "Optuna"),
+        ("evaluation/curve.py", "import matplotlib.pyplot", "Matplotlib"),
+    ],
+)
+def test_a_breach_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    target = tmp_path / "src" / "tipcast" / module
+    target.write_text(target.read_text(encoding="utf-8") + f"\n{line}\n", encoding="utf-8")
+    done = lint_imports(tmp_path)
+    assert done.returncode != 0
+    assert [text for text in done.stdout.splitlines() if contract in text and " BROKEN" in text], done.stdout
+
+
+def test_every_room_has_its_layer() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = re.findall(r"\w+", " ".join(settings["contracts"][0]["layers"]))
+    rooms = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file()}
+    assert rooms
+    assert rooms <= set(layers)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_module(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "every module opens with a sentence on what it is for"
+    assert len(text.splitlines()) <= MAX_LINES
+    assert not {part.removesuffix(".py") for part in path.relative_to(SOURCE).parts} & {
+        "utils",
+        "util",
+        "helpers",
+        "common",
+        "misc",
+    }
+    assert forbidden(tree) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "eval('1')",
+        "pickle.load(f)",
+        "yaml.load(t, L)",
+        "run(c, shell=True)",
+        "get(u, verify=False)",
+        "np.load(f, allow_pickle=True)",
+    ],
+)
+def test_a_forbidden_call_is_found(code: str) -> None:
+    assert forbidden(ast.parse(code))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=named)
+def test_configuration_names_no_target(path: Path) -> None:
+    assert not re.search(r"^\s*_target_\s*:", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=named)
+def test_nothing_of_one_workplace_is_written(path: Path) -> None:
+    found = [match.group() for match in LEAKED.finditer(path.read_text(encoding="utf-8"))]
+    assert found == []

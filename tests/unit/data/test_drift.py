@@ -1,0 +1,146 @@
+"""Tests on the real files of every era: each is read right or refused by name, as docs/data.md says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tipcast.config.errors import TipcastError
+
+HEADS = "no_repo_license/tlc_csv_heads_1KB"
+READ = [
+    # file, rows kept, label rate, colour, dropped
+    (
+        "drift/ge_planted/yellow_tripdata_sample_2019-02_passenger0.csv",
+        9_981,
+        0.559,
+        "yellow",
+        {"fare_not_positive": 19},
+    ),
+    ("drift/ge_renamed_columns/yellow_tripdata_sample_2018-01.csv", 9_996, 0.505, "yellow", {"fare_not_positive": 4}),
+    (
+        "no_repo_license/green_tripdata_2020-10.csv.gz",
+        94_511,
+        0.218,
+        "green",
+        {"outside_period": 9, "fare_not_positive": 600},
+    ),
+    (
+        "no_repo_license/green_tripdata_2023-12.parquet",
+        63_979,
+        0.448,
+        "green",
+        {"outside_period": 4, "fare_not_positive": 232},
+    ),
+    (
+        "no_repo_license/yellow_2021-01_us_dates_10k.csv",
+        9_885,
+        0.492,
+        "yellow",
+        {"outside_period": 16, "fare_not_positive": 98},
+    ),
+    (
+        "no_repo_license/yellow_tripdata_2024-01_first10k.csv",
+        9_852,
+        0.618,
+        "yellow",
+        {"outside_period": 10, "fare_not_positive": 138},
+    ),
+    ("yellow/yellow_tripdata_2018_120k.parquet", 119_895, 0.495, "yellow", {"fare_not_positive": 105}),
+    ("yellow/yellow_tripdata_2019-02_10k.parquet", 9_982, 0.562, "yellow", {"fare_not_positive": 18}),
+    ("yellow/yellow_tripdata_2020-04_10k.parquet", 9_934, 0.424, "yellow", {"fare_not_positive": 66}),
+]
+REFUSED = [
+    ("drift/yellow_2009_trip_schema_small.csv", "D017", "2009"),
+    ("drift/camelcase_latlon/yellowTaxiData_2016-01.csv", "D017", "no zone ids"),
+    (
+        "drift/ge_misaligned/yellow_tripdata_sample_2016-06.csv",
+        "D005",
+        "line 2: column 'pickup_location_id': cannot read 'N'",
+    ),
+    (
+        "drift/ge_misaligned/yellow_tripdata_sample_2016-08.csv",
+        "D005",
+        "line 2: column 'pickup_datetime': cannot read '4'",
+    ),
+    ("no_repo_license/yellow_tripdata_2021-01_head_truncated.csv", "D005", "line 22794 has 2 fields, not 18"),
+    (f"{HEADS}/green_tripdata_2013-08.csv", "D017", "no zone ids"),
+    (f"{HEADS}/green_tripdata_2015-01.csv", "D017", "no zone ids"),
+    (f"{HEADS}/yellow_tripdata_2009-01.csv", "D017", "2009"),
+    (f"{HEADS}/yellow_tripdata_2010-01.csv", "D017", "no zone ids"),
+    (f"{HEADS}/yellow_tripdata_2014-01.csv", "D017", "no zone ids"),
+    (f"{HEADS}/yellow_tripdata_2015-02.csv", "D017", "no zone ids"),
+    (f"{HEADS}/green_tripdata_2016-07.csv", "D005", "line 11 has 2 fields, not 21"),
+    (f"{HEADS}/green_tripdata_2019-01.csv", "D005", "line 10 has 2 fields, not 20"),
+    (f"{HEADS}/yellow_tripdata_2016-07.csv", "D005", "line 11 has 2 fields, not 19"),
+    (f"{HEADS}/yellow_tripdata_2018-06.csv", "D005", "line 11 has 13 fields, not 17"),
+    (f"{HEADS}/yellow_tripdata_2019-03.csv", "D005", "line 10 has 5 fields, not 18"),
+]
+
+
+def test_every_file_is_spoken_of(taxi: Path) -> None:
+    here = {
+        str(file.relative_to(taxi)) for folder in ("drift", "no_repo_license") for file in (taxi / folder).rglob("*.*")
+    }
+    assert here == {name for name, *_ in (*READ, *REFUSED) if not name.startswith("yellow/")}
+
+
+@pytest.mark.parametrize(("name", "rows", "rate", "colour", "dropped"), READ)
+def test_read_right(
+    taxi: Path, trip_files: Any, name: str, rows: int, rate: float, colour: str, dropped: dict[str, int]
+) -> None:
+    listing = trip_files.listing(taxi / name)
+    sums = trip_files.checked(listing)[str(taxi / name)]
+    assert (sums.rows, sums.dropped, listing.colour) == (rows, dropped, colour)
+    assert round(sums.positives / sums.rows, 3) == rate
+
+
+@pytest.mark.parametrize(("name", "code", "says"), REFUSED)
+def test_refused_before_a_cluster_starts(taxi: Path, trip_files: Any, name: str, code: str, says: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        trip_files.listing(taxi / name)
+    assert caught.value.code == code
+    assert Path(name).name in str(caught.value)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("green_tripdata_2016-07", 8),
+        ("green_tripdata_2019-01", 8),
+        ("yellow_tripdata_2016-07", 9),
+        ("yellow_tripdata_2018-06", 8),
+        ("yellow_tripdata_2019-03", 8),
+    ],
+)
+def test_eras_with_zone_ids_are_read_once_whole(
+    taxi: Path, trip_files: Any, tmp_path: Path, name: str, rows: int
+) -> None:
+    content = (taxi / HEADS / f"{name}.csv").read_bytes()
+    (tmp_path / f"{name}.csv").write_bytes(content[: content.rindex(b"\n") + 1])
+    listing = trip_files.listing(tmp_path / f"{name}.csv")
+    assert listing.notes == ()
+    sums = _count(trip_files, listing)
+    assert sums["rows_read"] == rows
+    assert set(sums["dropped"]) <= {"outside_period"}
+
+
+def _count(trip_files: Any, listing: Any) -> dict[str, Any]:
+    sums = SimpleNamespace(rows=0, positives=0, rows_read=0, missing_passengers=0, dropped={})
+    for fragment in listing.fragments:
+        trip_files.count(fragment, sums)
+    return vars(sums)
+
+
+def test_a_listing_may_span_eras(taxi: Path, trip_files: Any) -> None:
+    names = ["yellow/yellow_tripdata_2018-01_10k.parquet", "yellow/yellow_tripdata_2020-04_10k.parquet"]
+    names += [
+        "no_repo_license/yellow_tripdata_2024-01_first10k.csv",
+        "drift/ge_renamed_columns/yellow_tripdata_sample_2018-01.csv",
+    ]
+    listing = trip_files.listing([taxi / name for name in names])
+    assert sum(sums.rows for sums in trip_files.checked(listing).values()) == 9_996 + 9_934 + 9_852 + 9_996

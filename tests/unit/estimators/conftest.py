@@ -1,0 +1,93 @@
+"""Rows with a signal, as the workers hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from distributed import Client, LocalCluster
+
+from tipcast.config.location import conf_dir
+from tipcast.config.schema import ModelSpec
+
+NAMES = [
+    "pickup_weekday",
+    "pickup_hour",
+    "pickup_week_hour",
+    "pickup_minute",
+    "passenger_count",
+    "PULocationID",
+    "DOLocationID",
+]
+
+Rows = tuple[pd.DataFrame, pd.Series]
+
+
+@pytest.fixture(scope="session")
+def rows() -> Callable[[int, int], Rows]:
+    """Trips whose label depends on weekday, hour and zones; one in twenty lacks its passengers."""
+
+    def make(n: int, seed: int) -> Rows:  # nested, so that it travels to worker processes by value
+        rng = np.random.default_rng(seed)
+        high = np.array([7, 24, 168, 60, 7, 266, 266])
+        x = (rng.random((n, 7)) * high).astype(np.int64).astype(np.float32)
+        x[rng.random(n) < 0.05, 4] = -1
+        margin = 0.3 * x[:, 0] - 1 + np.sin(x[:, 1] / 4) + (x[:, 5] * 7 % 13) / 6 - 1
+        y = (rng.random(n) < 1 / (1 + np.exp(-margin))).astype(np.int32)
+        return pd.DataFrame(x, columns=NAMES), pd.Series(y, name="high_tip")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def joined() -> Callable[[Sequence[Rows]], Rows]:
+    """All rows of some parts, in order."""
+
+    def join(parts: Sequence[Rows]) -> Rows:
+        features, labels = zip(*parts, strict=True)
+        return pd.concat(features, ignore_index=True), pd.concat(labels, ignore_index=True)
+
+    return join
+
+
+@pytest.fixture(scope="session")
+def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[list, list]]:
+    """Futures of the features and of the labels."""
+
+    def scatter(parts: Sequence[Rows]) -> tuple[list, list]:
+        return [client.scatter(x, hash=False) for x, _ in parts], [client.scatter(y, hash=False) for _, y in parts]
+
+    return scatter
+
+
+@pytest.fixture(scope="session")
+def parts(rows) -> list[Rows]:
+    """Three parts of unlike size to fit on, one to validate on."""
+    return [rows(n, seed) for seed, n in enumerate((3000, 1500, 2500, 2000))]
+
+
+@pytest.fixture(scope="session")
+def pair() -> Iterator[Client]:
+    """Two worker processes of one thread."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as connected,
+    ):
+        yield connected
+
+
+@pytest.fixture
+def spec() -> Callable[..., ModelSpec]:
+    """A shipped model with some parameters changed."""
+
+    def make(name: str, fit: dict | None = None, **params: object) -> ModelSpec:
+        shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
+        shipped.pop("defaults")
+        shipped["params"] |= params
+        shipped["fit"] |= fit or {}
+        return ModelSpec(**shipped)
+
+    return make

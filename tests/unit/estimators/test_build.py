@@ -1,0 +1,109 @@
+"""The look-up: shipped classes only, and bad parameters refused with the nearest name."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.estimators.build import build, check
+from tipcast.estimators.xgboost import DistributedXGBoost, LocalXGBoost
+
+
+def test_build_finds_the_class_of_a_device_and_reach(spec):
+    assert isinstance(build(spec("xgboost"), "cpu", "distributed"), DistributedXGBoost)
+    assert isinstance(build(spec("xgboost_forest"), "cpu", "local"), LocalXGBoost)
+
+
+def test_an_override_cannot_name_a_class(spec):
+    model = spec("xgboost")
+    model.cpu = {**model.cpu, "distributed": "os.system"}
+    with pytest.raises(TipcastError, match="C006.*model.cpu"):
+        build(model, "cpu", "distributed")
+
+
+def test_a_table_of_another_model_is_refused(spec):
+    model = spec("xgboost")
+    model.name = "random_forest"
+    with pytest.raises(TipcastError, match="C006"):
+        build(model, "cpu", "distributed")
+
+
+@pytest.mark.parametrize("name", ["../backend/cpu", "nothing"])
+def test_a_model_that_is_not_shipped_is_refused(spec, name):
+    model = spec("xgboost")
+    model.name = name
+    with pytest.raises(TipcastError, match="C002.*xgboost"):
+        build(model, "cpu", "distributed")
+
+
+def test_a_variant_that_is_not_there_is_named(spec):
+    with pytest.raises(TipcastError, match="C002.*logistic.*gpu/distributed.*cpu/distributed"):
+        build(spec("logistic"), "cuda", "distributed")
+
+
+@pytest.mark.parametrize(
+    ("model", "param", "value", "expected"),
+    [
+        ("xgboost", "max_dept", 3, "C001.*model.params.max_dept.*did you mean model.params.max_depth"),
+        ("xgboost", "eta", 0.1, "C001.*learning_rate"),
+        ("xgboost", "num_parallel_tree", 4, "C001.*xgboost_forest"),
+        ("xgboost", "random_state", 4, "C001.*seed="),
+        ("xgboost", "n_estimators", -1, "C003.*n_estimators"),
+        ("xgboost", "n_estimators", 2.5, "C003.*n_estimators"),
+        ("xgboost", "n_estimators", True, "C003.*n_estimators"),
+        ("xgboost", "max_depth", "abc", "C003.*max_depth.*abc"),
+        ("xgboost", "learning_rate", -1, "C003.*learning_rate.*greater"),
+        ("xgboost", "max_bin", 1, "C003.*max_bin.*2"),
+        ("xgboost", "max_bin", "x", "C003.*max_bin"),
+        ("xgboost", "tree_method", "exact", "C003.*tree_method.*hist"),
+        ("xgboost", "eval_metric", "foo", "C003.*eval_metric.*foo"),
+        ("xgboost", "device", "cuda", "C010.*device.*backend=gpu"),
+        ("xgboost_forest", "subsample", 7, "C003.*subsample.*bound"),
+        ("random_forest", "n_estimator", 3, "C001.*did you mean model.params.n_estimators"),
+        ("random_forest", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
+        ("random_forest", "n_estimators", -1, "C003.*n_estimators"),
+        ("random_forest", "max_depth", "abc", "C003.*max_depth.*abc"),
+        ("random_forest", "max_samples", -1.0, "C003.*max_samples"),
+        ("logistic", "penalty", "l1", "C001.*model.params.C"),
+        ("logistic", "C", 0, "C003.*model.params.C"),
+        ("logistic", "max_iter", "many", "C003.*max_iter"),
+    ],
+)
+def test_check_refuses(spec, model, param, value, expected):
+    with pytest.raises(TipcastError, match=expected):
+        check(spec(model, **{param: value}))
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "expected"),
+    [
+        ("xgboost", {"early_stopping_round": 3}, "C001.*did you mean model.fit.early_stopping_rounds"),
+        ("xgboost", {"early_stopping_rounds": 0}, "C003.*early_stopping_rounds"),
+        ("xgboost_forest", {"num_boost_round": 3}, "C003.*num_boost_round"),
+        ("random_forest", {"epochs": 3}, "C001.*model.fit.epochs"),
+        ("logistic", {"epochs": 3}, "C001.*model.fit.epochs"),
+    ],
+)
+def test_check_refuses_of_fit(spec, model, training, expected):
+    with pytest.raises(TipcastError, match=expected):
+        check(spec(model, training))
+
+
+def test_gpu_hist_is_translated_with_a_note(spec, caplog):
+    with caplog.at_level(logging.WARNING, logger="tipcast"):
+        check(spec("xgboost", tree_method="gpu_hist"))
+    assert "gpu_hist" in caplog.text
+    assert "hist" in caplog.text
+
+
+def test_parameters_beyond_the_shipped_ones_pass_through(spec):
+    check(spec("xgboost", max_leaves=31, grow_policy="lossguide", device="cpu", eval_metric=["auc", "logloss"]))
+    check(spec("random_forest", min_samples_split=4, class_weight="balanced", max_depth=None))
+
+
+@pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
+@pytest.mark.parametrize("reach", ["distributed", "local"])
+def test_check_accepts_what_is_shipped(spec, model, reach):
+    check(spec(model), "cpu", reach)

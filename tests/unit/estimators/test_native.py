@@ -1,0 +1,87 @@
+"""Saved models score like the models they were saved from, without tipcast."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import treelite
+import yaml
+
+from tipcast.config.location import conf_dir
+from tipcast.config.schema import ModelSpec
+from tipcast.estimators import native
+from tipcast.estimators.build import build
+
+SMALL = {
+    "xgboost": {"n_estimators": 20, "max_depth": 4},
+    "xgboost_forest": {"n_estimators": 20, "max_depth": 6},
+    "random_forest": {"n_estimators": 20, "max_depth": 8},
+    "logistic": {},
+}
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def fitted(request, parts):
+    """Each model, fitted in this process."""
+    shipped = yaml.safe_load((conf_dir() / "model" / f"{request.param}.yaml").read_text())
+    shipped.pop("defaults")
+    shipped["params"] |= SMALL[request.param]
+    return build(ModelSpec(**shipped), "cpu", "local").fit(*parts[0], None, seed=1)
+
+
+def test_a_saved_model_scores_the_same(fitted, parts, tmp_path):
+    saved = fitted.save(tmp_path)
+    x = parts[3][0]
+    scores = native.load(saved.path, saved.format, threads=2).score(x.to_numpy())
+    assert scores.shape == (len(x),)
+    np.testing.assert_allclose(scores, fitted.scorer.score(x), rtol=1e-12)
+    assert 0 <= scores.min() < scores.max() <= 1
+
+
+def test_frames_without_rows_and_read_only_arrays_are_scored(fitted, parts):
+    x = parts[3][0]
+    assert fitted.scorer.score(x.iloc[:0]).shape == (0,)
+    values = x.to_numpy().copy()
+    values.flags.writeable = False
+    np.testing.assert_allclose(fitted.scorer.score(values), fitted.scorer.score(x), rtol=1e-12)
+
+
+def test_a_scorer_travels(fitted, parts):
+    x = parts[3][0]
+    there = pickle.loads(pickle.dumps(fitted.scorer))
+    np.testing.assert_allclose(there.score(x), fitted.scorer.score(x), rtol=1e-12)
+
+
+def test_treelites_own_interpreter_agrees_with_scikit_learn(parts, spec, tmp_path):
+    forest = build(spec("random_forest", n_estimators=20, max_depth=8), "cpu", "local").fit(*parts[0], None, seed=1)
+    saved = forest.save(tmp_path)
+    x = parts[3][0]
+    interpreter = native.TreeliteScorer(treelite.Model.deserialize(str(saved.path)))
+    assert interpreter.score(x.iloc[:0]).shape == (0,)
+    np.testing.assert_allclose(interpreter.score(x.to_numpy()), forest.scorer.score(x), atol=1e-12)
+
+
+def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
+    saved = fitted.save(tmp_path)
+    x = parts[3][0].to_numpy()
+    np.save(tmp_path / "x.npy", x)
+    script = (
+        "import sys, numpy as np\n"
+        "sys.modules['tipcast'] = None\n"  # importing tipcast fails
+        "import importlib.util as u\n"
+        f"spec = u.spec_from_file_location('native', {native.__file__!r})\n"
+        "native = u.module_from_spec(spec); spec.loader.exec_module(native)\n"
+        f"scores = native.load({str(saved.path)!r}, {saved.format!r}).score(np.load({str(tmp_path / 'x.npy')!r}))\n"
+        f"np.save({str(tmp_path / 'scores.npy')!r}, scores)\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", script], check=True, timeout=60)
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.scorer.score(x), rtol=1e-12)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="pickle"):
+        native.load(tmp_path / "model.pkl", "pickle")

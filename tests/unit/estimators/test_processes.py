@@ -1,0 +1,59 @@
+"""Two worker processes: one forest equal to scikit-learn's, one booster equal to bare training; a worker may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import roc_auc_score
+
+from tipcast.estimators.build import build
+
+
+def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
+    made = [client.submit(rows, n, seed, pure=False) for seed, n in enumerate(sizes)]
+    x = [client.submit(lambda part: part[0], part, pure=False) for part in made]
+    y = [client.submit(lambda part: part[1], part, pure=False) for part in made]
+    return x, y
+
+
+def test_forest_over_two_processes_equals_scikit_learn(pair, parts, spec, joined, rows):
+    x, y = _futures(pair, rows)
+    small = {"n_estimators": 21, "max_depth": 6}
+    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, x[:3], y[:3], None, seed=5)
+    whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
+    held_out = parts[3][0]
+    np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
+
+
+def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
+    x, y = _futures(pair, rows)
+    small = {"n_estimators": 40, "max_depth": 8}
+    victims = list(pair.run(os.getpid).values())
+
+    def kill(done: int, _: int) -> None:
+        if victims and done < 40:
+            os.kill(victims.pop(), signal.SIGKILL)
+            victims.clear()
+
+    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, x[:3], y[:3], None, 5, progress=kill)
+    assert not victims
+    whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
+    held_out = parts[3][0]
+    np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
+    pair.wait_for_workers(2, timeout=30)
+
+
+def test_boosters_over_two_processes_agree_with_one(pair, parts, spec, joined, rows):
+    x, y = _futures(pair, rows)
+    small = spec("xgboost", n_estimators=30, max_depth=4)
+    model = build(small, "cpu", "distributed").fit(pair, x[:3], y[:3], (x[3:], y[3:]), seed=0)
+    one = build(small, "cpu", "local").fit(*joined(parts[:3]), parts[3], seed=0)
+    labels = parts[3][1]
+    aucs = [roc_auc_score(labels, fitted.scorer.score(parts[3][0])) for fitted in (model, one)]
+    assert abs(aucs[0] - aucs[1]) < 5e-3
+    np.testing.assert_allclose(
+        model.history["validation"]["logloss"][:10], one.history["validation"]["logloss"][:10], atol=2e-3
+    )
