@@ -23,6 +23,9 @@ from tipcast.config.errors import TipcastError
 CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
 
+SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
+"""Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew (benchmarks/read_prepare.py)."""
+
 HIDDEN = ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 """Workers compute and return; only the driver may talk to MLflow."""
 
@@ -68,6 +71,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.no-workers-timeout": f"{spec.wait_s} s",
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
+        "distributed.nanny.pre-spawn-environ": SPAWN_ENVIRONMENT,
     }
 
 

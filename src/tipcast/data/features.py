@@ -33,7 +33,7 @@ EPOCH_HOUR = 72
 
 _FROM_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
     "pickup_weekday": lambda minute, hour, week: week // 24,
-    "pickup_hour": lambda minute, hour, week: week % 24,
+    "pickup_hour": lambda minute, hour, week: _remainder(week, 24),
     "pickup_week_hour": lambda minute, hour, week: week,
     "pickup_minute": lambda minute, hour, week: minute - hour * 60,
 }
@@ -42,6 +42,11 @@ _AS_IS = ("passenger_count", "PULocationID", "DOLocationID", "trip_distance")
 
 FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE)
 """All features there are."""
+
+
+def _remainder(values: Any, divisor: int) -> Any:
+    """Return ``values % divisor``; NumPy divides by a constant several times faster than it takes remainders."""
+    return values - values // divisor * divisor
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -86,7 +91,7 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
         null = pickup == NULL_TIME if rows and pickup.min() == NULL_TIME else None
         minute = (pickup // MINUTE).astype(np.int32)
         hour = minute // 60
-        week = (hour + EPOCH_HOUR) % HOURS_OF_WEEK
+        week = _remainder(hour + EPOCH_HOUR, HOURS_OF_WEEK)
     for at, name in enumerate(names):
         column = matrix[:, at]
         if name in _FROM_TIME:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
 from typing import Any
 
 from tipcast.backends.base import Session
@@ -115,9 +114,12 @@ def _counts(parts: Sequence[Part]) -> tuple[Counts, ...]:
 
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int) -> Rows:
     filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
-    parts = client.map(itemgetter(side), filled, pure=False, key=f"part-{side}")
-    fields = {name: client.map(attrgetter(name), parts, pure=False, key=name) for name in ("x", "y", "card")}
+    fields = {name: client.map(_field, filled, side=side, name=name, pure=False, key=name) for name in ("x", "y", "card")}
     return Rows(counts=_sum(counts), parts=tuple(count.rows for count in counts if count.rows), **fields)
+
+
+def _field(parts: Sequence[Part], side: int, name: str) -> Any:
+    return getattr(parts[side], name)
 
 
 def _sum(counts: Sequence[Counts]) -> Counts:

@@ -79,7 +79,7 @@ def log_model(run: Run, file: Path, format: str, facts: Mapping[str, Any], colou
     signature = _signature(names, colour)
     example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
     sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(native.__file__))}
-    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sources.items()}
+    digests = {name: digest(path) for name, path in sources.items()}
     manifest = {"version": MANIFEST_VERSION, "format": format, "file": file.name, "sha256": digests, "colour": colour, **facts}
     with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, _quiet(run.experiment_id):
         path = Path(folder) / "manifest.json"
@@ -94,7 +94,7 @@ def log_model(run: Run, file: Path, format: str, facts: Mapping[str, Any], colou
             signature=signature,
             input_example=example,
             pip_requirements=requirements(format),
-            metadata={"tipcast": {"format": format, "sha256": digests["model"], "features": list(names)}},
+            metadata={"tipcast": {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}},
         )
     return Logged(info.model_uri)
 
@@ -171,6 +171,11 @@ def requirements(format: str) -> list[str]:
     """Return the pinned packages that a model of a format needs where it is loaded."""
     builds = (("mlflow",), ("numpy",), ("pandas",), *NEEDS[format])
     return [f"{name}=={importlib.metadata.version(name)}" for name in map(_installed, builds)]
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _installed(builds: Sequence[str]) -> str:

@@ -176,19 +176,20 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Mapping[str, object], param
     client = open_store(spec)
     with failures(store):
         run = _join(client, joined, spec, name) if joined else _create(client, spec, name)
-        opened = Run(run.info.run_id, run.info.experiment_id, store, client)
-        opened.set_tags({**tags, **spec.tags})
-        opened.log_params(params)
+    opened = Run(run.info.run_id, run.info.experiment_id, store, client)
     monitor = SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store) if spec.system_metrics else None
-    if monitor:
-        monitor.start()
     try:
         with failures(store):
+            opened.set_tags({**tags, **spec.tags})
+            opened.log_params(params)
+            if monitor:
+                monitor.start()
             yield opened
     except BaseException as problem:
         _close(opened, problem, monitor)
         raise
-    _close(opened, None, monitor)
+    with failures(store):
+        _close(opened, None, monitor)
 
 
 def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -31,7 +32,12 @@ def resolve(spec: TrackingSpec) -> str:
 
 def redact(uri: str) -> str:
     """Return a URI without user information, query and fragment, fit for logs."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
+        scheme, _, rest = uri.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if "@" in rest else f"{scheme}://..."
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else uri.partition("?")[0]
 
 
@@ -55,7 +61,6 @@ def open_store(spec: TrackingSpec) -> Any:
     """
     uri = resolve(spec)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -92,6 +97,8 @@ def failures(uri: str) -> Iterator[None]:
             raise TipcastError("T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri") from problem
         raise TipcastError("T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration") from problem
     except OSError as problem:
+        if not _from_mlflow(problem):
+            raise
         raise TipcastError("T005", problem.filename or redact(uri), f"cannot be written: {problem.strerror or problem}", "check rights and free space of the artifact store") from problem
 
 
@@ -128,6 +135,11 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
         raise TipcastError("T002", path, f"another process has held its lock for {wait_s:g} s", "wait for it to end, or raise tracking.wait_s") from problem
     except (sqlite3.Error, PermissionError) as problem:
         raise TipcastError("T002", path, f"the database cannot be used: {_first_line(problem)}", "check the file and its rights, or set tracking.uri") from problem
+
+
+def _from_mlflow(problem: BaseException) -> bool:
+    """Tell whether MLflow's code was at work: an OSError may as well come from what a job does within its run."""
+    return any(frame.f_globals.get("__name__", "").startswith("mlflow") for frame, _ in traceback.walk_tb(problem.__traceback__))
 
 
 def _first_line(problem: BaseException) -> str:

@@ -16,7 +16,7 @@ from tipcast.data.fragments import Fragment, Period
 from tipcast.data.sources.found import Found, Wanted, colour_in
 from tipcast.data.sources.periods import DayCounts, period_in_name
 
-MERGED_ROWS = 1_000_000
+MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
 _UTC = ("UTC", "Etc/UTC", "+00:00", "GMT")
 """What writers without zoneless timestamps (Spark) put on the TLC's wall-clock values."""

@@ -23,13 +23,12 @@ class TaxiTips(mlflow.pyfunc.PythonModel):
     """Scores raw TLC trips with the native file beside its manifest."""
 
     def load_context(self, context: Any) -> None:
-        """Check the digest of every file against the manifest, then load them."""
+        """Check the digest of every file, then load them: the manifest's is in MLmodel, the others' in the manifest."""
         paths = {name: Path(path) for name, path in context.artifacts.items()}
-        self.manifest = json.loads(paths["manifest"].read_text(encoding="utf-8"))
+        model = mlflow.models.Model.load(str(paths["manifest"].parents[1]))
+        self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
         for name, digest in self.manifest["sha256"].items():
-            found = hashlib.sha256(paths[name].read_bytes()).hexdigest()
-            if found != digest:
-                raise MlflowException(f"{paths[name].name} is not the file that was logged: SHA-256 {found}, not {digest}")
+            _checked(paths[name], digest)
         self.features = _module("tipcast_model_features", paths["features"])
         native = _module("tipcast_model_native", paths["native"])
         self.scorer = native.load(paths["model"], self.manifest["format"], threads=0)
@@ -39,6 +38,15 @@ class TaxiTips(mlflow.pyfunc.PythonModel):
         names = self.manifest["features"]
         columns = {name: _column(model_input, name) for name in self.features.needed_columns(names)}
         return np.asarray(self.scorer.score(self.features.compute(columns, names)), dtype=np.float64)
+
+
+def _checked(path: Path, digest: str) -> bytes:
+    """Return a file's content when it has the digest."""
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise MlflowException(f"{path.name} is not the file that was logged: SHA-256 {found}, not {digest}")
+    return content
 
 
 def _column(frame: pd.DataFrame, name: str) -> Any:
