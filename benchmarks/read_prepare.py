@@ -6,15 +6,18 @@ python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--months FOLDER]
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pyarrow.parquet as pq
-from harness import compare, write_result
 
+from harness import compare, write_result
 from tipcast.backends.base import Session
 from tipcast.backends.session import session
 from tipcast.config import schema
@@ -28,9 +31,9 @@ COLUMNS = ["tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocatio
 GOALS = {"pandas": 0.45, "decode": 1.5, "added_mb": 500}
 
 
-def prepared(folder: Path, count: int) -> list[Path]:
+def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:
     """Return the months of a period of so many synthetic trips, made once."""
-    command = ["prepare", "data.months=2019-01..2019-03", f"data.rows={count}", f"out={folder}"]
+    command = ["prepare", f"data.months={months}", f"data.rows={count}", f"out={folder}"]
     subprocess.run([sys.executable, "-m", "tipcast", *command], check=True, stdout=subprocess.DEVNULL)
     return sorted(folder.glob("*.parquet"))
 
@@ -84,10 +87,6 @@ def main() -> None:
 
 def _peak_while(workers: Session, folder: Path) -> int:
     """Return the most bytes that all workers held together while a run went on, sampled every 10 ms."""
-    import threading
-
-    import psutil
-
     pids = list(workers.client.run(_pid).values())
     done, peak = threading.Event(), [0]
 
@@ -105,8 +104,6 @@ def _peak_while(workers: Session, folder: Path) -> int:
 
 
 def _pid() -> int:
-    import os
-
     return os.getpid()
 
 

@@ -41,7 +41,7 @@ FORBIDDEN_CALLS = {
 }
 FORBIDDEN_ARGUMENTS = {("shell", True), ("verify", False), ("allow_pickle", True)}
 LEAKED = re.compile(
-    r"/(work|root|opt)/|\.\./shared/(?!taxi\b)|files\.pythonhosted|pypi\.org/simple|--(extra-)?index-url|--find-links|(https?|file)://[^\s/]*@"
+    r"/(work|root|opt)/|\.\./shared/(?!taxi\b)|files\.pythonhosted|pypi\.org/simple|--(extra-)?index-url|--find-links"
 )
 
 

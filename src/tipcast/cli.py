@@ -48,7 +48,8 @@ def usage() -> str:
     """Return the text of `tipcast --help`."""
     jobs = "\n".join(f"  {name:<9} {what}" for name, what in JOBS.items())
     return (
-        f"tipcast {__version__}: experiment tracking for taxi-tip models\n\nusage: tipcast JOB [key=value ...]\n\njobs\n{jobs}\n\n"
+        f"tipcast {__version__}: experiment tracking for taxi-tip models\n\n"
+        f"usage: tipcast JOB [key=value ...]\n\njobs\n{jobs}\n\n"
         "tipcast JOB --help      the job's configuration groups and keys\n"
         "tipcast JOB --cfg job   the composed configuration, nothing is run\n"
         "tipcast --version"

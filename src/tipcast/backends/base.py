@@ -36,7 +36,7 @@ class Frames(Protocol):
     def read_csv(
         self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
     ) -> dict[str, Array]:
-        """Parse columns of a block of CSV rows without their header line; ValueError where a row or cell does not parse.
+        """Parse columns of CSV rows without their header line; ValueError where a row or cell does not parse.
 
         ``dates``: ``iso``, ``month_first`` or ``day_first``.
         """

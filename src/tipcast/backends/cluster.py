@@ -24,9 +24,15 @@ CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
 
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
-"""Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew (benchmarks/read_prepare.py)."""
+"""Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew."""
 
-HIDDEN = ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+HIDDEN = (
+    "MLFLOW_RUN_ID",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_TRACKING_USERNAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+)
 """Workers compute and return; only the driver may talk to MLflow."""
 
 
@@ -58,9 +64,16 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         try:
             yield client
         except (KilledWorker, NoValidWorkerError) as problem:
-            raise TipcastError("K003", _address(client), f"workers died while computing: {problem}", "give workers more memory (cluster.memory_limit) or more, smaller partitions") from problem
+            raise TipcastError(
+                "K003",
+                _address(client),
+                f"workers died while computing: {problem}",
+                "give workers more memory (cluster.memory_limit) or more, smaller partitions",
+            ) from problem
         except CommClosedError as problem:
-            raise TipcastError("K004", _address(client), "the scheduler is gone", "start it again and repeat the command") from problem
+            raise TipcastError(
+                "K004", _address(client), "the scheduler is gone", "start it again and repeat the command"
+            ) from problem
 
 
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
@@ -103,20 +116,35 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
 @contextlib.contextmanager
 def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
     if not isinstance(spec, schema.SchedulerCluster):
-        raise TipcastError("C003", "cluster.kind", f"no such kind of cluster: {spec.kind}", "use cluster=local or cluster=scheduler")
+        raise TipcastError(
+            "C003", "cluster.kind", f"no such kind of cluster: {spec.kind}", "use cluster=local or cluster=scheduler"
+        )
     host = spec.address.split("://")[-1].rpartition(":")[0]
     encrypted = spec.address.startswith("tls://")
     if not (encrypted or spec.insecure or host in {"127.0.0.1", "localhost", "[::1]"}):
-        raise TipcastError("C009", spec.address, "a scheduler runs any client's code and this one is reached without TLS", "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network")
+        raise TipcastError(
+            "C009",
+            spec.address,
+            "a scheduler runs any client's code and this one is reached without TLS",
+            "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network",
+        )
     security = None
     if encrypted:
         security = Security(
-            tls_ca_file=spec.tls_ca_file, tls_client_cert=spec.tls_cert, tls_client_key=spec.tls_key, require_encryption=True
+            tls_ca_file=spec.tls_ca_file,
+            tls_client_cert=spec.tls_cert,
+            tls_client_key=spec.tls_key,
+            require_encryption=True,
         )
     try:
         client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
     except (OSError, TimeoutError, ValueError) as problem:
-        raise TipcastError("K001", spec.address, "no Dask scheduler answers here", "start one with `dask scheduler`, or set cluster.address") from problem
+        raise TipcastError(
+            "K001",
+            spec.address,
+            "no Dask scheduler answers here",
+            "start one with `dask scheduler`, or set cluster.address",
+        ) from problem
     with client:
         _wait(client, spec.n_workers, spec.wait_s)
         yield client
@@ -127,7 +155,12 @@ def _wait(client: Client, wanted: int, wait_s: float) -> None:
         client.wait_for_workers(wanted, timeout=wait_s)
     except TimeoutError as problem:
         ready = len(client.scheduler_info()["workers"])
-        raise TipcastError("K002", _address(client), f"{ready} of {wanted} workers after {wait_s:g} s", "start workers with `dask worker ADDRESS`, or lower cluster.n_workers") from problem
+        raise TipcastError(
+            "K002",
+            _address(client),
+            f"{ready} of {wanted} workers after {wait_s:g} s",
+            "start workers with `dask worker ADDRESS`, or lower cluster.n_workers",
+        ) from problem
 
 
 def _address(client: Client) -> str:

@@ -30,4 +30,6 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         raise TipcastError("C003", "backend.name", f"no such backend: {backend.name}", "use backend=cpu")
     with connect(cluster, "pandas") as client:
         threads = client.nthreads()
-        yield Session(client=client, device="cpu", frames=CpuFrames(), n_workers=len(threads), n_threads=sum(threads.values()))
+        yield Session(
+            client=client, device="cpu", frames=CpuFrames(), n_workers=len(threads), n_threads=sum(threads.values())
+        )

@@ -1,4 +1,4 @@
-"""The command line's way to Hydra: what `mlflow run` passes becomes overrides, and what could run code or leak is refused."""
+"""The command line's way to Hydra: what `mlflow run` passes becomes overrides; what could run code is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from tipcast.config.errors import TipcastError
 FLAGS = {"--help", "-h", "--hydra-help", "--resolve", "--multirun", "-m", "--info", "-i"}
 """Hydra's own flags that pass through."""
 FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p"}
-REFUSED_FLAGS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun", "--run", "-r"}
+REFUSED_FLAGS = {
+    "--config-dir",
+    "-cd",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--experimental-rerun",
+    "--run",
+    "-r",
+}
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
@@ -93,4 +103,9 @@ def _check(override: str) -> None:
     if "_target_" in override:
         raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
     if not key.startswith("-") and SECRET.search(key):
-        raise TipcastError("C007", key, "a secret does not belong on the command line", "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY")
+        raise TipcastError(
+            "C007",
+            key,
+            "a secret does not belong on the command line",
+            "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY",
+        )

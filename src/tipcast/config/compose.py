@@ -60,7 +60,10 @@ def compose(job: str, overrides: Sequence[str]) -> list[DictConfig]:
         if "hydra.sweep.dir" not in given:
             quiet.append(f"hydra.sweep.dir={folder}")
         flags = [item for item in overrides if not _is_override(item)]
-        before, sys.argv = sys.argv, [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet]  # argparse wants flags first
+        before, sys.argv = (
+            sys.argv,
+            [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet],
+        )  # argparse wants flags first
         try:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=job)(composed.append)()
             for config in composed:
@@ -95,7 +98,9 @@ def _refuse_strangers(specification: Any, prefix: str = "") -> None:
     names = {field.name for field in dataclasses.fields(specification)}
     for name, value in vars(specification).items():
         if name not in names:
-            raise TipcastError("C001", "command line", f"unknown key '{prefix}{name}'", "use the keys that --cfg job shows")
+            raise TipcastError(
+                "C001", "command line", f"unknown key '{prefix}{name}'", "use the keys that --cfg job shows"
+            )
         if value == MISSING:
             raise TipcastError("C004", f"{prefix}{name}", "needs a value", f"add {prefix}{name}=...")
         if dataclasses.is_dataclass(value):
@@ -110,12 +115,16 @@ def _explain(job: str, overrides: Sequence[str], problem: Exception) -> TipcastE
     chain = [problem, *([problem.__cause__] if problem.__cause__ else [])]
     text = "\n".join(str(link) for link in chain)
     if isinstance(problem, OverrideParseException):
-        return TipcastError("C005", problem.override, "cannot be read as key=value", "quote it as in 'key=[a,b]' or \"key='a b'\"")
+        return TipcastError(
+            "C005", problem.override, "cannot be read as key=value", "quote it as in 'key=[a,b]' or \"key='a b'\""
+        )
     if isinstance(problem, MissingConfigException):
         return _unknown_option(text)
     mixed = re.search(r"Ambiguous value for argument '([^']*)'", text)
     if mixed:
-        return TipcastError("C005", mixed[1], "several values for one key", "write a list as key=[a,b], or add --multirun to run each")
+        return TipcastError(
+            "C005", mixed[1], "several values for one key", "write a list as key=[a,b], or add --multirun to run each"
+        )
     option = re.search(r"Could not override '([^']+)'\.?\s*(?:Did you mean|No match)", text)
     if option:
         return _unknown_key(job, overrides, option[1])
@@ -124,14 +133,21 @@ def _explain(job: str, overrides: Sequence[str], problem: Exception) -> TipcastE
         return _unknown_key(job, overrides, key, re.search(r"In '([^']+)'", text))
     full = re.search(r"full_key: (\S+)", text)
     where = full[1] if full else job
-    return TipcastError("C003", where, text.split("\n    full_key")[0].split("\n")[-1], f"see tipcast {job} --cfg job for the keys and their types")
+    return TipcastError(
+        "C003",
+        where,
+        text.split("\n    full_key")[0].split("\n")[-1],
+        f"see tipcast {job} --cfg job for the keys and their types",
+    )
 
 
 def _unknown(text: str) -> str | None:
     """Return the full key that a schema or a struct does not have."""
     if not re.search(r"Key '.*' (?:is )?not in|Could not (?:override|append|delete)", text):
         return None
-    full = re.search(r"Could not (?:override|append to config|delete from config)\.? ?'?([^'\s.]+(?:\.[^'\s.]+)*)'?", text)
+    full = re.search(
+        r"Could not (?:override|append to config|delete from config)\.? ?'?([^'\s.]+(?:\.[^'\s.]+)*)'?", text
+    )
     if full and full[1] not in {"No", "The"}:
         return full[1]
     nested = re.search(r"full_key: (\S+)", text)
@@ -144,7 +160,9 @@ def _unknown_option(text: str) -> TipcastError:
     group, _, wanted = name.rpartition("/")
     options = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")) if group else []
     near = difflib.get_close_matches(wanted, options, 1)
-    hint = f"did you mean {group}={near[0]}?" if near else f"choose one of {', '.join(options) or 'the groups in conf/'}"
+    hint = (
+        f"did you mean {group}={near[0]}?" if near else f"choose one of {', '.join(options) or 'the groups in conf/'}"
+    )
     return TipcastError("C002", f"{group}={wanted}" if group else wanted, f"no such option in conf/{group}", hint)
 
 

@@ -26,7 +26,9 @@ def to_plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): HIDDEN if SECRET.search(str(name)) and item else to_plain(item) for name, item in value.items()}
+        return {
+            str(name): HIDDEN if SECRET.search(str(name)) and item else to_plain(item) for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return value

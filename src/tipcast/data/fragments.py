@@ -20,9 +20,9 @@ class Fragment:
     format: str
     """``parquet``, ``csv`` or ``sample``."""
     part: tuple[int, ...]
-    """Parquet: row-group numbers. CSV: byte offset and length (0, -1 for a compressed file). Sample: block number, seed."""
+    """Parquet: row-group numbers. CSV: byte offset and length (0, -1 for a compressed file). Sample: block, seed."""
     columns: Mapping[str, str]
-    """Canonical column name (see ``schema``) -> the file's own spelling; optional columns that the file lacks are absent."""
+    """Canonical name (see ``schema``) -> the file's own spelling; optional columns that the file lacks are absent."""
     period: Period
     """Rows picked up outside it are stray and are dropped."""
     digest: str

@@ -1,4 +1,4 @@
-"""Prepared months: any source as one Parquet file per month, with checksums and a manifest that make a second run a no-op."""
+"""Prepared months: any source as one Parquet file a month, with a manifest that makes a second run do nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,12 @@ def plan(listing: Listing, layout: Layout) -> list[Month]:
         fragments = tuple(f for f in listing.fragments if f.period[0] < period[1] and f.period[1] > period[0])
         if fragments:
             name = f"{listing.colour}_tripdata_{_first_day(period):%Y-%m}.parquet"
-            depends = [VERSION, period, asdict(layout), [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]]
+            depends = [
+                VERSION,
+                period,
+                asdict(layout),
+                [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments],
+            ]
             months.append(Month(name, period, fragments, hashlib.sha256(json.dumps(depends).encode()).hexdigest()))
     return months
 
@@ -97,7 +102,12 @@ def read_manifest(out: str) -> dict[str, Written]:
         files = json.loads(filesystem.cat_file(path))["files"]
         return {name: Written(**entry) for name, entry in files.items()}
     except (ValueError, KeyError, TypeError) as problem:
-        raise TipcastError("D020", path, "is no manifest of prepared months", "choose another folder, or delete the file to prepare again") from problem
+        raise TipcastError(
+            "D020",
+            path,
+            "is no manifest of prepared months",
+            "choose another folder, or delete the file to prepare again",
+        ) from problem
 
 
 def write_manifest(out: str, files: Mapping[str, Written]) -> None:
@@ -116,7 +126,11 @@ def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
         return False
     filesystem, folder = fsspec.core.url_to_fs(out)
     path = f"{folder.rstrip('/')}/{month.name}"
-    return bool(filesystem.exists(path)) and filesystem.size(path) == entry.bytes and _sha256(filesystem, path) == entry.sha256
+    return (
+        bool(filesystem.exists(path))
+        and filesystem.size(path) == entry.bytes
+        and _sha256(filesystem, path) == entry.sha256
+    )
 
 
 def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames) -> Written:
@@ -154,7 +168,9 @@ def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], 
                 for reason, count in lost.items():
                     dropped[reason] = dropped.get(reason, 0) + count
                 if writer is None:
-                    writer = pq.ParquetWriter(file, table.schema, compression=layout.compression, write_page_checksum=True)
+                    writer = pq.ParquetWriter(
+                        file, table.schema, compression=layout.compression, write_page_checksum=True
+                    )
                 writer.write_table(_like(table, writer.schema), row_group_size=layout.row_group_rows)
                 rows += table.num_rows
         finally:
@@ -177,7 +193,9 @@ def _month_rows(
     if period[0] <= fragment.period[0] < period[1]:  # counted with the first month the fragment belongs to
         stray = int(((pickup < fragment.period[0]) | (pickup >= fragment.period[1])).sum())
         lost = {validate.OUTSIDE_PERIOD: stray} if stray else {}
-    return pa.Table.from_pandas(raw.to_frame({name: values[inside] for name, values in read.items()}, colour), preserve_index=False), lost
+    return pa.Table.from_pandas(
+        raw.to_frame({name: values[inside] for name, values in read.items()}, colour), preserve_index=False
+    ), lost
 
 
 def _like(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -200,7 +218,9 @@ def _calendar(period: Period) -> list[Period]:
 
 
 def _first_day(period: Period) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(period[0] / 1e6, datetime.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return datetime.datetime.fromtimestamp(period[0] / 1e6, datetime.UTC).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
 
 
 def _microseconds(day: datetime.datetime) -> int:

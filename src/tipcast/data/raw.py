@@ -14,7 +14,9 @@ from tipcast.data.read import read_fragment
 from tipcast.data.schema import tlc_name
 
 
-def raw_trips(fragment: Fragment, frames: Frames, columns: Sequence[str], colour: str, rows: int) -> tuple[dict[str, Array], pd.DataFrame]:
+def raw_trips(
+    fragment: Fragment, frames: Frames, columns: Sequence[str], colour: str, rows: int
+) -> tuple[dict[str, Array], pd.DataFrame]:
     """Read the first clean trips of a fragment.
 
     Parameters

@@ -51,7 +51,7 @@ class Rows:
         return self.counts.positives / self.counts.rows if self.counts.rows else float("nan")
 
     def summary(self) -> dict[str, float]:
-        """Return what is logged of a split: rows, class balance, partitions, bytes before and after, rows dropped by reason."""
+        """Return what is logged: rows, class balance, partitions, bytes before and after, rows dropped by reason."""
         counts = self.counts
         summary: dict[str, float] = {
             "rows": counts.rows,
@@ -76,7 +76,9 @@ class Loaded:
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
     client = session.client
-    return list(client.map(prepare_fragment, listing.fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare"))
+    return list(
+        client.map(prepare_fragment, listing.fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare")
+    )
 
 
 def collect(session: Session, listing: Listing, prepared: Sequence[Any]) -> Loaded:
@@ -114,7 +116,9 @@ def _counts(parts: Sequence[Part]) -> tuple[Counts, ...]:
 
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int) -> Rows:
     filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
-    fields = {name: client.map(_field, filled, side=side, name=name, pure=False, key=name) for name in ("x", "y", "card")}
+    fields = {
+        name: client.map(_field, filled, side=side, name=name, pure=False, key=name) for name in ("x", "y", "card")
+    }
     return Rows(counts=_sum(counts), parts=tuple(count.rows for count in counts if count.rows), **fields)
 
 

@@ -34,9 +34,19 @@ def cutoff(train: Period, test: Period, validation: float) -> int | None:
     if not 0 <= validation < 1:
         raise TipcastError("C003", "task.validation", f"{validation} is no share", "use 0 (none) to below 1")
     if test[1] <= train[0]:
-        raise TipcastError("D019", f"data.test {describe(test)}", f"lies before data.train {describe(train)}", "test on a period after the training period")
+        raise TipcastError(
+            "D019",
+            f"data.test {describe(test)}",
+            f"lies before data.train {describe(train)}",
+            "test on a period after the training period",
+        )
     if test[0] < train[1]:
-        raise TipcastError("D018", f"data.test {describe(test)}", f"overlaps data.train {describe(train)}", "test on a period that starts when training ends, or later")
+        raise TipcastError(
+            "D018",
+            f"data.test {describe(test)}",
+            f"overlaps data.train {describe(train)}",
+            "test on a period that starts when training ends, or later",
+        )
     if validation == 0:
         return None
     start = train[1] - int((train[1] - train[0]) * validation)

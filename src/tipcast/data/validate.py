@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Protocol
@@ -102,10 +104,7 @@ def _reasons(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> di
     zones = [columns[name] for name in ZONES if name in columns]
 
     def any_of(*masks: Array) -> Array:
-        found = nothing
-        for mask in masks:
-            found = found | mask
-        return found
+        return functools.reduce(operator.or_, masks, nothing)
 
     found = {
         PICKUP_MISSING: pickup == NULL_TIME,

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.location import conf_dir

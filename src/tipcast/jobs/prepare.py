@@ -25,7 +25,9 @@ REQUIRED = ("pickup", "fare_amount", "tip_amount", "PULocationID", "DOLocationID
 def run(config: PrepareConfig, command: str) -> None:
     """Run the job."""
     if config.data.months is None:
-        raise TipcastError("C004", "data.months", "needs a value", "add data.months=2019-01..2019-03, or the files to prepare")
+        raise TipcastError(
+            "C004", "data.months", "needs a value", "add data.months=2019-01..2019-03, or the files to prepare"
+        )
     clock = Clock()
     layout = months.Layout(config.row_group_rows, config.compression)
     with clock.phase("list"):
@@ -57,12 +59,19 @@ def run(config: PrepareConfig, command: str) -> None:
 
 
 def _write(
-    workers: Session, out: str, due: Sequence[months.Month], manifest: Mapping[str, months.Written], layout: months.Layout, colour: str
+    workers: Session,
+    out: str,
+    due: Sequence[months.Month],
+    manifest: Mapping[str, months.Written],
+    layout: months.Layout,
+    colour: str,
 ) -> dict[str, months.Written]:
     """Write the months in parallel, each into the manifest as soon as it is whole."""
     written = dict(manifest)
     futures = {
-        workers.client.submit(months.write_month, month, out, layout, tuple(COLUMNS), colour, workers.frames, pure=False): month
+        workers.client.submit(
+            months.write_month, month, out, layout, tuple(COLUMNS), colour, workers.frames, pure=False
+        ): month
         for month in due
     }
     with progress("write", list(futures)):

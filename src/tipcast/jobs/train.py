@@ -100,7 +100,11 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
     for listing, found in ((plan.train, loaded), (plan.test, tested)):
         validate.check_counts(listing, found.per_file, config.data.limits)
     validation = loaded.splits[1] if len(loaded.splits) > 1 else None
-    for name, part in (("data.train", loaded.splits[0]), ("data.train (validation)", validation), ("data.test", tested.splits[0])):
+    for name, part in (
+        ("data.train", loaded.splits[0]),
+        ("data.train (validation)", validation),
+        ("data.test", tested.splits[0]),
+    ):
         if part is not None:
             validate.check_split(name, part.counts.rows, part.counts.positives, config.data.limits)
     return Data(loaded.splits[0], validation, tested.splits[0])

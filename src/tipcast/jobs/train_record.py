@@ -55,7 +55,12 @@ class Record:
         """Record which rows each split has and where they came from."""
         for name, rows in data.splits.items():
             listing, period = self.plan.test if name == "test" else self.plan.train, self.periods[name]
-            profile = {"rows": rows.counts.rows, "positive_rate": rows.positive_rate, "period": period, "files": len(listing.uris)}
+            profile = {
+                "rows": rows.counts.rows,
+                "positive_rate": rows.positive_rate,
+                "period": period,
+                "files": len(listing.uris),
+            }
             self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.colour} {period}", name, profile)
         uris = {"train": list(self.plan.train.uris), "test": list(self.plan.test.uris)}
         self.run.log_text(yaml.safe_dump(uris), "data/files.yaml")
@@ -77,12 +82,16 @@ class Record:
         if outcome.card:
             found["test/auc_card"] = outcome.card.value
         if outcome.validation:
-            found |= {f"validation/{name}": value for name, value in outcome.validation.metrics.items() if name != "rows"}
+            found |= {
+                f"validation/{name}": value for name, value in outcome.validation.metrics.items() if name != "rows"
+            }
         for name, rows in data.splits.items():
             found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
         self.run.log_metrics(found)
-        self.run.log_history({f"history/{name}_{metric}": values for name, of in fitted.history.items() for metric, values in of.items()})
+        self.run.log_history(
+            {f"history/{name}_{metric}": values for name, of in fitted.history.items() for metric, values in of.items()}
+        )
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def plots(self, fitted: Fitted, outcome: Outcome) -> None:
@@ -100,9 +109,15 @@ class Record:
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
             best = fitted.info.get("best_iteration")
-            log(plots.history(fitted.history, metric, subtitle, best=None if best is None else int(best)), "plots/history.png")
+            log(
+                plots.history(fitted.history, metric, subtitle, best=None if best is None else int(best)),
+                "plots/history.png",
+            )
         curve = test.roc
-        self.run.log_table({"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist(), "threshold": curve.thresholds.tolist()}, "tables/roc.json")
+        self.run.log_table(
+            {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist(), "threshold": curve.thresholds.tolist()},
+            "tables/roc.json",
+        )
 
     def model(
         self, fitted: Fitted, outcome: Outcome, columns: Mapping[str, Any], trips: pd.DataFrame, device: str
@@ -132,7 +147,9 @@ class Record:
             "git_commit": git_commit(),
             "versions": {"tipcast": __version__, **versions()},
         }
-        logged = portable.log_model(self.run, native.path, native.format, facts, self.plan.train.colour, trips.head(EXAMPLES))
+        logged = portable.log_model(
+            self.run, native.path, native.format, facts, self.plan.train.colour, trips.head(EXAMPLES)
+        )
         expected = np.asarray(fitted.scorer.score(features.compute(columns, task.features)), dtype=np.float64)
         difference = portable.parity(logged, portable.renamed(trips, self.plan.train.colour), expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
@@ -140,7 +157,8 @@ class Record:
         if name is None:
             return logged
         metrics = {f"test/{key}": outcome.test.metrics[key] for key in ("auc", "log_loss", "accuracy")}
-        description = f"{self.config.model.name} trained on {self.plan.train.colour} trips of {self.periods['train']}, run `{self.run.id}`"
+        trained = f"trained on {self.plan.train.colour} trips of {self.periods['train']}"
+        description = f"{self.config.model.name} {trained}, run `{self.run.id}`"
         return portable.register(self.run, logged, name, difference, metrics, description)
 
     def close(self, data: Data, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tipcast.data.fragments import Listing
 from tipcast.data.prepare import Recipe
 from tipcast.data.rows import Rows
-from tipcast.evaluation.metrics import Auc
-from tipcast.evaluation.result import Evaluation
+from tipcast.evaluation.result import Auc, Evaluation
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ REFRESH_S = 0.2
 
 @contextlib.contextmanager
 def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[None]:
-    """Show how long a block has taken and how many of its futures are done; nothing where standard error is no terminal.
+    """Show how long a block has taken and how many of its futures are done, where standard error is a terminal.
 
     Parameters
     ----------

@@ -29,4 +29,6 @@ def tag_run(problem: TipcastError) -> None:
         from tipcast.tracking.store import open_store, resolve
 
         spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
-        Run(run_id, "", resolve(spec), open_store(spec)).set_tags({"error.code": problem.code, "error.message": problem})
+        Run(run_id, "", resolve(spec), open_store(spec)).set_tags(
+            {"error.code": problem.code, "error.message": problem}
+        )

@@ -52,7 +52,9 @@ class Logged:
     """``models:/name/version``."""
 
 
-def log_model(run: Run, file: Path, format: str, facts: Mapping[str, Any], colour: str, example: pd.DataFrame) -> Logged:
+def log_model(
+    run: Run, file: Path, format: str, facts: Mapping[str, Any], colour: str, example: pd.DataFrame
+) -> Logged:
     """Log a model that scores raw trips without tipcast.
 
     Parameters
@@ -80,7 +82,14 @@ def log_model(run: Run, file: Path, format: str, facts: Mapping[str, Any], colou
     example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
     sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(native.__file__))}
     digests = {name: digest(path) for name, path in sources.items()}
-    manifest = {"version": MANIFEST_VERSION, "format": format, "file": file.name, "sha256": digests, "colour": colour, **facts}
+    manifest = {
+        "version": MANIFEST_VERSION,
+        "format": format,
+        "file": file.name,
+        "sha256": digests,
+        "colour": colour,
+        **facts,
+    }
     with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, _quiet(run.experiment_id):
         path = Path(folder) / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2), encoding="utf-8")
@@ -94,7 +103,14 @@ def log_model(run: Run, file: Path, format: str, facts: Mapping[str, Any], colou
             signature=signature,
             input_example=example,
             pip_requirements=requirements(format),
-            metadata={"tipcast": {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}},
+            metadata={
+                "tipcast": {
+                    "format": format,
+                    "sha256": digests["model"],
+                    "manifest_sha256": digest(path),
+                    "features": list(names),
+                }
+            },
         )
     return Logged(info.model_uri)
 
@@ -124,10 +140,14 @@ def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) 
 
 def renamed(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
     """Return raw trips with the time columns' names of a colour: a model may be tested on the other one."""
-    return trips.rename(columns={tlc_name("pickup", other): tlc_name("pickup", colour) for other in ("yellow", "green")})
+    return trips.rename(
+        columns={tlc_name("pickup", other): tlc_name("pickup", colour) for other in ("yellow", "green")}
+    )
 
 
-def register(run: Run, logged: Logged, name: str, difference: float, metrics: Mapping[str, float], description: str) -> Logged:
+def register(
+    run: Run, logged: Logged, name: str, difference: float, metrics: Mapping[str, float], description: str
+) -> Logged:
     """Register a logged model under a name.
 
     Parameters
@@ -157,7 +177,12 @@ def register(run: Run, logged: Logged, name: str, difference: float, metrics: Ma
 
     """
     if not difference <= TOLERANCE:
-        raise TipcastError("M011", name, f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}", "report this with the run's artifacts; nothing was registered")
+        raise TipcastError(
+            "M011",
+            name,
+            f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}",
+            "report this with the run's artifacts; nothing was registered",
+        )
     for metric, value in metrics.items():
         if not math.isfinite(value):
             raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")

@@ -111,7 +111,9 @@ class Run:
         dataset = MetaDataset(source, name=name, digest=digest[:36])
         entity = dataset._to_mlflow_entity()
         entity._profile = json.dumps(dict(profile))
-        self.client.log_inputs(self.id, datasets=[DatasetInput(entity, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])])
+        self.client.log_inputs(
+            self.id, datasets=[DatasetInput(entity, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])]
+        )
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
@@ -142,7 +144,9 @@ class Run:
 
 
 @contextlib.contextmanager
-def open_run(spec: TrackingSpec, *, name: str, tags: Mapping[str, object], params: Mapping[str, object]) -> Iterator[Run]:
+def open_run(
+    spec: TrackingSpec, *, name: str, tags: Mapping[str, object], params: Mapping[str, object]
+) -> Iterator[Run]:
     """Open a run, or join the one that `mlflow run` opened, and close it in every ending.
 
     Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID.
@@ -177,7 +181,11 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Mapping[str, object], param
     with failures(store):
         run = _join(client, joined, spec, name) if joined else _create(client, spec, name)
     opened = Run(run.info.run_id, run.info.experiment_id, store, client)
-    monitor = SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store) if spec.system_metrics else None
+    monitor = (
+        SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store)
+        if spec.system_metrics
+        else None
+    )
     try:
         with failures(store):
             opened.set_tags({**tags, **spec.tags})
@@ -198,7 +206,12 @@ def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     try:
         run = client.get_run(run_id)
     except mlflow.exceptions.MlflowException as problem:
-        raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", f"is no run of {redact(resolve(spec))}", "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store") from problem
+        raise TipcastError(
+            "T004",
+            f"MLFLOW_RUN_ID {run_id}",
+            f"is no run of {redact(resolve(spec))}",
+            "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
+        ) from problem
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
@@ -215,7 +228,12 @@ def _create(client: Any, spec: TrackingSpec, name: str) -> Any:
                 raise
             experiment_id = experiment.experiment_id
     elif experiment.lifecycle_stage != "active":
-        raise TipcastError("T004", f"experiment {spec.experiment}", "was deleted", "restore it with `mlflow experiments restore`, or set tracking.experiment")
+        raise TipcastError(
+            "T004",
+            f"experiment {spec.experiment}",
+            "was deleted",
+            "restore it with `mlflow experiments restore`, or set tracking.experiment",
+        )
     else:
         experiment_id = experiment.experiment_id
     return client.create_run(experiment_id, run_name=spec.run_name or name)

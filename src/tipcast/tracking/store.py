@@ -38,7 +38,11 @@ def redact(uri: str) -> str:
     except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
         scheme, _, rest = uri.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if "@" in rest else f"{scheme}://..."
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else uri.partition("?")[0]
+    return (
+        urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        if parts.netloc
+        else uri.partition("?")[0]
+    )
 
 
 def open_store(spec: TrackingSpec) -> Any:
@@ -72,9 +76,9 @@ def open_store(spec: TrackingSpec) -> Any:
     mlflow.set_tracking_uri(uri)
     if os.environ.get("MLFLOW_REGISTRY_URI") is None:
         mlflow.set_registry_uri(uri)
-    client = mlflow.MlflowClient(uri)
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
-        client.search_experiments(max_results=1)  # creates or migrates the tables of a database
+        client = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
+        client.search_experiments(max_results=1)
     return client
 
 
@@ -88,25 +92,49 @@ def failures(uri: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as problem:
-        raise TipcastError("T001", redact(uri), f"the tracking server does not answer: {_first_line(problem)}", "start it, or set tracking.uri") from problem
+        raise TipcastError(
+            "T001",
+            redact(uri),
+            f"the tracking server does not answer: {_first_line(problem)}",
+            "start it, or set tracking.uri",
+        ) from problem
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as problem:
-        raise TipcastError("T002", redact(uri), f"the database cannot be used: {_first_line(problem)}", "check the file and the free space, or set tracking.uri") from problem
+        raise TipcastError(
+            "T002",
+            redact(uri),
+            f"the database cannot be used: {_first_line(problem)}",
+            "check the file and the free space, or set tracking.uri",
+        ) from problem
     except mlflow.exceptions.MlflowException as problem:
         text = _first_line(problem)
         if "Max retries exceeded" in text or "API request" in text:
-            raise TipcastError("T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri") from problem
-        raise TipcastError("T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration") from problem
+            raise TipcastError(
+                "T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri"
+            ) from problem
+        raise TipcastError(
+            "T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration"
+        ) from problem
     except OSError as problem:
         if not _from_mlflow(problem):
             raise
-        raise TipcastError("T005", problem.filename or redact(uri), f"cannot be written: {problem.strerror or problem}", "check rights and free space of the artifact store") from problem
+        raise TipcastError(
+            "T005",
+            problem.filename or redact(uri),
+            f"cannot be written: {problem.strerror or problem}",
+            "check rights and free space of the artifact store",
+        ) from problem
 
 
 def _probe(uri: str) -> None:
     """Find out within seconds whether anything answers, before MLflow repeats its requests for minutes."""
     parts = urlsplit(uri)
     if parts.username or parts.password:
-        raise TipcastError("T003", redact(uri), "credentials do not belong into an address", "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+        raise TipcastError(
+            "T003",
+            redact(uri),
+            "credentials do not belong into an address",
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+        )
     try:
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_S):  # noqa: S310 - http or https only
             return
@@ -114,7 +142,12 @@ def _probe(uri: str) -> None:
         return  # it answers; whether it lets us in, MLflow will say
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "reason", problem)
-        raise TipcastError("T001", redact(uri), f"no tracking server answers: {reason}", "start it with `mlflow server`, or set tracking.uri") from problem
+        raise TipcastError(
+            "T001",
+            redact(uri),
+            f"no tracking server answers: {reason}",
+            "start it with `mlflow server`, or set tracking.uri",
+        ) from problem
 
 
 @contextlib.contextmanager
@@ -132,14 +165,27 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
                 database.execute("PRAGMA journal_mode=WAL")
             yield
     except filelock.Timeout as problem:
-        raise TipcastError("T002", path, f"another process has held its lock for {wait_s:g} s", "wait for it to end, or raise tracking.wait_s") from problem
+        raise TipcastError(
+            "T002",
+            path,
+            f"another process has held its lock for {wait_s:g} s",
+            "wait for it to end, or raise tracking.wait_s",
+        ) from problem
     except (sqlite3.Error, PermissionError) as problem:
-        raise TipcastError("T002", path, f"the database cannot be used: {_first_line(problem)}", "check the file and its rights, or set tracking.uri") from problem
+        raise TipcastError(
+            "T002",
+            path,
+            f"the database cannot be used: {_first_line(problem)}",
+            "check the file and its rights, or set tracking.uri",
+        ) from problem
 
 
 def _from_mlflow(problem: BaseException) -> bool:
     """Tell whether MLflow's code was at work: an OSError may as well come from what a job does within its run."""
-    return any(frame.f_globals.get("__name__", "").startswith("mlflow") for frame, _ in traceback.walk_tb(problem.__traceback__))
+    return any(
+        frame.f_globals.get("__name__", "").startswith("mlflow")
+        for frame, _ in traceback.walk_tb(problem.__traceback__)
+    )
 
 
 def _first_line(problem: BaseException) -> str:

@@ -1,0 +1,290 @@
+"""The life of a run, in an sqlite file and on a real server: every ending, joined runs, and what is written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+
+import tipcast
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import run as module
+from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.store import open_store
+
+
+def _made(spec: TrackingSpec, **more: Any) -> Any:
+    return open_run(spec, **{"name": "xgboost", "tags": {"job": "train"}, "params": {"seed": 0}, **more})
+
+
+def _runs(spec: TrackingSpec) -> list[Any]:
+    client = open_store(spec)
+    return list(client.search_runs([experiment.experiment_id for experiment in client.search_experiments()]))
+
+
+def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
+    spec.tags = {"team": "fares"}
+    with _made(spec) as run:
+        assert run.client.get_run(run.id).info.status == "RUNNING"
+    (found,) = _runs(spec)
+    assert found.info.status == "FINISHED"
+    assert found.info.end_time >= found.info.start_time
+    assert found.info.run_name == "xgboost"
+    assert found.data.params == {"seed": "0"}
+    assert found.data.tags["job"] == "train"
+    assert found.data.tags["team"] == "fares"
+    assert "error.code" not in found.data.tags
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "code"),
+    [
+        (TipcastError("D014", "data.train", "too few rows", "use more"), "FAILED", "D014"),
+        (ZeroDivisionError("division by zero"), "FAILED", "ZeroDivisionError"),
+        (FileNotFoundError(2, "No such file", "trips.parquet"), "FAILED", "FileNotFoundError"),
+        (KeyboardInterrupt(), "KILLED", None),
+        (SystemExit(143), "KILLED", None),
+    ],
+)
+def test_a_run_that_ends_otherwise(spec: TrackingSpec, problem: BaseException, status: str, code: str | None) -> None:
+    with pytest.raises(type(problem)) as caught, _made(spec):
+        raise problem
+    assert caught.value is problem
+    (found,) = _runs(spec)
+    assert found.info.status == status
+    assert found.data.tags.get("error.code") == code
+    assert found.data.tags.get("error.message") == (str(problem) if code else None)
+
+
+def test_a_tag_that_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
+    spec.tags = {"a" * 400: "x"}
+    with pytest.raises(TipcastError) as caught, _made(spec):
+        raise AssertionError("not reached")
+    assert caught.value.code == "T002"
+    (found,) = _runs(spec)
+    assert found.info.status == "FAILED"
+
+
+def test_the_launchers_run_is_joined_once(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = open_store(spec)
+    experiment = client.create_experiment("by the launcher")
+    launched = client.create_run(experiment, run_name="gentle-ox-12")
+    client.log_param(launched.info.run_id, "data.rows", "'20000'")
+    monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
+    with _made(spec, params={"data.rows": 20000, "seed": 0}) as run:
+        assert "MLFLOW_RUN_ID" not in os.environ
+        assert run.id == launched.info.run_id
+        assert run.experiment_id == experiment
+    (found,) = _runs(spec)
+    assert found.info.status == "FINISHED"
+    assert found.data.params == {"data.rows": "'20000'", "seed": "0"}
+    assert found.info.run_name == "xgboost"
+
+
+def test_a_name_that_somebody_gave_is_kept(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = open_store(spec)
+    launched = client.create_run(client.create_experiment("taxi"), run_name="March, again")
+    monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
+    with _made(spec):
+        pass
+    assert _runs(spec)[0].info.run_name == "March, again"
+
+
+def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    with pytest.raises(TipcastError, match="is no run of sqlite") as caught, _made(spec):
+        raise AssertionError("not reached")
+    assert caught.value.code == "T004"
+    assert "MLFLOW_RUN_ID" not in os.environ
+    assert _runs(spec) == []
+
+
+def test_another_store_than_the_launchers_gets_a_run_of_its_own(
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with _made(spec) as run:
+        pass
+    assert run.id != "0" * 32
+    assert "not the launcher's store" in caplog.text
+
+
+def test_a_deleted_experiment(spec: TrackingSpec) -> None:
+    client = open_store(spec)
+    client.delete_experiment(client.create_experiment("taxi"))
+    with pytest.raises(TipcastError, match="was deleted") as caught, _made(spec):
+        raise AssertionError("not reached")
+    assert caught.value.code == "T004"
+    assert "mlflow experiments restore" in caught.value.fix
+
+
+def test_a_name_that_the_user_chose_wins(spec: TrackingSpec) -> None:
+    spec.run_name = "mine"
+    with _made(spec):
+        pass
+    assert _runs(spec)[0].info.run_name == "mine"
+
+
+def test_many_and_long_parameters(spec: TrackingSpec) -> None:
+    with _made(spec, params={f"p{i}": i for i in range(250)} | {"long": "x" * 10_000}) as run:
+        run.log_params({"p0": "other", "new": 1})
+    params = _runs(spec)[0].data.params
+    assert len(params) == 252
+    assert params["p0"] == "0"
+    assert params["new"] == "1"
+    assert params["long"] == "x" * module.MAX_PARAM
+
+
+def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["test/auc", "test/log_loss", "a/first", "Z/last"]
+    with _made(spec) as run:
+        batches: list[list[str]] = []
+        log = run.client.log_batch
+        monkeypatch.setattr(
+            run.client,
+            "log_batch",
+            lambda *a, **k: (batches.append([m.key for m in k.get("metrics", ())]), log(*a, **k)),
+        )
+        run.log_metrics(dict.fromkeys(names, 0.5))
+        run.log_history({"history/train_logloss": [0.7, 0.6, 0.5], "history/validation_logloss": [0.8, 0.7, 0.65]})
+    assert batches[:2] == [names, ["history/train_logloss"] * 3 + ["history/validation_logloss"] * 3]
+    assert _runs(spec)[0].data.metrics["history/validation_logloss"] == 0.65
+
+
+def test_the_history_has_a_value_for_each_round(spec: TrackingSpec) -> None:
+    values = [1 / (i + 1) for i in range(1500)]
+    with _made(spec) as run:
+        run.log_history({"history/train_logloss": values})
+        points = run.client.get_metric_history(run.id, "history/train_logloss")
+    assert sorted((point.step, point.value) for point in points) == list(enumerate(values))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: float) -> None:
+    with pytest.raises(TipcastError) as caught, _made(spec) as run:
+        run.log_metrics({"test/auc": 0.5, "test/log_loss": value})
+    assert caught.value.code == "M010"
+    assert caught.value.where == "test/log_loss"
+    (found,) = _runs(spec)
+    assert found.info.status == "FAILED"
+    assert found.data.tags["error.code"] == "M010"
+    assert found.data.metrics == {}
+    with pytest.raises(TipcastError), _made(spec) as run:
+        run.log_history({"history/train_logloss": [0.5, value]})
+
+
+def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
+    with _made(spec) as run:
+        run.log_dataset(
+            "s3://key:s3cret@trips/2018.parquet?versionId=s3cret", "d" * 36, "yellow 2018", "train", {"rows": 10}
+        )
+        run.log_dataset("sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5})
+        run.log_dataset("/data/2019-03.parquet", "f" * 8, "yellow 2019-03", "validation", {})
+    inputs = {item.tags[0].value: item.dataset for item in _runs(spec)[0].inputs.dataset_inputs}
+    assert list(inputs) == ["train", "test", "validation"] or set(inputs) == {"train", "validation", "test"}
+    assert inputs["train"].digest == "d" * 36
+    assert inputs["test"].digest == "e" * 36
+    assert inputs["train"].name == "yellow 2018"
+    assert inputs["train"].profile == '{"rows": 10}'
+    assert "s3://trips/2018.parquet" in inputs["train"].source
+    assert "s3cret" not in str([item.source for item in inputs.values()])
+    assert "2019-03.parquet" in inputs["validation"].source
+
+
+def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
+    with _made(spec) as run:
+        run.log_bytes(b"\x89PNG", "plots/roc.png")
+        run.log_bytes(b"top", "top.bin")
+        run.log_text("seed: 0\n", "config.yaml")
+        run.log_table({"fpr": [0.0, 0.5, 1.0], "tpr": (0.0, 0.75, 1.0)}, "tables/roc.json")
+        run.note("# Title")
+    files = {str(path.relative_to(tmp_path)) for path in (tmp_path / "mlruns").rglob("*") if path.is_file()}
+    assert {name.partition("artifacts/")[2] for name in files} == {
+        "plots/roc.png",
+        "top.bin",
+        "config.yaml",
+        "tables/roc.json",
+    }
+    table = mlflow.load_table("tables/roc.json", run_ids=[run.id])
+    assert table[["fpr", "tpr"]].to_dict("list") == {"fpr": [0.0, 0.5, 1.0], "tpr": [0.0, 0.75, 1.0]}
+    assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title"
+
+
+def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
+    spec.system_metrics = True
+    with _made(spec) as run:
+        import time
+
+        end = time.monotonic() + 30
+        while not run.client.get_metric_history(run.id, "system/memory_usage_megabytes") and time.monotonic() < end:
+            time.sleep(0.2)
+    (found,) = _runs(spec)
+    assert found.info.status == "FINISHED"
+    assert found.data.metrics["system/memory_usage_megabytes"] > 0
+
+
+def test_the_link(spec: TrackingSpec) -> None:
+    page = "#/experiments/1/runs/abc"
+    assert (
+        Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link == f"https://host.example/mlflow/{page}"
+    )
+    local = Run("abc", "1", "sqlite:///mlflow.db", None).link
+    assert local == f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri sqlite:///mlflow.db`"
+
+
+def test_a_terminated_process_closes_its_run(spec: TrackingSpec, tmp_path: Path) -> None:
+    text = f"""
+import signal, sys, time
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.run import open_run
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags={{}}, params={{}}) as run:
+    print("open", flush=True)
+    time.sleep(60)
+"""
+    variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, env=variables) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"open\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+    assert _runs(spec)[0].info.status == "KILLED"
+
+
+@pytest.mark.slow
+def test_a_run_on_a_server(server: str) -> None:
+    spec = TrackingSpec(uri=server, experiment="taxi", system_metrics=False)
+    with _made(spec) as run:
+        run.log_metrics({"test/auc": 0.5})
+        run.log_history({"history/train_logloss": [0.7, 0.6]})
+        run.log_text("seed: 0\n", "config.yaml")
+        run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
+    with pytest.raises(TipcastError), _made(spec):
+        raise TipcastError("D014", "data.train", "too few rows", "use more")
+    failed, finished = _runs(spec)
+    assert failed.info.status == "FAILED"
+    assert failed.data.tags["error.code"] == "D014"
+    assert finished.info.status == "FINISHED"
+    assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
+    assert finished.inputs.dataset_inputs[0].dataset.digest == "d" * 36
+    assert run.client.list_artifacts(run.id)[0].path == "config.yaml"
+    assert run.link == f"{server}/#/experiments/{run.experiment_id}/runs/{run.id}"
+
+
+def test_a_server_that_goes_away_is_told_in_one_line(blank: Path, tmp_path: Path) -> None:
+    """Its port is closed in the middle of the run: the error names it, and the run's own ending does not hide that."""
+    spec = TrackingSpec(uri="http://127.0.0.1:1", experiment="taxi", system_metrics=False, max_retries=0)
+    os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
+    client = mlflow.MlflowClient(spec.uri)
+    with pytest.raises(TipcastError) as caught, module.failures(str(spec.uri)):
+        Run("0" * 32, "1", str(spec.uri), client).log_metrics({"test/auc": 0.5})
+    assert caught.value.code == "T001"
+    assert "\n" not in str(caught.value)
