@@ -88,6 +88,10 @@ def _guarded(run: Callable[[], int], *, debug: bool) -> int:
     except TipcastError as problem:
         if debug:
             traceback.print_exc()
+        if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
+            from tipcast.tracking.failure import tag_run
+
+            tag_run(problem)
         print(problem, file=sys.stderr)
         return problem.exit_code
     except KeyboardInterrupt:
