@@ -44,6 +44,8 @@ class Fitted:
     history: History
     importance: Mapping[str, float]
     """Feature -> share; all features, summing to 1 (to 0 where the model uses none)."""
+    importance_kind: str
+    """What the importance is a share of, as ``gain``."""
     info: Mapping[str, str | float]
     """What the run records: the device really used, rounds, best_iteration."""
     model: Any

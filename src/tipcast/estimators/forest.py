@@ -217,6 +217,7 @@ def _fitted(forest: RandomForestClassifier, features: Sequence[str], info: Mappi
         scorer=native.ForestScorer(forest),
         history={},
         importance=shares(features, forest.feature_importances_),
+        importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},
         model=forest,
         file="model.tl",

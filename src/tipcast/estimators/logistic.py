@@ -140,6 +140,7 @@ def _newton(sums: Sums, features: Sequence[str], params: Mapping[str, Any], prog
         scorer=scorer,
         history={"train": {"logloss": history}},
         importance=shares(features, np.abs(weights[:-1])),
+        importance_kind="standardised coefficients",
         info={"device": "cpu", "iterations": iteration, "converged": str(converged).lower()},
         model=scorer,
         file="model.npz",

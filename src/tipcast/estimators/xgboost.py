@@ -180,6 +180,7 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
         scorer=native.XGBoostScorer(booster, device=planned.device),
         history=history,
         importance=shares(features, [float(gain.get(name, 0)) for name in features]),  # type: ignore[arg-type]
+        importance_kind="gain",
         info=info,
         model=booster,
         file="model.ubj",

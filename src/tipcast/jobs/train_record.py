@@ -105,7 +105,7 @@ class Record:
         log(plots.calibration(test, subtitle), "plots/calibration.png")
         log(plots.confusion(test, subtitle), "plots/confusion.png")
         log(plots.scores(test, subtitle), "plots/scores.png")
-        log(plots.importance(fitted.importance, subtitle), "plots/feature_importance.png")
+        log(plots.importance(fitted.importance, subtitle, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
             best = fitted.info.get("best_iteration")

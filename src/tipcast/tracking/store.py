@@ -123,6 +123,15 @@ def failures(uri: str) -> Iterator[None]:
             f"cannot be written: {problem.strerror or problem}",
             "check rights and free space of the artifact store",
         ) from problem
+    except Exception as problem:
+        if not type(problem).__module__.startswith("alembic"):  # what MLflow makes its tables with
+            raise
+        raise TipcastError(
+            "T002",
+            redact(uri),
+            f"the database is not of this MLflow's version: {_first_line(problem)}",
+            "use the MLflow that made it, or set tracking.uri",
+        ) from problem
 
 
 def _probe(uri: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sqlite3
@@ -11,12 +12,22 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import treelite.sklearn
+import xgboost
+from sklearn.ensemble import RandomForestClassifier
 
 from tipcast.config.schema import TrackingSpec
+from tipcast.data import features
+from tipcast.data.raw import to_frame
+from tipcast.tracking.portable import Logged, log_model
+from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
 START_S = 90.0
@@ -127,12 +138,80 @@ def server(blank: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any, 
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a Python text in a process of its own."""
 
-    def run(text: str, folder: Path, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        text: str, folder: Path, *flags: str, arguments: Sequence[str] = (), **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         outside = {n: v for n, v in os.environ.items() if not n.startswith("MLFLOW_") and n not in {"PYTHONPATH", "CI"}}
         outside.pop("PYTEST_CURRENT_TEST", None)  # MLflow takes it for a reason to be silent
-        command = [sys.executable, *flags, "-c", text]
+        command = [sys.executable, *flags, "-c", text, *arguments]
         return subprocess.run(
             command, cwd=folder, env={**outside, **variables}, capture_output=True, text=True, timeout=120, check=False
         )
 
     return run
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model in MLflow, and what it should say."""
+
+    folder: Path
+    """The logged model's files."""
+    run: Run
+    logged: Logged
+    expected: np.ndarray
+    """(rows,) scores of ``trips`` by the estimator."""
+
+
+@pytest.fixture(scope="session")
+def columns() -> dict[str, np.ndarray]:
+    """Canonical columns of 300 trips; some lack their passengers, one its time."""
+    rng = np.random.default_rng(7)
+    pickup = 1_551_398_400_000_000 + rng.integers(0, 31 * 86_400, 300) * 1_000_000
+    pickup[5] = features.NULL_TIME
+    passengers = rng.integers(0, 7, 300).astype(np.float64)
+    passengers[::10] = np.nan
+    zones = rng.integers(1, 266, (2, 300))
+    return {"pickup": pickup, "passenger_count": passengers, "PULocationID": zones[0], "DOLocationID": zones[1]}
+
+
+@pytest.fixture(scope="session")
+def trips(columns: dict[str, np.ndarray]) -> pd.DataFrame:
+    """The same trips as a user has them."""
+    return to_frame(columns, "yellow")
+
+
+@pytest.fixture(scope="session")
+def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+    """Format -> a small model's native file, and its scores of the trips."""
+    folder = tmp_path_factory.mktemp("native")
+    x = features.compute(columns, features.BASE_FEATURES)
+    y = (x[:, 1] + x[:, 5] / 20 > 18).astype(np.int32)
+    booster = xgboost.train({"max_depth": 3, "objective": "binary:logistic"}, xgboost.DMatrix(x, y, missing=-1.0), 5)
+    booster.set_attr(missing="-1.0")
+    booster.save_model(folder / "model.ubj")
+    forest = RandomForestClassifier(5, max_depth=4, random_state=0).fit(x, y)
+    treelite.sklearn.import_model(forest).serialize(folder / "model.tl")
+    weights = {"coef": np.linspace(-1, 1, 7), "intercept": 0.1, "mean": x.mean(axis=0), "scale": x.std(axis=0)}
+    np.savez(folder / "model.npz", **weights)
+    margin = (x - weights["mean"]) / weights["scale"] @ weights["coef"] + weights["intercept"]
+    return {
+        "xgboost-ubj": (folder / "model.ubj", booster.inplace_predict(x, missing=-1.0)),
+        "treelite": (folder / "model.tl", forest.predict_proba(x)[:, 1]),
+        "npz-logistic": (folder / "model.npz", 1 / (1 + np.exp(-margin))),
+    }
+
+
+@pytest.fixture(scope="session")
+def saved(blank: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
+    """Format -> a small model as logged; read only."""
+    folder = tmp_path_factory.mktemp("saved")
+    copy_store(blank, folder / "mlflow.db")
+    spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
+    found = {}
+    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
+        for format, (file, expected) in natives.items():
+            logged = log_model(run, file, format, {"features": features.BASE_FEATURES}, "yellow", trips.head(5))
+            (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
+            found[format] = Saved(path, run, logged, expected)
+    return found

@@ -1,0 +1,151 @@
+"""A logged model without tipcast: raw trips of any type in, the estimator's scores out; changed files refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow.exceptions import MlflowException
+
+from tipcast.data import features
+
+TIME = "tpep_pickup_datetime"
+FORMATS = ("xgboost-ubj", "treelite", "npz-logistic")
+ISOLATED = """
+import importlib.util, json, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tipcast":
+            raise ModuleNotFoundError(name)
+        return None
+
+folders, trips = json.loads(sys.argv[1]), sys.argv[2]
+sys.meta_path.insert(0, Blocker())
+try:
+    import tipcast
+except ModuleNotFoundError:
+    pass
+else:
+    sys.exit("tipcast is there")
+import mlflow, pandas
+frame = pandas.read_parquet(trips)
+print(json.dumps([mlflow.pyfunc.load_model(folder).predict(frame).tolist() for folder in folders]))
+assert not [name for name in sys.modules if name.partition(".")[0] in {"tipcast", "hydra", "dask", "distributed"}]
+"""
+
+
+@pytest.fixture(scope="session")
+def models(saved: Any) -> dict[str, Any]:
+    """Format -> the model as loaded from its files alone."""
+    return {format: mlflow.pyfunc.load_model(str(one.folder)) for format, one in saved.items()}
+
+
+def test_models_need_no_tipcast(saved: Any, trips: pd.DataFrame, tmp_path: Path, python: Any) -> None:
+    trips.to_parquet(tmp_path / "trips.parquet")
+    folders = json.dumps([str(saved[format].folder) for format in FORMATS])
+    done = python(ISOLATED, tmp_path, "-I", arguments=[folders, str(tmp_path / "trips.parquet")])
+    assert done.returncode == 0, done.stderr
+    for format, scores in zip(FORMATS, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6)
+
+
+def _variants(trips: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    passengers = trips["passenger_count"]
+    return {
+        "as read": trips,
+        "float zones": trips.astype({"PULocationID": "float64", "DOLocationID": "float32"}),
+        "int32 zones": trips.astype({"PULocationID": "int32", "DOLocationID": "int16"}),
+        "Int64": trips.assign(
+            passenger_count=passengers.astype("Int64"), PULocationID=trips["PULocationID"].astype("Int64")
+        ),
+        "float32 passengers": trips.assign(passenger_count=passengers.astype("float32")),
+        "arrow": trips.convert_dtypes(dtype_backend="pyarrow").astype({TIME: "datetime64[us]"}),
+        "objects": trips.assign(passenger_count=passengers.astype(object).where(passengers.notna(), None)),
+        "nanoseconds": trips.astype({TIME: "datetime64[ns]"}),
+        "milliseconds": trips.astype({TIME: "datetime64[ms]"}),
+        "other order, other columns, other index": trips[trips.columns[::-1]]
+        .assign(VendorID=1)
+        .set_index(trips.index + 7),
+    }
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_types_of_raw_columns_do_not_matter(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
+    for name, variant in _variants(trips).items():
+        scores = models[format].predict(variant)
+        assert scores.dtype == np.float64
+        np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6, err_msg=name)
+
+
+def test_whole_passengers_are_scored_as_floats_are(models: Any, trips: pd.DataFrame) -> None:
+    known = trips.assign(passenger_count=trips["passenger_count"].fillna(1))
+    model = models["treelite"]
+    whole = model.predict(known.astype({"passenger_count": "int64"}))
+    np.testing.assert_allclose(whole, model.predict(known), atol=1e-12)
+
+
+def test_times_of_a_zone_are_wall_clock_times(saved: Any, models: Any, trips: pd.DataFrame) -> None:
+    code = models["npz-logistic"].unwrap_python_model()
+    zoned = trips.assign(**{TIME: trips[TIME].dt.tz_localize("America/New_York", ambiguous=True, nonexistent="NaT")})
+    plain = zoned.assign(**{TIME: zoned[TIME].dt.tz_localize(None)})
+    np.testing.assert_array_equal(code.predict(None, zoned), code.predict(None, plain))
+
+
+def test_a_missing_passenger_column_is_missing_values(models: Any, trips: pd.DataFrame) -> None:
+    for model in models.values():
+        expected = model.predict(trips.assign(passenger_count=np.nan))
+        np.testing.assert_allclose(model.predict(trips.drop(columns="passenger_count")), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_rows(models: Any, trips: pd.DataFrame, format: str) -> None:
+    assert models[format].predict(trips.head(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("name", [TIME, "PULocationID", "DOLocationID"])
+def test_a_missing_column_is_named(models: Any, trips: pd.DataFrame, name: str) -> None:
+    without = trips.drop(columns=name)
+    with pytest.raises(MlflowException, match=rf"Model is missing inputs \['{name}'\]"):
+        models["npz-logistic"].predict(without)
+    code = models["npz-logistic"].unwrap_python_model()  # as called without MLflow's own check
+    with pytest.raises(MlflowException, match=f"missing column '{name}'; the model needs raw TLC trips") as caught:
+        code.predict(None, without)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PULocationID", "JFK"), ("passenger_count", "two"), ("DOLocationID", {"zone": 1}), (TIME, "soon")],
+)
+def test_a_column_that_cannot_be_read_is_named(models: Any, trips: pd.DataFrame, name: str, value: Any) -> None:
+    with pytest.raises(MlflowException, match=name) as caught:
+        models["npz-logistic"].predict(trips.head(2).astype({name: object}).assign(**{name: [value, value]}))
+    assert caught.value.error_code in {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INTERNAL_ERROR"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["model", "features.py", "native.py", "manifest.json"])
+def test_a_changed_file_is_refused_before_it_is_read(saved: Any, tmp_path: Path, format: str, name: str) -> None:
+    shutil.copytree(saved[format].folder, tmp_path / "model")
+    (path,) = (tmp_path / "model" / "artifacts").glob("model.*" if name == "model" else name)
+    content = bytearray(path.read_bytes())
+    if path.suffix == ".py":
+        content = bytearray(b"open('ran', 'w').close()\n") + content
+    else:
+        content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(MlflowException, match=rf"{path.name} is not the file that was logged: SHA-256 \w+, not \w+"):
+        mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_files_inside_are_the_ones_of_this_version(saved: Any) -> None:
+    folder = saved["npz-logistic"].folder / "artifacts"
+    assert (folder / "features.py").read_bytes() == Path(str(features.__file__)).read_bytes()
