@@ -11,6 +11,7 @@ result says honestly when the machine was too busy (``enough`` is false then).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ import shlex
 import shutil
 import statistics
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -146,6 +148,27 @@ def compare(
     return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
 
 
+def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
+    """Return the resident sets of this process and its descendants together: before a work, and the most during it.
+
+    Sampled every 20 ms; pages that processes share count more than once.
+    """
+    done, seen = threading.Event(), [_resident()]
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            seen.append(_resident())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        work()
+    finally:
+        done.set()
+        thread.join()
+    return seen[0], max(seen)
+
+
 def write_result(
     name: str, result: Comparison | Mapping[str, Any] | Sequence[Comparison | Mapping[str, Any]], **facts: object
 ) -> Path:
@@ -228,6 +251,15 @@ def _busy_seconds() -> float:
     """Seconds that all cores were busy since boot (user time already contains guests; time stolen counts as busy)."""
     times = psutil.cpu_times()
     return sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal"))
+
+
+def _resident() -> int:
+    total = 0
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
 
 
 def _own_seconds() -> float:

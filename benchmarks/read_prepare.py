@@ -6,18 +6,15 @@ python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--months FOLDER]
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pyarrow.parquet as pq
 
-from harness import compare, write_result
+from harness import compare, peak_bytes, write_result
 from tipcast.backends.base import Session
 from tipcast.backends.session import session
 from tipcast.config import schema
@@ -25,7 +22,6 @@ from tipcast.data import rows
 from tipcast.data.features import BASE_FEATURES
 from tipcast.data.prepare import Recipe
 from tipcast.data.sources import list_fragments
-from tipcast.measure.memory import resident
 
 COLUMNS = ["tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount"]
 GOALS = {"pandas": 0.45, "decode": 1.5, "added_mb": 500}
@@ -60,8 +56,7 @@ def main() -> None:
         files = prepared(folder, options.rows)
         with session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as workers:
             ours(workers, folder)  # libraries are loaded, kernels compiled
-            before = sum(workers.client.run(resident).values())
-            peak = _peak_while(workers, folder)
+            before, peak = peak_bytes(lambda: ours(workers, folder))
             results = [
                 compare(
                     lambda: ours(workers, folder),
@@ -83,28 +78,6 @@ def main() -> None:
     print(f"memory added {added} MB")
     if not options.dry:
         print(write_result("read_prepare", results, rows=options.rows, threads=threads, goals=GOALS, added_mb=added))
-
-
-def _peak_while(workers: Session, folder: Path) -> int:
-    """Return the most bytes that all workers held together while a run went on, sampled every 10 ms."""
-    pids = list(workers.client.run(_pid).values())
-    done, peak = threading.Event(), [0]
-
-    def watch() -> None:
-        processes = [psutil.Process(pid) for pid in pids]
-        while not done.wait(0.01):
-            peak[0] = max(peak[0], sum(process.memory_info().rss for process in processes))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    ours(workers, folder)
-    done.set()
-    thread.join()
-    return peak[0]
-
-
-def _pid() -> int:
-    return os.getpid()
 
 
 if __name__ == "__main__":

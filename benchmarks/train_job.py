@@ -14,7 +14,7 @@ import pandas as pd
 import xgboost
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from harness import compare, write_result
+from harness import compare, peak_bytes, write_result
 from read_prepare import COLUMNS, prepared
 from tipcast.config.compose import compose, to_object
 from tipcast.jobs import train
@@ -83,14 +83,15 @@ def main() -> None:
         spec = to_object(config)
         params = {"objective": "binary:logistic", "eval_metric": "logloss", **spec.model.params}
         params.pop("n_estimators")
-        aucs = []
+        _, peak = peak_bytes(lambda: train.run(spec, "benchmark"))
+        aucs: list[float] = []
         result = compare(
             lambda: train.run(spec, "benchmark"),
             lambda: aucs.append(bare(train_files, test_files, params, options.rounds)),
             options.pairs,
             names=("tipcast train", "pandas + xgboost.train + scikit-learn"),
         )
-    print(result, "bare test AUC", np.mean(aucs))
+    print(result, "bare test AUC", np.mean(aucs), "peak GB", peak / 1e9)
     if not options.dry:
         facts = {
             "rows": options.rows,

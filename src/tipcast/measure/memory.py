@@ -6,7 +6,6 @@ import resource
 import sys
 from typing import Any
 
-import psutil
 
 UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
@@ -33,8 +32,3 @@ def peaks(client: Any) -> dict[str, int]:
     """
     workers = client.run(peak_bytes)
     return {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
-
-
-def resident() -> int:
-    """Return this process's resident set now, in bytes."""
-    return int(psutil.Process().memory_info().rss)

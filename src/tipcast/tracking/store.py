@@ -74,8 +74,10 @@ def open_store(spec: TrackingSpec) -> Any:
     import mlflow  # after the variables that it reads at import
 
     mlflow.set_tracking_uri(uri)
-    if os.environ.get("MLFLOW_REGISTRY_URI") is None:
-        mlflow.set_registry_uri(uri)
+    registry = os.environ.get("MLFLOW_REGISTRY_URI")
+    mlflow.set_registry_uri(registry or uri)
+    if not registry:  # MLflow has set it; the next run of this process would take it for the user's choice
+        os.environ.pop("MLFLOW_REGISTRY_URI", None)
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
         client = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
         client.search_experiments(max_results=1)

@@ -88,6 +88,7 @@ def serving() -> Callable[..., Any]:
     @contextmanager
     def serve(command: Sequence[str], url: str, folder: Path, **variables: str) -> Iterator[str]:
         outside = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        outside["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}"  # it starts uvicorn by name
         log = folder / "server.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -102,12 +103,10 @@ def serving() -> Callable[..., Any]:
                 _wait(process, url, log)
                 yield url
             finally:
-                os.killpg(process.pid, 15)  # the session that it leads: its workers too
-                try:
-                    process.wait(10)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, 9)
-                    process.wait(10)
+                for signal in (15, 9):  # to the session that it leads: its workers too
+                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                        os.killpg(process.pid, signal)
+                        process.wait(10)
 
     return serve
 

@@ -124,6 +124,21 @@ def test_mlflow_uses_the_store_for_runs_and_models(spec: TrackingSpec) -> None:
     assert mlflow.get_registry_uri() == spec.uri
 
 
+def test_the_next_store_of_a_process_is_its_registry_too(
+    spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    open_store(spec)
+    other = _spec(f"sqlite:///{tmp_path}/other.db")
+    (tmp_path / "other.db").write_bytes((tmp_path / "mlflow.db").read_bytes())
+    open_store(other).create_registered_model("tips")
+    assert mlflow.get_registry_uri() == other.uri
+    assert open_store(spec).search_registered_models() == []
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other.uri))
+    assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
+
+
 @pytest.mark.parametrize(
     ("uri", "safe"),
     [

@@ -66,7 +66,7 @@ def _variants(trips: pd.DataFrame) -> dict[str, pd.DataFrame]:
             passenger_count=passengers.astype("Int64"), PULocationID=trips["PULocationID"].astype("Int64")
         ),
         "float32 passengers": trips.assign(passenger_count=passengers.astype("float32")),
-        "arrow": trips.convert_dtypes(dtype_backend="pyarrow").astype({TIME: "datetime64[us]"}),
+        "arrow": trips.copy(deep=True).convert_dtypes(dtype_backend="pyarrow").astype({TIME: "datetime64[us]"}),
         "objects": trips.assign(passenger_count=passengers.astype(object).where(passengers.notna(), None)),
         "nanoseconds": trips.astype({TIME: "datetime64[ns]"}),
         "milliseconds": trips.astype({TIME: "datetime64[ms]"}),

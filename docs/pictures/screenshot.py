@@ -1,0 +1,72 @@
+"""Take the documentation's pictures of a running MLflow: a run, its ROC curve and a registered model.
+
+    pip install selenium    # and Chromium with its driver: apt install chromium chromium-driver
+    mlflow ui --backend-store-uri sqlite:///mlflow.db &
+    python docs/pictures/screenshot.py http://127.0.0.1:5000 --model tipcast
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mlflow import MlflowClient
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+HERE = Path(__file__).resolve().parent
+SIZE = (1500, 1100)
+SECONDS = 60
+"""How long a page may take to show its text."""
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+
+
+def main() -> None:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("server")
+    parser.add_argument("--model", default="tipcast", help="registered model; its newest version's run is shown")
+    parser.add_argument("--out", type=Path, default=HERE)
+    options = parser.parse_args()
+    client = MlflowClient(options.server)
+    version = max(client.search_model_versions(f"name='{options.model}'"), key=lambda found: int(found.version))
+    run = client.get_run(version.run_id).info
+    page = f"{options.server}/#/experiments/{run.experiment_id}/runs/{run.run_id}"
+    pictures = {
+        "run.png": (f"{page}?workflowType=machine_learning", "auc_low"),
+        "roc.png": (f"{page}/artifacts/plots/roc.png?workflowType=machine_learning", "roc.png"),
+        "model.png": (f"{options.server}/#/models/{options.model}/versions/{version.version}", "Schema"),
+    }
+    browser = opened()
+    try:
+        for name, (address, text) in pictures.items():
+            browser.get("about:blank")  # the pages differ behind the "#" only: load each anew
+            browser.get(address)
+            WebDriverWait(browser, SECONDS).until(shows(text))
+            time.sleep(3)  # charts and pictures come after the text
+            browser.save_screenshot(str(options.out / name))
+            print(options.out / name, (options.out / name).stat().st_size, address)
+    finally:
+        browser.quit()
+
+
+def opened() -> webdriver.Chrome:
+    """Start Chromium."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for flag in (*FLAGS, f"--window-size={SIZE[0]},{SIZE[1]}"):
+        options.add_argument(flag)
+    return webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+
+
+def shows(text: str) -> Callable[[webdriver.Chrome], bool]:
+    """Return a condition: the page's text contains a text."""
+    return lambda browser: text in browser.find_element(By.TAG_NAME, "body").text
+
+
+if __name__ == "__main__":
+    main()
