@@ -68,7 +68,7 @@ def main() -> None:
         folder = options.months or Path(scratch) / "train"
         train_files = prepared(folder, options.rows)
         test_files = prepared(Path(scratch) / "test", TEST_ROWS, months="2019-04..2019-04")
-        (config,) = compose(
+        (composed,) = compose(
             "train",
             [
                 "data=files",
@@ -80,7 +80,7 @@ def main() -> None:
                 "print=json",
             ],
         )
-        spec = to_object(config)
+        spec = to_object(composed.config)
         params = {"objective": "binary:logistic", "eval_metric": "logloss", **spec.model.params}
         params.pop("n_estimators")
         _, peak = peak_bytes(lambda: train.run(spec, "benchmark"))

@@ -1,8 +1,8 @@
 """Take the documentation's pictures of a running MLflow: a run, its ROC curve and a registered model.
 
-    pip install selenium    # and Chromium with its driver: apt install chromium chromium-driver
-    mlflow ui --backend-store-uri sqlite:///mlflow.db &
-    python docs/pictures/screenshot.py http://127.0.0.1:5000 --model tipcast
+pip install selenium    # and Chromium with its driver: apt install chromium chromium-driver
+mlflow ui --backend-store-uri sqlite:///mlflow.db &
+python docs/pictures/screenshot.py http://127.0.0.1:5000 --model tipcast
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 HERE = Path(__file__).resolve().parent
-SIZE = (1500, 1100)
+SIZE = (1200, 1100)
+VIEW = "?workflowType=machine_learning"
+"""Without it the pages are framed by MLflow's menu for language models."""
+ASSISTANT = "[data-component-id='mlflow.assistant.chat_panel.close']"
+"""The button that closes the panel over the page's right third."""
 SECONDS = 60
 """How long a page may take to show its text."""
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
@@ -37,16 +41,20 @@ def main() -> None:
     run = client.get_run(version.run_id).info
     page = f"{options.server}/#/experiments/{run.experiment_id}/runs/{run.run_id}"
     pictures = {
-        "run.png": (f"{page}?workflowType=machine_learning", "auc_low"),
-        "roc.png": (f"{page}/artifacts/plots/roc.png?workflowType=machine_learning", "roc.png"),
-        "model.png": (f"{options.server}/#/models/{options.model}/versions/{version.version}", "Schema"),
+        "run.png": (page, "auc_low", ("Show more",)),
+        "roc.png": (f"{page}/artifacts/plots/roc.png", "roc_small.png", ()),
+        "model.png": (f"{options.server}/#/models/{options.model}/versions/{version.version}", "Schema", ("Inputs",)),
     }
     browser = opened()
     try:
-        for name, (address, text) in pictures.items():
+        for name, (address, text, opens) in pictures.items():
             browser.get("about:blank")  # the pages differ behind the "#" only: load each anew
-            browser.get(address)
+            browser.get(address + VIEW)
             WebDriverWait(browser, SECONDS).until(shows(text))
+            for button in browser.find_elements(By.CSS_SELECTOR, ASSISTANT):
+                button.click()
+            for label in opens:
+                browser.find_element(By.XPATH, f"//*[starts-with(normalize-space(text()), '{label}')]").click()
             time.sleep(3)  # charts and pictures come after the text
             browser.save_screenshot(str(options.out / name))
             print(options.out / name, (options.out / name).stat().st_size, address)

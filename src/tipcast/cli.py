@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -66,18 +67,11 @@ def _run(job: str, arguments: list[str]) -> int:
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     overrides = to_overrides(arguments)
-    for config in compose(job, overrides):
-        specification = to_object(config)
+    for composed in compose(job, overrides):
+        specification = to_object(composed.config)
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
-        run(specification, repeat_command(job, overrides))
+        run(specification, shlex.join(["tipcast", job, *composed.overrides]))
     return 0
-
-
-def repeat_command(job: str, overrides: Sequence[str]) -> str:
-    """Return the command that runs the job again as it was configured."""
-    import shlex
-
-    return shlex.join(["tipcast", job, *(item for item in overrides if item not in {"--multirun", "-m"})])
 
 
 def _guarded(run: Callable[[], int], *, debug: bool) -> int:

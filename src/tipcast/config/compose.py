@@ -9,10 +9,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -30,7 +32,15 @@ QUIET = {
 """Hydra writes nothing into the working directory."""
 
 
-def compose(job: str, overrides: Sequence[str]) -> list[DictConfig]:
+@dataclass(frozen=True)
+class Composed:
+    """A configuration and the overrides that made it."""
+
+    config: DictConfig
+    overrides: list[str]
+
+
+def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
     """Run Hydra's command line for a job.
 
     Parameters
@@ -42,7 +52,7 @@ def compose(job: str, overrides: Sequence[str]) -> list[DictConfig]:
 
     Returns
     -------
-    list of DictConfig
+    list of Composed
         One resolved configuration, several with ``--multirun``, none where a flag only printed something.
 
     Raises
@@ -52,7 +62,12 @@ def compose(job: str, overrides: Sequence[str]) -> list[DictConfig]:
 
     """
     schema.register()
-    composed: list[DictConfig] = []
+    composed: list[Composed] = []
+
+    def capture(config: DictConfig) -> None:
+        OmegaConf.resolve(config)
+        composed.append(Composed(config, list(HydraConfig.get().overrides.task)))
+
     given = {override.partition("=")[0] for override in overrides}
     quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in given]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra raises instead of printing a traceback and leaving
@@ -65,9 +80,7 @@ def compose(job: str, overrides: Sequence[str]) -> list[DictConfig]:
             [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet],
         )  # argparse wants flags first
         try:
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=job)(composed.append)()
-            for config in composed:
-                OmegaConf.resolve(config)
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=job)(capture)()
         except (HydraException, OmegaConfBaseException) as problem:
             raise _explain(job, overrides, problem) from problem
         finally:

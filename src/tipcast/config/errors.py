@@ -42,13 +42,15 @@ class TipcastError(Exception):
 
     def __str__(self) -> str:
         """Return ``error[D007] WHERE: WHAT. Fix: HOW`` on one line of at most 300 characters."""
-        head = f"error[{self.code}] {_flat(self.where)}: "
-        tail = f". Fix: {_flat(self.fix)}"
-        what = _flat(self.what).rstrip(".")
-        room = MAX_LINE - len(head) - len(tail)
-        if len(what) > room:
-            what = what[: max(room - 3, 0)] + "..."
-        return (head + what + tail)[:MAX_LINE]
+        parts = [_flat(self.where), _flat(self.what).rstrip("."), _flat(self.fix)]
+        room = MAX_LINE - len(f"error[{self.code}] : . Fix: ")
+        while sum(map(len, parts)) > room:  # the longest part gives way
+            longest = max(range(len(parts)), key=lambda at: len(parts[at]))
+            excess = sum(map(len, parts)) - room
+            others = max((len(part) for at, part in enumerate(parts) if at != longest), default=0)
+            keep = max(len(parts[longest]) - excess, others - 1)
+            parts[longest] = parts[longest][: keep - 3] + "..."
+        return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (TipcastError, (self.code, self.where, self.what, self.fix))

@@ -6,7 +6,6 @@ import resource
 import sys
 from typing import Any
 
-
 UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
 

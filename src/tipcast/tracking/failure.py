@@ -11,8 +11,8 @@ from tipcast.config.errors import TipcastError
 def tag_run(problem: TipcastError) -> None:
     """Set the tags ``error.code`` and ``error.message`` on the run of MLFLOW_RUN_ID.
 
-    Does nothing where the variable is not set: then no run waits, or the job has joined it and closes it itself. A store
-    that fails is passed over, for the mistake is told on standard error anyway.
+    Does nothing where the variable is not set: then no run waits, or the job has joined it and closes it itself. A
+    store that fails is passed over, for the mistake is told on standard error anyway.
 
     Parameters
     ----------

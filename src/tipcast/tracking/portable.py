@@ -228,7 +228,7 @@ def _signature(names: Sequence[str], colour: str) -> ModelSignature:
 
 @contextlib.contextmanager
 def _quiet(experiment_id: str | None = None) -> Iterator[None]:
-    """Keep MLflow's remarks on what tipcast does on purpose off the console; models made inside belong to the experiment."""
+    """Keep MLflow's remarks on what is done on purpose off the console; models made inside belong to the experiment."""
     logger = logging.getLogger("mlflow")
     level = logger.level
     logger.setLevel(logging.ERROR)

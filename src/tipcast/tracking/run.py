@@ -21,6 +21,7 @@ from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
@@ -111,9 +112,8 @@ class Run:
         dataset = MetaDataset(source, name=name, digest=digest[:36])
         entity = dataset._to_mlflow_entity()
         entity._profile = json.dumps(dict(profile))
-        self.client.log_inputs(
-            self.id, datasets=[DatasetInput(entity, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])]
-        )
+        given = DatasetInput(entity, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
+        self.client.log_inputs(self.id, datasets=[given])
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
@@ -137,7 +137,7 @@ class Run:
     @property
     def link(self) -> str:
         """Where a browser shows the run, or how to start MLflow's pages for it."""
-        page = f"#/experiments/{self.experiment_id}/runs/{self.id}"
+        page = f"#/experiments/{self.experiment_id}/runs/{self.id}?workflowType=machine_learning"
         if urlsplit(self.store).scheme in {"http", "https"}:
             return f"{redact(self.store).rstrip('/')}/{page}"
         return f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri {redact(self.store)}`"
@@ -181,11 +181,8 @@ def open_run(
     with failures(store):
         run = _join(client, joined, spec, name) if joined else _create(client, spec, name)
     opened = Run(run.info.run_id, run.info.experiment_id, store, client)
-    monitor = (
-        SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store)
-        if spec.system_metrics
-        else None
-    )
+    sampling = {"sampling_interval": SAMPLING_S, "tracking_uri": store}
+    monitor = SystemMetricsMonitor(opened.id, **sampling) if spec.system_metrics else None
     try:
         with failures(store):
             opened.set_tags({**tags, **spec.tags})
@@ -201,11 +198,9 @@ def open_run(
 
 
 def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
-    import mlflow.exceptions
-
     try:
         run = client.get_run(run_id)
-    except mlflow.exceptions.MlflowException as problem:
+    except MlflowException as problem:
         raise TipcastError(
             "T004",
             f"MLFLOW_RUN_ID {run_id}",

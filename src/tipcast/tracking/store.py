@@ -1,4 +1,4 @@
-"""The tracking store: which one, opened without two processes migrating it at once, and its failures told in one line."""
+"""The tracking store: which one, opened by one process at a time, and its failures told in one line."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from tipcast.config.schema import TrackingSpec
 DEFAULT_URI = "sqlite:///mlflow.db"
 PROBE_S = 8.0
 """How long a tracking server may take to answer at all."""
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 def resolve(spec: TrackingSpec) -> str:
-    """Return the URI of the store: the configured one, MLFLOW_TRACKING_URI, or an sqlite file in the working directory."""
+    """Return the store's URI: the configured one, MLFLOW_TRACKING_URI, or an sqlite file in the working directory."""
     return spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
 
 
@@ -66,6 +65,7 @@ def open_store(spec: TrackingSpec) -> Any:
     uri = resolve(spec)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     scheme = urlsplit(uri).scheme

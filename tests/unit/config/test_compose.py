@@ -12,8 +12,8 @@ from tipcast.config.location import conf_dir
 
 
 def load(job: str, *overrides: str) -> object:
-    (config,) = compose(job, overrides)
-    return to_object(config)
+    (composed,) = compose(job, overrides)
+    return to_object(composed.config)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,8 @@ def test_every_option_composes(group: str) -> None:
 
 def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
     configs = compose("train", ["--multirun", "seed=1,2,3"])
-    assert [config.seed for config in configs] == [1, 2, 3]
+    assert [composed.config.seed for composed in configs] == [1, 2, 3]
+    assert configs[1].overrides == ["seed=2"]
     assert not list(tmp_path.iterdir())
 
 

@@ -27,3 +27,9 @@ def test_long_text_keeps_the_fix() -> None:
 def test_survives_the_way_from_a_worker() -> None:
     error = pickle.loads(pickle.dumps(TipcastError("D005", "f", "w", "h")))  # noqa: S301 - our own bytes
     assert (error.code, error.where, error.what, error.fix) == ("D005", "f", "w", "h")
+
+
+def test_long_fix_keeps_what_is_wrong() -> None:
+    error = TipcastError("C001", "model.params.foo", "unknown parameter", "choose from " + "abc, " * 100)
+    assert len(str(error)) <= 300
+    assert "model.params.foo: unknown parameter. Fix: choose from abc" in str(error)

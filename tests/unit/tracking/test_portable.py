@@ -203,7 +203,7 @@ def test_a_registered_model_is_served(
         answers = [
             _ask(url, json.dumps({"dataframe_split": split}).encode(), "application/json"),
             _ask(url, json.dumps({"dataframe_records": rows}).encode(), "application/json"),
-            _ask(url, parquet.getvalue(), "application/x-parquet"),
+            _ask(url, parquet.getvalue(), "application/vnd.apache.parquet"),
         ]
         for status, answer in answers:
             assert status == 200, answer

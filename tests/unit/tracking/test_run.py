@@ -234,7 +234,7 @@ def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
 
 
 def test_the_link(spec: TrackingSpec) -> None:
-    page = "#/experiments/1/runs/abc"
+    page = "#/experiments/1/runs/abc?workflowType=machine_learning"
     assert (
         Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link == f"https://host.example/mlflow/{page}"
     )
@@ -262,7 +262,7 @@ with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags=
 
 
 @pytest.mark.slow
-def test_a_run_on_a_server(server: str) -> None:
+def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     spec = TrackingSpec(uri=server, experiment="taxi", system_metrics=False)
     with _made(spec) as run:
         run.log_metrics({"test/auc": 0.5})
@@ -271,14 +271,15 @@ def test_a_run_on_a_server(server: str) -> None:
         run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
     with pytest.raises(TipcastError), _made(spec):
         raise TipcastError("D014", "data.train", "too few rows", "use more")
-    failed, finished = _runs(spec)
+    failed, finished = run.client.search_runs([run.experiment_id])
     assert failed.info.status == "FAILED"
     assert failed.data.tags["error.code"] == "D014"
     assert finished.info.status == "FINISHED"
     assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
     assert finished.inputs.dataset_inputs[0].dataset.digest == "d" * 36
     assert run.client.list_artifacts(run.id)[0].path == "config.yaml"
-    assert run.link == f"{server}/#/experiments/{run.experiment_id}/runs/{run.id}"
+    assert run.link.startswith(f"{server}/#/experiments/{run.experiment_id}/runs/{run.id}")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_server_that_is_gone_is_told_in_one_line(
