@@ -6,6 +6,7 @@ python benchmarks/train_job.py [--rows 8000000] [--rounds 100] [--pairs 5] [--mo
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="write no result")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)  # MLflow's artifacts go to ./mlruns
         folder = options.months or Path(scratch) / "train"
         train_files = prepared(folder, options.rows)
         test_files = prepared(Path(scratch) / "test", TEST_ROWS, months="2019-04..2019-04")

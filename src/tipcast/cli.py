@@ -8,6 +8,8 @@ import os
 import shlex
 import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -24,6 +26,8 @@ JOBS = {
 
 INTERRUPTED = 130
 TERMINATED = 143
+FOLLOW_S = 0.5
+"""How often a job that `mlflow run` started looks whether its launcher is still there, in seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,6 +81,8 @@ def _run(job: str, arguments: list[str]) -> int:
 def _guarded(run: Callable[[], int], *, debug: bool) -> int:
     """Turn every ending into one line on standard error and an exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    if "MLFLOW_RUN_ID" in os.environ:
+        threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     try:
         return run()
     except TipcastError as problem:
@@ -102,3 +108,10 @@ class _Terminated(SystemExit):
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
     raise _Terminated(128 + number)
+
+
+def _follow(parent: int) -> None:
+    """Terminate this process once `mlflow run`, its parent, is gone: a signal to the launcher does not reach us."""
+    while os.getppid() == parent:
+        time.sleep(FOLLOW_S)
+    os.kill(os.getpid(), signal.SIGTERM)

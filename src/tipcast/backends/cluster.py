@@ -6,13 +6,14 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, performance_report
+from distributed import Client, LocalCluster, Nanny, performance_report
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from distributed.security import Security
@@ -20,6 +21,8 @@ from distributed.security import Security
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
+LOG = logging.getLogger("tipcast")
+LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
 
@@ -77,7 +80,9 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
 
 
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
+    here = {"xgboost.scheduler_address": "127.0.0.1"} if isinstance(spec, schema.LocalCluster) else {}
     return {
+        **here,
         "dataframe.backend": frame_library,
         "distributed.scheduler.worker-ttl": f"{spec.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": spec.allowed_failures,
@@ -85,6 +90,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": SPAWN_ENVIRONMENT,
+        "logging.distributed": "error",  # of the workers; the driver's logger is there already
     }
 
 
@@ -106,11 +112,33 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
             **({"env": environment} if processes else {}),
         ) as cluster,
         Client(cluster) as client,
+        _killed_on_failure(cluster),
     ):
         _wait(client, workers, spec.wait_s)
+        if processes:
+            client.run(_ignore_interrupts)
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole process group: the driver closes its workers, without a word from them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _killed_on_failure(cluster: LocalCluster) -> Iterator[None]:
+    """End worker processes at once when a block fails: a task in native code would keep them for many seconds."""
+    try:
+        yield
+    except BaseException:
+        for nanny in cluster.workers.values():
+            if isinstance(nanny, Nanny) and nanny.pid:
+                nanny.auto_restart = False
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(nanny.pid, signal.SIGKILL)
+        raise
 
 
 @contextlib.contextmanager
@@ -121,13 +149,15 @@ def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
         )
     host = spec.address.split("://")[-1].rpartition(":")[0]
     encrypted = spec.address.startswith("tls://")
-    if not (encrypted or spec.insecure or host in {"127.0.0.1", "localhost", "[::1]"}):
+    if not (encrypted or spec.insecure or host in LOOPBACK):
         raise TipcastError(
             "C009",
             spec.address,
             "a scheduler runs any client's code and this one is reached without TLS",
             "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network",
         )
+    if not encrypted and host not in LOOPBACK:
+        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
     security = None
     if encrypted:
         security = Security(
@@ -172,5 +202,7 @@ def recorded(client: Client, path: Path) -> Iterator[None]:
     """Record Dask's performance report of a block as one self-contained HTML file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
-        with performance_report(filename=str(path), mode="inline"):
-            yield
+        report = performance_report(filename=str(path), mode="inline")
+        report.__enter__()
+        yield
+        report.__exit__(None, None, None)  # not after a failure: it would hold up the end by seconds

@@ -64,7 +64,7 @@ def note(
     """
     parts = [_headline(model, test), _repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
     parts += [_plot(run_id), _phases(phases), "\n\n".join(remarks)]
-    order = [0, 2, 3, 5, 4, 6, 1, 7]  # as read; ``parts`` is by importance
+    order = [0, 5, 2, 3, 4, 6, 1, 7]  # as read; ``parts`` is by importance
     while True:
         text = "\n\n".join(parts[i] for i in order if i < len(parts) and parts[i]) + "\n"
         if len(text) <= MAX_NOTE or len(parts) == 1:
@@ -127,5 +127,10 @@ def _repeat(command: str) -> str:
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is text, the others are numbers."""
     ruler = ["---", *["---:"] * (len(head) - 1)]
-    rows = [head, ruler, *([cell.replace("|", "\\|") for cell in line] for line in lines)]
+    rows = [_spaced(head), ruler, *(_spaced([cell.replace("|", "\\|") for cell in line]) for line in lines)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _spaced(cells: Sequence[str]) -> list[str]:
+    """Put em spaces before all cells but the first: MLflow's page sets the columns of a table close together."""
+    return [cells[0], *(f"\u2003{cell}" for cell in cells[1:])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,23 @@ from tipcast.tracking.run import Run, open_run
 
 EXAMPLES = 5
 """Raw trips in the model's input example."""
-NOT_PARAMS = ("data.limits", "task.kind", "model.kind", "model.cpu", "model.gpu", "model.space", "model.tiny")
+DIGEST = 16
+"""Characters of a digest that tags show; the datasets and the model's manifest have all."""
+NOT_PARAMS = (
+    "cluster.wait_s",
+    "cluster.worker_ttl_s",
+    "cluster.allowed_failures",
+    "cluster.connect_timeout_s",
+    "cluster.performance_report",
+    "cluster.dashboard",
+    "data.limits",
+    "task.kind",
+    "model.kind",
+    "model.cpu",
+    "model.gpu",
+    "model.space",
+    "model.tiny",
+)
 """Keys that no run is compared by; the whole configuration is an artifact."""
 
 
@@ -67,8 +84,8 @@ class Record:
         counts = data.test.counts
         self.run.set_tags(
             {
-                "data.digest": self.plan.train.digest,
-                "data.test_digest": self.plan.test.digest,
+                "data.digest": self.plan.train.digest[:DIGEST],
+                "data.test_digest": self.plan.test.digest[:DIGEST],
                 "data.test_cash_share": f"{counts.cash / counts.rows:.4f}",
                 **{f"data.{name}_rows": rows.counts.rows for name, rows in data.splits.items()},
                 **{f"data.{name}_period": self.periods[name] for name in data.splits},
@@ -188,7 +205,15 @@ def opened(config: TrainConfig, plan: Plan, command: str, folder: Path) -> Itera
     plain = to_plain(config)
     params = flatten({name: plain[name] for name in ("backend", "cluster", "data", "task", "model", "seed")})
     params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
-    tags = {"job": "train", "tipcast.version": __version__, "device": config.backend.name, "command": command}
+    tags = {
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.name": "tipcast train",
+        "mlflow.user": getpass.getuser(),
+        "job": "train",
+        "tipcast.version": __version__,
+        "device": config.backend.name,
+        "command": command,
+    }
     commit = git_commit()
     if commit:
         tags["mlflow.source.git.commit"] = commit
