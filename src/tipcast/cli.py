@@ -95,6 +95,7 @@ def _guarded(run: Callable[[], int], *, debug: bool) -> int:
         print(problem, file=sys.stderr)
         return problem.exit_code
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the process ends
         print("interrupted: the run is closed as KILLED", file=sys.stderr)
         return INTERRUPTED
     except _Terminated:

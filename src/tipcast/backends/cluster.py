@@ -80,9 +80,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
 
 
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
-    here = {"xgboost.scheduler_address": "127.0.0.1"} if isinstance(spec, schema.LocalCluster) else {}
     return {
-        **here,
         "dataframe.backend": frame_library,
         "distributed.scheduler.worker-ttl": f"{spec.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": spec.allowed_failures,

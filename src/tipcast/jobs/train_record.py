@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,9 +205,6 @@ def opened(config: TrainConfig, plan: Plan, command: str, folder: Path) -> Itera
     params = flatten({name: plain[name] for name in ("backend", "cluster", "data", "task", "model", "seed")})
     params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
     tags = {
-        "mlflow.source.type": "LOCAL",
-        "mlflow.source.name": "tipcast train",
-        "mlflow.user": getpass.getuser(),
         "job": "train",
         "tipcast.version": __version__,
         "device": config.backend.name,

@@ -214,10 +214,10 @@ def _installed(builds: Sequence[str]) -> str:
 
 
 def _signature(names: Sequence[str], colour: str) -> ModelSignature:
-    """Raw columns by their TLC names; numbers whose type changed between the TLC's files are of any type."""
+    """Raw columns by their TLC names, of any type: it changed between the TLC's files, and times may be ISO text."""
     columns = [
         ColSpec(
-            type=DataType.datetime if name == "pickup" else AnyType(),
+            type=AnyType(),
             name=tlc_name(name, colour),
             required=name != "passenger_count",
         )

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import os
 import re
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mlflow.data.code_dataset_source import CodeDatasetSource
-from mlflow.data.dataset_source_registry import resolve_dataset_source
-from mlflow.data.meta_dataset import MetaDataset
-from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -105,14 +102,7 @@ class Run:
             Rows and other facts, kept with the dataset.
 
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
-            known = uri.startswith(("s3://", "https://", "http://", "file://")) or "://" not in uri
-            source = resolve_dataset_source(redact(uri)) if known else CodeDatasetSource(tags={"made_by": uri})
-        dataset = MetaDataset(source, name=name, digest=digest[:36])
-        entity = dataset._to_mlflow_entity()
-        entity._profile = json.dumps(dict(profile))
-        given = DatasetInput(entity, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
+        given = dataset_input(redact(uri), digest, name, context, profile)
         self.client.log_inputs(self.id, datasets=[given])
 
     def log_bytes(self, content: bytes, path: str) -> None:
@@ -231,7 +221,9 @@ def _create(client: Any, spec: TrackingSpec, name: str) -> Any:
         )
     else:
         experiment_id = experiment.experiment_id
-    return client.create_run(experiment_id, run_name=spec.run_name or name)
+    return client.create_run(
+        experiment_id, run_name=spec.run_name or name, tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
+    )
 
 
 def _close(run: Run, problem: BaseException | None, monitor: SystemMetricsMonitor | None) -> None:

@@ -23,6 +23,8 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 PROBE_S = 8.0
 """How long a tracking server may take to answer at all."""
 
+_patience_ms: int | None = None
+
 
 def resolve(spec: TrackingSpec) -> str:
     """Return the store's URI: the configured one, MLFLOW_TRACKING_URI, or an sqlite file in the working directory."""
@@ -68,6 +70,7 @@ def open_store(spec: TrackingSpec) -> Any:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints tracebacks of what `failures` tells
     scheme = urlsplit(uri).scheme
     if scheme in {"http", "https"}:
         _probe(uri)
@@ -78,6 +81,8 @@ def open_store(spec: TrackingSpec) -> Any:
     mlflow.set_registry_uri(registry or uri)
     if not registry:  # MLflow has set it; the next run of this process would take it for the user's choice
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
+    if scheme == "sqlite":
+        _be_patient(spec.wait_s)
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
         client = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
         client.search_experiments(max_results=1)
@@ -109,6 +114,13 @@ def failures(uri: str) -> Iterator[None]:
         ) from problem
     except mlflow.exceptions.MlflowException as problem:
         text = _first_line(problem)
+        if "database is locked" in str(problem):
+            raise TipcastError(
+                "T002",
+                redact(uri),
+                "another process keeps the database locked",
+                "wait for it to end, or raise tracking.wait_s",
+            ) from problem
         if "Max retries exceeded" in text or "API request" in text:
             raise TipcastError(
                 "T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri"
@@ -134,6 +146,22 @@ def failures(uri: str) -> Iterator[None]:
             f"the database is not of this MLflow's version: {_first_line(problem)}",
             "use the MLflow that made it, or set tracking.uri",
         ) from problem
+
+
+def _be_patient(wait_s: float) -> None:
+    """Let MLflow's sessions wait for a locked sqlite file as long as configured: it sets 20 s for each session."""
+    import sqlalchemy
+
+    global _patience_ms
+    if _patience_ms is None:
+        sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", _patient, retval=True)
+    _patience_ms = int(1000 * wait_s)
+
+
+def _patient(_: Any, __: Any, statement: str, parameters: Any, *rest: Any) -> tuple[str, Any]:
+    if statement.startswith("PRAGMA busy_timeout"):
+        statement = f"PRAGMA busy_timeout = {_patience_ms};"
+    return statement, parameters
 
 
 def _probe(uri: str) -> None:

@@ -56,15 +56,27 @@ def _column(frame: pd.DataFrame, name: str) -> Any:
         if name == "passenger_count":
             return np.full(len(frame), np.nan)
         raise MlflowException.invalid_parameter_value(f"missing column {own!r}; the model needs raw TLC trips")
+    values = frame[own]
+    if values.ndim != 1:
+        raise MlflowException.invalid_parameter_value(f"column {own!r} is there twice")
     try:
         if name == "pickup":
-            times = pd.to_datetime(frame[own])
-            if times.dt.tz is not None:
-                times = times.dt.tz_localize(None)
-            return times.to_numpy().astype("datetime64[us]").view(np.int64)
-        return pd.to_numeric(frame[own]).to_numpy(dtype=np.float64, na_value=np.nan)
+            return _times(values).to_numpy().astype("datetime64[us]").view(np.int64)
+        return pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError) as problem:
-        raise MlflowException.invalid_parameter_value(f"column {own!r} cannot be read: {problem}") from problem
+        told = str(problem).partition("\n")[0].partition(". You might want")[0]
+        raise MlflowException.invalid_parameter_value(f"column {own!r} cannot be read: {told}") from problem
+
+
+def _times(values: pd.Series) -> pd.Series:
+    """Return times as New York's clocks showed them; numbers are refused, for they tell no unit."""
+    if pd.api.types.is_numeric_dtype(values) and values.notna().any():
+        msg = "a time is a number; write it as 2019-02-01 18:30:00"
+        raise ValueError(msg)
+    times = pd.to_datetime(values, format="ISO8601")
+    if times.dt.tz is not None:
+        times = times.dt.tz_convert("America/New_York").dt.tz_localize(None)
+    return times
 
 
 def _module(name: str, path: Path) -> ModuleType:

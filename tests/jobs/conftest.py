@@ -1,0 +1,71 @@
+"""A store that the jobs of one test session share, and a way to run a job in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+
+from tipcast.config.compose import compose, to_object
+from tipcast.config.schema import TrackingSpec
+from tipcast.jobs import prepare, train
+from tipcast.tracking.store import open_store
+
+JOBS = {"train": train.run, "prepare": prepare.run}
+QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
+QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has run: what its last line said, and the run it left."""
+
+    said: dict[str, Any]
+    run: Any
+
+    @property
+    def auc(self) -> float:
+        """The headline metric."""
+        return float(self.said["metrics"]["test/auc"])
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An sqlite store with its tables made."""
+    uri = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    open_store(TrackingSpec(uri=uri, experiment="jobs"))
+    return uri
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No MLflow variable from outside, a working folder of its own, and MLflow's current store put back."""
+    for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    yield
+    mlflow.set_tracking_uri(None)
+    mlflow.set_registry_uri(None)
+
+
+@pytest.fixture
+def job(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run a job in this process on two threads."""
+
+    def run(name: str, *overrides: str) -> Ended:
+        words = [*QUICK, *overrides]
+        if name == "train":
+            words += [*QUICK_TRAIN, f"tracking.uri={store}"]
+        (composed,) = compose(name, words)
+        capsys.readouterr()
+        JOBS[name](to_object(composed.config), f"tipcast {name}")
+        said = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if name == "train" else None)
+
+    return run

@@ -1,0 +1,306 @@
+"""`tipcast train` as a user runs it, every model, and real trips with the quality they are known to allow."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import yaml
+from PIL import Image
+
+from tipcast import cli
+from tipcast.config.errors import TipcastError
+from tipcast.data.synthetic import sample_block
+
+COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json"]
+PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one command left behind."""
+
+    folder: Path
+    ended: subprocess.CompletedProcess[str]
+    said: dict[str, Any]
+    left: list[int]
+    """Processes of the command's session that are still there."""
+
+    @property
+    def client(self) -> Any:
+        return mlflow.MlflowClient(f"sqlite:///{self.folder / 'mlflow.db'}")
+
+    @property
+    def run(self) -> Any:
+        return self.client.get_run(self.said["run_id"])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("train")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tipcast", *COMMAND],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        out, err = process.communicate(timeout=120)
+        deadline = time.monotonic() + 3  # Python's own resource tracker ends a moment after its parent
+        while (left := _members(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert process.returncode == 0, err
+    ended = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    return Trained(folder, ended, json.loads(out.splitlines()[-1]), left)
+
+
+def _members(session: int) -> list[int]:
+    """Return the processes of a session."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(process.pid) == session:
+                found.append(process.pid)
+    return found
+
+
+def test_the_last_line_says_everything(trained: Trained) -> None:
+    said = trained.said
+    assert list(said) == ["run_id", "experiment_id", "run", "model_uri", "metrics", "phases", "command"]
+    assert said["model_uri"] == "models:/tipcast/1"
+    assert said["run_id"] in said["run"]
+    assert said["metrics"]["test/auc_low"] < said["metrics"]["test/auc"] < said["metrics"]["test/auc_high"]
+    assert list(said["phases"]) == PHASES
+    assert shlex.split(said["command"])[1:3] == COMMAND[:2]
+    assert len(trained.ended.stderr.splitlines()) < 10
+
+
+def test_nothing_else_is_left(trained: Trained) -> None:
+    assert trained.left == []
+    names = {path.name for path in trained.folder.iterdir()}
+    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}
+
+
+def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> None:
+    run = trained.run
+    assert run.info.status == "FINISHED"
+    params = run.data.params
+    assert params["model.params.max_depth"] == "6"
+    assert params["data.rows"] == "20000"
+    assert params["seed"] == "0"
+    assert not any(name.startswith(("model.space", "data.limits", "tracking")) for name in params)
+    tags = run.data.tags
+    assert tags["device"] == "cpu"
+    assert tags["command"] == trained.said["command"]
+    assert tags["data.train_period"] == "2019-01-01..2019-03-17"
+    assert tags["data.validation_period"] == "2019-03-18..2019-03-31" or "2019-03" in tags["data.validation_period"]
+    assert tags["data.test_period"] == "2019-04-01..2019-04-30"
+    assert re.fullmatch(r"[0-9a-f]{16,}", tags["data.digest"])
+    root = Path(__file__).resolve().parents[2]
+    if (root / ".git").exists():
+        assert re.fullmatch(r"[0-9a-f]{40}", tags["mlflow.source.git.commit"])
+
+
+def test_the_run_holds_metrics(trained: Trained) -> None:
+    metrics = trained.run.data.metrics
+    rows = {name: metrics[f"{name}/rows"] for name in ("train", "validation", "test")}
+    assert rows["train"] + rows["validation"] == pytest.approx(20_000, rel=0.02)
+    assert rows["test"] == pytest.approx(20_000, rel=0.02)
+    assert rows["validation"] / (rows["train"] + rows["validation"]) == pytest.approx(0.15, abs=0.02)
+    for name, value in trained.said["metrics"].items():
+        assert metrics[name] == pytest.approx(value)
+    for name in PHASES:
+        assert metrics[f"seconds/{name}"] >= 0
+    assert metrics["memory/driver_peak_bytes"] > 50e6
+    assert metrics["parity/max_abs_diff"] <= 1e-5
+    assert 0.5 < metrics["test/auc_card"] < 1
+
+
+def test_the_headline_was_logged_first(trained: Trained) -> None:
+    import sqlite3
+
+    with sqlite3.connect(trained.folder / "mlflow.db") as database:
+        (first,) = database.execute(
+            "select key from latest_metrics where key not like 'system/%' order by timestamp, rowid limit 1"
+        ).fetchone()
+    assert first == "test/auc"
+
+
+def test_the_history_has_one_value_a_round(trained: Trained) -> None:
+    metrics = trained.run.data.metrics
+    (name,) = [name for name in metrics if name.startswith("history/validation_")]
+    values = trained.client.get_metric_history(trained.said["run_id"], name)
+    assert [value.step for value in values] == list(range(len(values)))
+    assert values[0].value > min(value.value for value in values)
+    assert 1 < len(values) <= 200
+
+
+def test_the_run_holds_its_data(trained: Trained) -> None:
+    inputs = {entry.tags[0].value: entry.dataset for entry in trained.run.inputs.dataset_inputs}
+    assert set(inputs) == {"train", "validation", "test"}
+    profile = json.loads(inputs["train"].profile)
+    assert profile["rows"] == trained.run.data.metrics["train/rows"]
+    assert inputs["train"].digest.startswith(trained.run.data.tags["data.digest"][:16])
+
+
+def _artifact(trained: Trained, path: str) -> bytes:
+    return Path(trained.client.download_artifacts(trained.said["run_id"], path)).read_bytes()
+
+
+def test_plots_are_pictures(trained: Trained) -> None:
+    paths = [entry.path for entry in trained.client.list_artifacts(trained.said["run_id"], "plots")]
+    assert len(paths) >= 7
+    for path in paths:
+        with Image.open(io.BytesIO(_artifact(trained, path))) as picture:
+            picture.verify()
+        with Image.open(io.BytesIO(_artifact(trained, path))) as picture:
+            assert picture.format == "PNG"
+            colours = picture.convert("RGB").getcolors(1 << 24)
+            assert colours
+            assert len(colours) > 10, f"{path} is blank"
+
+
+def test_tables_and_configuration(trained: Trained) -> None:
+    table = json.loads(_artifact(trained, "tables/roc.json"))
+    assert table["columns"] == ["fpr", "tpr", "threshold"]
+    curve = np.array(table["data"], dtype=float)
+    assert curve[0, :2].tolist() == [0, 0]
+    assert curve[-1, :2].tolist() == [1, 1]
+    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(trained.said["metrics"]["test/auc"], abs=1e-3)
+    config = yaml.safe_load(_artifact(trained, "config.yaml"))
+    assert config["data"]["rows"] == 20_000
+    assert config["model"]["params"]["tree_method"] == "hist"
+
+
+def test_the_performance_report_needs_no_network(trained: Trained) -> None:
+    page = _artifact(trained, "dask/dask.html").decode()
+    assert "<script" in page
+    assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
+
+
+def test_the_note(trained: Trained) -> None:
+    note = trained.run.data.tags["mlflow.note.content"]
+    assert trained.said["command"] in note
+    assert f"{trained.said['metrics']['test/auc']:.3f}" in note
+
+
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
+def test_the_registered_model_scores_raw_trips(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{trained.folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(f"sqlite:///{trained.folder / 'mlflow.db'}")
+    mlflow.set_registry_uri(f"sqlite:///{trained.folder / 'mlflow.db'}")
+    model = mlflow.pyfunc.load_model(trained.said["model_uri"])
+    start, stop = (int(pd.Timestamp(day).value // 1000) for day in ("2019-04-01", "2019-05-01"))
+    names = tuple(column.name for column in model.metadata.signature.inputs.inputs)
+    made = sample_block((start, stop), 0, 0, 500, "yellow", names)
+    trips = pd.DataFrame(
+        {name: made[name].view("datetime64[us]") if "datetime" in name else made[name] for name in names}
+    )
+    scores = np.asarray(model.predict(trips), dtype=float).ravel()
+    assert scores.shape == (500,)
+    assert 0 < scores.min() < scores.max() < 1
+
+
+def test_the_command_repeats_the_run(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(shlex.split(trained.said["command"])[1:]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert again["metrics"] == trained.said["metrics"]
+    assert again["run_id"] != trained.said["run_id"]
+
+
+@pytest.mark.parametrize("model", ["random_forest", "xgboost_forest"])
+def test_models(job: Callable[..., Any], model: str) -> None:
+    ended = job("train", f"model={model}", "data.rows=5000", "model.params.n_estimators=10")
+    assert ended.run.info.status == "FINISHED"
+    assert ended.run.info.run_name == model
+    assert ended.auc > 0.52
+    assert ended.run.data.metrics["parity/max_abs_diff"] <= 1e-5
+
+
+def test_without_validation(job: Callable[..., Any]) -> None:
+    ended = job("train", "model=logistic", "data.rows=5000", "task.validation=0")
+    metrics = ended.run.data.metrics
+    assert metrics["train/rows"] == pytest.approx(5000, rel=0.02)
+    assert not [name for name in metrics if name.startswith("validation/")]
+    assert [name for name in metrics if "threshold" in name] == []
+    assert ended.auc > 0.52
+
+
+def test_categories_and_extra_features(job: Callable[..., Any]) -> None:
+    features = "[pickup_hour,trip_distance,pickup_airport,PULocationID,DOLocationID]"
+    ended = job(
+        "train",
+        "data.rows=20000",
+        f"task.features={features}",
+        "task.categorical=[PULocationID,DOLocationID]",
+        "model.params.n_estimators=20",
+        "task.validation=0",
+    )
+    assert ended.auc > 0.54
+    assert ended.run.data.metrics["parity/max_abs_diff"] <= 1e-5
+    assert ended.run.data.params["task.categorical"] == "['PULocationID', 'DOLocationID']"
+    assert not [name for name in ended.run.data.metrics if name.startswith("fit/best")], "nothing stops early"
+
+
+def _files(train: Path | list[Path], test: Path) -> list[str]:
+    named = "[" + ",".join(f'"{path}"' for path in train) + "]" if isinstance(train, list) else str(train)
+    return ["data=files", f"data.train={named}", f"data.test={test}"]
+
+
+@pytest.mark.parametrize(("model", "least"), [("xgboost", 0.585), ("random_forest", 0.565)])
+def test_real_yellow_trips(job: Callable[..., Any], taxi: Path, model: str, least: float) -> None:
+    train, test = (
+        taxi / "yellow" / "yellow_tripdata_2018_120k.parquet",
+        taxi / "yellow" / "yellow_tripdata_2019-03_10k.parquet",
+    )
+    ended = job("train", f"model={model}", *_files(train, test))
+    assert ended.auc >= least
+    assert ended.run.data.tags["data.train_period"].startswith("2018-01-01")
+    assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
+
+
+def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
+    folder = taxi / "no_repo_license"
+    ended = job("train", *_files(folder / "green_tripdata_2020-10.csv.gz", folder / "green_tripdata_2023-12.parquet"))
+    assert ended.auc >= 0.665
+    assert ended.run.data.params["task.threshold"] == "0.2"
+
+
+def test_files_of_differing_eras_train_together(job: Callable[..., Any], taxi: Path) -> None:
+    train = [
+        taxi / "drift" / "ge_renamed_columns" / "yellow_tripdata_sample_2018-01.csv",
+        taxi / "yellow" / "yellow_tripdata_2018-02_10k.parquet",
+    ]
+    ended = job("train", "model=logistic", *_files(train, taxi / "yellow" / "yellow_tripdata_2019-03_10k.parquet"))
+    metrics = ended.run.data.metrics
+    assert metrics["train/rows"] + metrics["validation/rows"] == pytest.approx(20_000, abs=40)
+    assert ended.auc > 0.52
+
+
+def test_a_mistake_in_the_data_fails_the_run(job: Callable[..., Any], store: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        job("train", "data.rows=5000", "data.limits.min_rows=1000000", "tracking.experiment=mistakes")
+    assert caught.value.code == "D014"
+    client = mlflow.MlflowClient(store)
+    (run,) = client.search_runs([client.get_experiment_by_name("mistakes").experiment_id])
+    assert run.info.status == "FAILED"
+    assert run.data.tags["error.code"] == "D014"
