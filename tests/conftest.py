@@ -16,6 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
 
+@pytest.fixture(autouse=True)
+def _own_registry() -> Iterator[None]:
+    """MLflow keeps a store in the environment of the process; the next test has another one."""
+    yield
+    os.environ.pop("MLFLOW_REGISTRY_URI", None)
+
+
 @pytest.fixture(scope="session")
 def taxi() -> Path:
     """Real TLC trip files, which the project does not contain."""

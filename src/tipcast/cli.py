@@ -98,6 +98,9 @@ def _guarded(run: Callable[[], int], *, debug: bool) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the process ends
         print("interrupted: the run is closed as KILLED", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except _Terminated:
         print("terminated: the run is closed as KILLED", file=sys.stderr)
         return TERMINATED

@@ -58,10 +58,11 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     ------
     TipcastError
         K001 scheduler not reached, K002 too few workers in time, K003 a task's workers died,
-        K004 scheduler lost, C009 an address that needs TLS.
+        K004 scheduler lost, K005 other versions there, C009 an address that needs TLS.
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
+    check(spec)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
         client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
@@ -76,6 +77,15 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         except CommClosedError as problem:
             raise TipcastError(
                 "K004", _address(client), "the scheduler is gone", "start it again and repeat the command"
+            ) from problem
+        except (RuntimeError, ModuleNotFoundError) as problem:
+            if "deserialization of the task graph" not in str(problem) and "'tipcast" not in str(problem):
+                raise
+            raise TipcastError(
+                "K005",
+                _address(client),
+                "the scheduler or a worker lacks tipcast, or has other versions",
+                "install the same tipcast on the machines of the cluster",
             ) from problem
 
 
@@ -133,31 +143,47 @@ def _killed_on_failure(cluster: LocalCluster) -> Iterator[None]:
     except BaseException:
         for nanny in cluster.workers.values():
             if isinstance(nanny, Nanny) and nanny.pid:
-                nanny.auto_restart = False
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(nanny.pid, signal.SIGKILL)
         raise
 
 
-@contextlib.contextmanager
-def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
+def check(spec: schema.ClusterSpec) -> None:
+    """Refuse a cluster that cannot be or must not be opened, without opening it.
+
+    Raises
+    ------
+    TipcastError
+        C003 no such kind, C009 an address that needs TLS.
+
+    """
+    if isinstance(spec, schema.LocalCluster):
+        return
     if not isinstance(spec, schema.SchedulerCluster):
         raise TipcastError(
             "C003", "cluster.kind", f"no such kind of cluster: {spec.kind}", "use cluster=local or cluster=scheduler"
         )
-    host = spec.address.split("://")[-1].rpartition(":")[0]
-    encrypted = spec.address.startswith("tls://")
-    if not (encrypted or spec.insecure or host in LOOPBACK):
+    if _is_open(spec) and not spec.insecure:
         raise TipcastError(
             "C009",
             spec.address,
             "a scheduler runs any client's code and this one is reached without TLS",
             "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network",
         )
-    if not encrypted and host not in LOOPBACK:
+
+
+def _is_open(spec: schema.SchedulerCluster) -> bool:
+    host = spec.address.split("://")[-1].rpartition(":")[0]
+    return not spec.address.startswith("tls://") and host not in LOOPBACK
+
+
+@contextlib.contextmanager
+def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
+    assert isinstance(spec, schema.SchedulerCluster)  # noqa: S101 - check() has refused every other kind
+    if _is_open(spec):
         LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
     security = None
-    if encrypted:
+    if spec.address.startswith("tls://"):
         security = Security(
             tls_ca_file=spec.tls_ca_file,
             tls_client_cert=spec.tls_cert,

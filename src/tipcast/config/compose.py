@@ -26,6 +26,7 @@ from tipcast.config.location import conf_dir
 QUIET = {
     "hydra.run.dir": ".",
     "hydra.output_subdir": "null",
+    "hydra.help.app_name": "tipcast",
     "hydra/job_logging": "none",
     "hydra/hydra_logging": "none",
 }

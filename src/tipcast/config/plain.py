@@ -10,15 +10,19 @@ from typing import Any
 from tipcast.config.arguments import SECRET
 
 HIDDEN = "***"
+READER_OPTIONS = "storage_options"
+"""What fsspec gets: every file system has its own names for its secrets, so no text of it is shown."""
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any, hidden: bool = False) -> Any:
     """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets hidden.
 
     Parameters
     ----------
     value
         A configuration's dataclass instance, or a part of it.
+    hidden
+        Whether to hide every text in it.
 
     """
     if isinstance(value, enum.Enum):
@@ -27,11 +31,14 @@ def to_plain(value: Any) -> Any:
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {
-            str(name): HIDDEN if SECRET.search(str(name)) and item else to_plain(item) for name, item in value.items()
+            str(name): HIDDEN
+            if SECRET.search(str(name)) and item
+            else to_plain(item, hidden or str(name) == READER_OPTIONS)
+            for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    return value
+        return [to_plain(item, hidden) for item in value]
+    return HIDDEN if hidden and isinstance(value, str) and value else value
 
 
 def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -199,15 +199,15 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="prepare_schema", node=PrepareConfig)
-    for group, name, node in (
-        ("backend", "base_backend", BackendSpec),
-        ("cluster", "base_local", LocalCluster),
-        ("cluster", "base_scheduler", SchedulerCluster),
-        ("data", "base_sample", SampleData),
-        ("data", "base_files", FilesData),
-        ("data", "base_tlc", TlcData),
-        ("task", "base_task", TaskSpec),
-        ("model", "base_model", ModelSpec),
-        ("tracking", "base_tracking", TrackingSpec),
+    for name, node in (
+        ("backend", BackendSpec),
+        ("local", LocalCluster),
+        ("scheduler", SchedulerCluster),
+        ("sample", SampleData),
+        ("files", FilesData),
+        ("tlc", TlcData),
+        ("task", TaskSpec),
+        ("model", ModelSpec),
+        ("tracking", TrackingSpec),
     ):
-        store.store(group=group, name=name, node=node)
+        store.store(group="schema", name=name, node=node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -101,7 +102,7 @@ def read_manifest(out: str) -> dict[str, Written]:
     try:
         files = json.loads(filesystem.cat_file(path))["files"]
         return {name: Written(**entry) for name, entry in files.items()}
-    except (ValueError, KeyError, TypeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise TipcastError(
             "D020",
             path,
@@ -180,6 +181,14 @@ def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], 
     with filesystem.open(path, "rb") as file:
         row_groups = pq.read_metadata(file).num_row_groups
     return Written(rows, filesystem.size(path), _sha256(filesystem, path), row_groups, month.recipe, dropped)
+
+
+def discard(out: str, unfinished: Sequence[Month]) -> None:
+    """Remove what a job that failed had begun to write; the months that are whole stay."""
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    for name in (*(month.name for month in unfinished), MANIFEST):
+        with contextlib.suppress(OSError):
+            filesystem.rm_file(f"{folder.rstrip('/')}/{name}.tmp")
 
 
 def _month_rows(

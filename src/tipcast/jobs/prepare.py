@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from distributed import as_completed
 
 from tipcast.backends.base import Session
-from tipcast.backends.session import session
+from tipcast.backends.session import check, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import PrepareConfig
 from tipcast.data import months
@@ -28,6 +28,7 @@ def run(config: PrepareConfig, command: str) -> None:
         raise TipcastError(
             "C004", "data.months", "needs a value", "add data.months=2019-01..2019-03, or the files to prepare"
         )
+    check(config.backend, config.cluster)
     clock = Clock()
     layout = months.Layout(config.row_group_rows, config.compression)
     with clock.phase("list"):
@@ -37,6 +38,7 @@ def run(config: PrepareConfig, command: str) -> None:
         due = [month for month in planned if not months.is_current(config.out, month, manifest)]
     with contextlib.ExitStack() as stack:
         if due:
+            stack.enter_context(_nothing_half(config.out, due))
             with clock.phase("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
             with clock.phase("write"):
@@ -56,6 +58,16 @@ def run(config: PrepareConfig, command: str) -> None:
         },
         config.print,
     )
+
+
+@contextlib.contextmanager
+def _nothing_half(out: str, due: Sequence[months.Month]) -> Iterator[None]:
+    """Leave no half-written file behind, however the block ends; put it around the session, whose end stops writers."""
+    try:
+        yield
+    except BaseException:
+        months.discard(out, due)
+        raise
 
 
 def _write(

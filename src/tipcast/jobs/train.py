@@ -11,6 +11,7 @@ from typing import Any
 
 from tipcast.backends.base import Session
 from tipcast.backends.cluster import recorded
+from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
@@ -40,6 +41,7 @@ HEADLINES = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 def run(config: TrainConfig, command: str) -> None:
     """Run the job."""
     check(config.model, config.backend.name)
+    check_session(config.backend, config.cluster)
     clock = Clock()
     with clock.phase("list"):
         plan = make_plan(config)

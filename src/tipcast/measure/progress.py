@@ -41,7 +41,8 @@ def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[None]:
 
 def _watch(label: str, futures: Sequence[Any], done: threading.Event) -> None:
     form = "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}" if futures else "{desc} {elapsed}"
-    with tqdm(total=len(futures) or None, desc=label, bar_format=form, delay=PATIENCE_S, leave=False) as bar:
+    with tqdm(
+        total=len(futures) or None, desc=label, bar_format=form, delay=PATIENCE_S, miniters=0, leave=False
+    ) as bar:
         while not done.wait(REFRESH_S):
-            bar.n = sum(future.done() for future in futures)
-            bar.refresh() if bar.format_dict["elapsed"] > PATIENCE_S else None
+            bar.update(sum(future.done() for future in futures) - bar.n)

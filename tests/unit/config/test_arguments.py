@@ -1,9 +1,19 @@
 """The bridge from `mlflow run -P` to Hydra's overrides, and what it refuses."""
 
+from pathlib import Path
+
 import pytest
 
 from tipcast.config.arguments import to_overrides
+from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
+
+PAYLOADS = [
+    "$(touch broken)", "`touch broken`", "; touch broken", "| touch broken", "& touch broken", "&& touch broken",
+    "a\ntouch broken", "' ; touch broken ; '", '" ; touch broken ; "', "> broken",
+    "{0.__class__}", "{PATH}", "a b", "\\", "a=b", "~x", "[1", "${oc.env:HOME}", "C:\\x\\", "it\\'s",
+]  # fmt: skip
+"""What a value of `mlflow run -P` may try."""
 
 
 @pytest.mark.parametrize(
@@ -54,3 +64,15 @@ def test_refused(argument: str, code: str) -> None:
         to_overrides([argument])
     assert caught.value.code == code
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_launchers_value_arrives_as_it_is(payload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/the/home")
+    (composed,) = compose("train", to_overrides(["--tracking.run_name", payload]))
+    expected = "/the/home" if payload == "${oc.env:HOME}" else payload
+    if payload[0] == payload[-1] and payload[0] in "'\"":
+        expected = payload[1:-1]  # to Hydra's grammar a quoted text
+    assert composed.config.tracking.run_name == expected
+    assert not list(tmp_path.iterdir())

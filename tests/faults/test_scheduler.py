@@ -1,0 +1,131 @@
+"""A Dask scheduler that is there, is not there, has no workers, or lets only certain clients in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from distributed import LocalCluster
+from distributed.security import Security
+
+from tipcast import cli
+from tipcast.backends.cluster import connect
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import SchedulerCluster
+
+QUICK = (
+    "train", "model=logistic", "data.rows=5000", "tracking.system_metrics=false", "cluster.performance_report=false",
+    "cluster=scheduler", "print=json",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    yield
+    mlflow.set_tracking_uri(None)
+    mlflow.set_registry_uri(None)
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a scheduler without workers."""
+    folder = tmp_path_factory.mktemp("scheduler")
+    file = folder / "scheduler.json"
+    words = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    with _started(folder, words) as process:
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_text().endswith("}"):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield str(json.loads(file.read_text())["address"])
+
+
+@contextlib.contextmanager
+def _started(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "dask", *words]
+    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])}
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_no_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    start = time.monotonic()
+    assert cli.main([*QUICK, f"cluster.address={address}", "cluster.connect_timeout_s=2"]) == 4
+    assert time.monotonic() - start < 12
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error[K001] {address}: ")
+    (run,) = mlflow.MlflowClient("sqlite:///mlflow.db").search_runs(["1"])
+    assert run.info.status == "FAILED"
+    assert run.data.tags["error.code"] == "K001"
+
+
+def test_no_workers(scheduler: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"cluster.address={scheduler}", "cluster.n_workers=2", "cluster.wait_s=1"]
+    start = time.monotonic()
+    assert cli.main([*QUICK, *words]) == 4
+    assert time.monotonic() - start < 12
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error[K002] {scheduler}: 0 of 2 workers after 1 s")
+
+
+def test_a_real_scheduler_and_worker(scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["worker", scheduler, "--nthreads", "2", "--host", "127.0.0.1", "--no-dashboard", "--no-nanny"]
+    with _started(tmp_path, words) as worker:
+        assert cli.main([*QUICK, f"cluster.address={scheduler}", "cluster.wait_s=30"]) == 0
+        said = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert said["metrics"]["test/auc"] > 0.52
+        assert worker.poll() is None, "the cluster is not ours to end"
+
+
+def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None:
+    security = Security.temporary()
+    files = {}
+    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key"):
+        files[name] = tmp_path / name
+        files[name].touch(mode=0o600)
+        files[name].write_text(getattr(security, name))
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(host="tls://127.0.0.1", security=security, **options) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        keys = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
+        known = SchedulerCluster("scheduler", address=address, **{key: str(files[name]) for key, name in keys.items()})
+        with connect(known, "pandas") as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+            assert client.security.require_encryption
+        plain = SchedulerCluster("scheduler", address=address.replace("tls://", "tcp://"), connect_timeout_s=2)
+        with pytest.raises(TipcastError) as caught, connect(plain, "pandas"):
+            raise AssertionError("not reached")
+        assert caught.value.code == "K001"
+
+
+def test_an_open_scheduler_elsewhere_is_refused_unless_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    spec = SchedulerCluster("scheduler", address="tcp://192.0.2.1:8786", connect_timeout_s=0.2)
+    for insecure, code in ((False, "C009"), (True, "K001")):  # nobody has an address of 192.0.2.0/24
+        spec.insecure = insecure
+        caplog.clear()
+        with pytest.raises(TipcastError) as caught, connect(spec, "pandas"):
+            raise AssertionError("not reached")
+        assert caught.value.code == code
+        assert bool(caplog.messages and "without TLS" in caplog.messages[0]) is insecure

@@ -1,0 +1,201 @@
+"""`tipcast prepare`: months on disk and in an object store, whole or not at all, and nothing done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.jobs import prepare
+
+SAMPLE = ("data.months=2019-01..2019-03", "data.rows=6000", "data.block_rows=2000")
+NAMES = [f"yellow_tripdata_2019-{month:02}.parquet" for month in (1, 2, 3)]
+QUICK = ("cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
+Job = Callable[..., Any]
+
+
+def _manifest(out: Path) -> dict[str, Any]:
+    return dict(json.loads((out / "manifest.json").read_text())["files"])
+
+
+def _written(out: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The folder that gets the months."""
+    return tmp_path / "months"
+
+
+def test_months_are_written_once(job: Job, out: Path) -> None:
+    said = job("prepare", *SAMPLE, f"out={out}", "row_group_rows=500").said
+    assert said["files"] == NAMES
+    assert said["written"] == 3
+    assert sorted(path.name for path in out.iterdir()) == sorted(["manifest.json", *NAMES])
+    manifest = _manifest(out)
+    for name in NAMES:
+        content, entry = (out / name).read_bytes(), manifest[name]
+        footer = pq.read_metadata(out / name)
+        assert entry["sha256"] == hashlib.sha256(content).hexdigest()
+        assert entry["bytes"] == len(content)
+        assert entry["rows"] == footer.num_rows
+        assert entry["row_groups"] == footer.num_row_groups >= 3
+        assert max(footer.row_group(group).num_rows for group in range(footer.num_row_groups)) <= 500
+        months = pq.read_table(out / name, columns=["tpep_pickup_datetime"])["tpep_pickup_datetime"].to_pandas()
+        assert set(months.dt.strftime("%Y-%m")) == {name[16:23]}
+    assert said["rows"] == sum(entry["rows"] for entry in manifest.values()) == pytest.approx(6000, rel=0.01)
+
+    before = _written(out)
+    again = job("prepare", *SAMPLE, f"out={out}", "row_group_rows=500").said
+    assert again["written"] == 0
+    assert again["rows"] == said["rows"]
+    assert "cluster" not in again["phases"]
+    assert _written(out) == before
+
+    damaged = out / NAMES[1]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    (out / NAMES[2]).unlink()
+    mended = job("prepare", *SAMPLE, f"out={out}", "row_group_rows=500").said
+    assert mended["written"] == 2
+    assert {name: content for name, (_, content) in _written(out).items()} == {
+        name: content for name, (_, content) in before.items()
+    }
+    assert (out / NAMES[0]).stat().st_mtime_ns == before[NAMES[0]][0]
+
+    changed = job("prepare", *SAMPLE, f"out={out}", "row_group_rows=1000").said
+    assert changed["written"] == 3
+    assert pq.read_metadata(out / NAMES[0]).row_group(0).num_rows > 500
+
+
+def test_training_on_months_is_training_on_their_source(job: Job, out: Path) -> None:
+    model = ("model=logistic", "task.validation=0")
+    sample = ("data.rows=6000", "data.block_rows=2000")
+    direct = job("train", *model, *sample, "data.train=2019-01..2019-02", "data.test=2019-03")
+    for months in ("2019-01..2019-02", "2019-03"):
+        job("prepare", *sample, f"data.months={months}", f"out={out}")
+    train = f'["{out / NAMES[0]}","{out / NAMES[1]}"]'
+    prepared = job("train", *model, "data=files", f"data.train={train}", f"data.test={out / NAMES[2]}")
+    for name in ("train/rows", "test/rows", "train/positive_rate", "test/positive_rate"):
+        assert prepared.run.data.metrics[name] == direct.run.data.metrics[name]
+    assert prepared.auc == pytest.approx(direct.auc, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two prepared months."""
+    out = tmp_path_factory.mktemp("pair")
+    words = [*QUICK, "data.months=2019-01..2019-02", "data.rows=6000", f"out={out}"]
+    (composed,) = compose("prepare", words)
+    prepare.run(to_object(composed.config), "tipcast prepare")
+    return out / NAMES[0], out / NAMES[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.9])
+def test_a_flipped_bit_in_a_page_is_found_when_reading(
+    job: Job, pair: tuple[Path, Path], tmp_path: Path, share: float
+) -> None:
+    train = tmp_path / NAMES[0]
+    content = bytearray(pair[0].read_bytes())
+    column = _column(pair[0], 0, "fare_amount")
+    content[_start(column) + int((column.total_compressed_size - 1) * share)] ^= 4
+    train.write_bytes(content)
+    with pytest.raises(TipcastError) as caught:
+        job("train", "data=files", f"data.train={train}", f"data.test={pair[1]}")
+    assert caught.value.code == "D005"
+    assert train.name in str(caught.value)
+
+
+def _column(path: Path, group: int, name: str) -> Any:
+    """Return what the footer says of a column."""
+    row_group = pq.read_metadata(path).row_group(group)
+    columns = (row_group.column(at) for at in range(row_group.num_columns))
+    return next(column for column in columns if column.path_in_schema == name)
+
+
+def _start(column: Any) -> int:
+    return int(column.dictionary_page_offset or column.data_page_offset)
+
+
+def test_csv_becomes_months(job: Job, out: Path, taxi: Path) -> None:
+    source = taxi / "no_repo_license" / "green_tripdata_2020-10.csv.gz"
+    said = job("prepare", "data=files", "data.train=null", "data.test=null", f"data.months={source}", f"out={out}").said
+    assert said["files"] == ["green_tripdata_2020-10.parquet"]
+    table = pq.read_table(out / "green_tripdata_2020-10.parquet")
+    assert table.num_rows == said["rows"] == 95_120 - sum(said["dropped"].values())
+    assert sum(said["dropped"].values()) < 950
+    assert "lpep_pickup_datetime" in table.column_names
+    assert table["passenger_count"].null_count == pytest.approx(0.447 * 95_120, rel=0.02)
+
+
+def test_a_source_that_breaks_off_leaves_no_half_file(job: Job, out: Path, taxi: Path, tmp_path: Path) -> None:
+    first = taxi / "yellow" / "yellow_tripdata_2018-01_10k.parquet"
+    second = tmp_path / "yellow_tripdata_2018-02.parquet"
+    table = pq.read_table(taxi / "yellow" / "yellow_tripdata_2018-02_10k.parquet")
+    pq.write_table(table, second, row_group_size=2000, write_page_checksum=True)
+    content = bytearray(second.read_bytes())
+    content[_column(second, 4, "fare_amount").data_page_offset + 200] ^= 4  # the fifth of five row groups
+    second.write_bytes(content)
+    copies = [first, second]
+    named = ",".join(f'"{copy}"' for copy in copies)
+    with pytest.raises(TipcastError) as caught:
+        job("prepare", "data=files", "data.train=null", "data.test=null", f"data.months=[{named}]", f"out={out}")
+    assert caught.value.code == "D005"
+    assert copies[1].name in str(caught.value)
+    files = {path.name for path in out.iterdir()}
+    assert "yellow_tripdata_2018-02.parquet" not in files
+    assert not [name for name in files if name.endswith(".tmp")]
+    if "manifest.json" in files:
+        assert set(_manifest(out)) <= {"yellow_tripdata_2018-01.parquet"}
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty bucket of an object store on this machine."""
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    s3fs.S3FileSystem().mkdir("trips")
+    yield "s3://trips/months"
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+def test_months_in_an_object_store(job: Job, bucket: str) -> None:
+    import s3fs
+
+    said = job("prepare", *SAMPLE, f"out={bucket}").said
+    assert said["written"] == 3
+    s3fs.S3FileSystem.clear_instance_cache()
+    found = s3fs.S3FileSystem().ls(bucket)
+    assert sorted(path.rpartition("/")[2] for path in found) == sorted(["manifest.json", *NAMES])
+    assert job("prepare", *SAMPLE, f"out={bucket}").said["written"] == 0
+
+
+def test_a_folder_with_another_manifest_is_refused(job: Job, out: Path) -> None:
+    out.mkdir()
+    (out / "manifest.json").write_text('{"name": "a web page"}')
+    with pytest.raises(TipcastError) as caught:
+        job("prepare", *SAMPLE, f"out={out}")
+    assert caught.value.code == "D020"
+    assert (out / "manifest.json").read_text() == '{"name": "a web page"}'

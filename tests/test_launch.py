@@ -1,0 +1,135 @@
+"""Every way of launching: `mlflow run`, `python -m tipcast` and the installed command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tipcast import __version__, cli
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = ("MLproject", "conda.yaml", "src", "conf")
+HOSTILE = "$(touch broken) `touch broken` ; touch broken | {0} ' \" && touch broken"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what `mlflow run` needs, without git."""
+    copy = tmp_path_factory.mktemp("launch") / "project"
+    copy.mkdir()
+    for name in PROJECT:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, copy)
+    return copy
+
+
+def mlflow_run(project: Path, store: Path, *parameters: str) -> subprocess.CompletedProcess[str]:
+    """Run the project's main entry point in this environment."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHONPATH"))}
+    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{store}"
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    words = [word for parameter in parameters for word in ("-P", parameter)]
+    return subprocess.run(
+        [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local", *words],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def query(store: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(store)) as database:
+        return database.execute(sql).fetchall()
+
+
+@pytest.mark.slow
+def test_mlflow_run_trains_in_the_launchers_run(project: Path, tmp_path: Path) -> None:
+    store = tmp_path / "mlflow.db"
+    ended = mlflow_run(
+        project,
+        store,
+        "model=random_forest",
+        "model.params.max_depth=4",
+        "data.rows=5000",
+        f"tracking.run_name={HOSTILE}",
+    )
+    assert ended.returncode == 0, ended.stderr
+    ((name, status, run_id),) = query(store, "select name, status, run_uuid from runs")
+    assert status == "FINISHED"
+    assert name == HOSTILE, "a value arrives as it was typed and no shell has read it"
+    assert not list(project.rglob("broken"))
+    params = dict(query(store, "select key, value from params"))
+    assert params["model.params.max_depth"] == "4"
+    assert params["model"] == "random_forest"
+    assert params["model.name"] == "random_forest"
+    assert len(params) == len(query(store, "select key from params"))
+    metrics = dict(query(store, "select key, value from latest_metrics"))
+    assert metrics["test/auc"] > 0.52
+    tags = dict(query(store, "select key, value from tags"))
+    assert tags["mlflow.project.entryPoint"] == "main"
+    assert tags["job"] == "train"
+    assert run_id in ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tmp_path: Path) -> None:
+    store = tmp_path / "mlflow.db"
+    ended = mlflow_run(project, store, "model.params.max_dept=4")
+    assert ended.returncode != 0
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("error[")]
+    assert len(lines) == 1
+    assert re.match(r"error\[C001\] conf/model/xgboost.yaml: .*max_dept.* Fix: did you mean", lines[0])
+    assert "Traceback" not in ended.stderr
+    assert lines[0] in ended.stderr.splitlines()[-6:]
+    assert query(store, "select status from runs") == [("FAILED",)]
+    tags = dict(query(store, "select key, value from tags"))
+    assert tags["error.code"] == "C001"
+    assert tags["error.message"] == lines[0]
+
+
+def test_python_runs_the_package(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tipcast", "--version"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout == f"tipcast {__version__}\n"
+
+
+def test_the_command_that_an_installation_makes(tmp_path: Path) -> None:
+    import tomllib
+
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert EntryPoint("tipcast", scripts["tipcast"], "console_scripts").load() is cli.main
+    script = tmp_path / "tipcast"  # what pip writes
+    script.write_text("import sys\nfrom tipcast.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
+    ended = subprocess.run(
+        [sys.executable, str(script), "train", "--cfg", "job", "model=logistic"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "name: logistic" in ended.stdout

@@ -1,0 +1,126 @@
+"""Opening a cluster: where it listens, what its workers may see, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+from distributed import Client
+from distributed.comm.core import CommClosedError
+
+from tipcast.backends.cluster import connect, recorded
+from tipcast.backends.session import session
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster
+
+SECRET = "canary-of-a-token"  # noqa: S105 - of this test
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Client]:
+    """A cluster of one worker process, opened with MLflow's variables set."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    patch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    patch.setenv("MLFLOW_TRACKING_URI", "sqlite:///driver.db")
+    with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
+        yield client
+    patch.undo()
+
+
+def test_every_listener_is_on_loopback(processes: Client) -> None:
+    own = psutil.Process()
+    tree = [own, *own.children(recursive=True)]
+    addresses = [
+        listener.laddr.ip
+        for process in tree
+        for listener in process.net_connections("inet")
+        if listener.status == psutil.CONN_LISTEN
+    ]
+    assert len(addresses) >= 3, "scheduler, nanny and worker"
+    assert set(addresses) <= {"127.0.0.1", "::1"}
+
+
+def test_workers_know_nothing_of_mlflow(processes: Client) -> None:
+    (seen,) = processes.run(lambda: dict(os.environ)).values()
+    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI"):
+        assert not seen.get(name), name
+    assert seen["OMP_NUM_THREADS"] == "1"
+    assert "MALLOC_TRIM_THRESHOLD_" not in seen
+    assert SECRET not in seen.values()
+
+
+def test_workers_leave_ctrl_c_to_the_driver(processes: Client) -> None:
+    (ignored,) = processes.run(lambda: signal.getsignal(signal.SIGINT) is signal.SIG_IGN).values()
+    assert ignored
+
+
+def test_the_report_is_one_file(processes: Client, tmp_path: Path) -> None:
+    with recorded(processes, tmp_path / "dask.html"):
+        processes.submit(sum, [1, 2]).result()
+    assert "<script" in (tmp_path / "dask.html").read_text()
+
+
+def test_no_report_of_a_failure(processes: Client, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), recorded(processes, tmp_path / "dask.html"):
+        processes.submit(divmod, 1, 0).result()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_busy_worker_does_not_hold_up_a_failure() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1)
+    with pytest.raises(KeyboardInterrupt), connect(spec, "pandas") as client:
+        (pid,) = client.run(os.getpid).values()
+        future = client.submit(time.sleep, 120)
+        while future.key not in next(iter(client.processing().values()), ()):
+            time.sleep(0.05)
+        start = time.monotonic()
+        raise KeyboardInterrupt
+    assert time.monotonic() - start < 8
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (CommClosedError("gone"), "K004"),
+        (RuntimeError("Error during deserialization of the task graph. This frequently"), "K005"),
+        (ModuleNotFoundError("No module named 'tipcast'"), "K005"),
+    ],
+)
+def test_failures_of_the_cluster_get_a_code(problem: Exception, code: str) -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False)
+    with pytest.raises(TipcastError) as caught, connect(spec, "pandas"):
+        raise problem
+    assert caught.value.code == code
+    assert caught.value.exit_code == 4
+
+
+def test_other_failures_stay_as_they_are() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False)
+    with pytest.raises(RuntimeError, match="of something else"), connect(spec, "pandas"):
+        raise RuntimeError("of something else")
+
+
+def test_a_session_says_what_it_has() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=2, processes=False, worker_ttl_s=45.0)
+    with session(BackendSpec("cpu"), spec) as opened:
+        assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
+        assert dask.config.get("dataframe.backend") == "pandas"
+        assert dask.config.get("distributed.scheduler.worker-ttl") == "45.0 s"
+    assert opened.client.status == "closed"
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(TipcastError) as caught, session(BackendSpec("abacus"), LocalCluster("local")):
+        raise AssertionError("not reached")
+    assert caught.value.code == "C003"
+    with pytest.raises(TipcastError) as caught, connect(ClusterSpec("slurm"), "pandas"):
+        raise AssertionError("not reached")
+    assert caught.value.code == "C003"

@@ -1,0 +1,44 @@
+"""A configuration as plain values, without its secrets."""
+
+from __future__ import annotations
+
+from tipcast.config.compose import compose, to_object
+from tipcast.config.plain import HIDDEN, flatten, to_plain
+from tipcast.config.schema import FilesData, Output
+
+
+def test_a_whole_configuration_becomes_plain() -> None:
+    (composed,) = compose("train", ["model=logistic"])
+    plain = to_plain(to_object(composed.config))
+    assert plain["print"] == "text"
+    assert plain["data"]["limits"]["min_rows"] == 100
+    flat = flatten(plain)
+    assert flat["model.params.C"] == 1.0
+    assert flat["task.validation"] == 0.15
+    assert "tracking.register" not in flat, "nulls are left out"
+    assert "model.gpu" not in flat, "empty mappings are left out"
+
+
+def test_secrets_are_hidden() -> None:
+    spec = FilesData(source="files", train="a", test="b", months=None, block_bytes=1)
+    spec.storage_options = {
+        "anon": False,
+        "retries": 3,
+        "key": "shown nowhere",
+        "client_kwargs": {"endpoint_url": "http://user:pw@host", "verify": None},
+        "headers": ["Authorization: x"],
+    }
+    options = to_plain(spec)["storage_options"]
+    assert options == {
+        "anon": False,
+        "retries": 3,
+        "key": HIDDEN,
+        "client_kwargs": {"endpoint_url": HIDDEN, "verify": None},
+        "headers": [HIDDEN],
+    }
+    assert to_plain({"api_key": "x", "password": "", "rows": 5, "form": Output.json}) == {
+        "api_key": HIDDEN,
+        "password": "",
+        "rows": 5,
+        "form": "json",
+    }

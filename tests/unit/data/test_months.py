@@ -1,0 +1,84 @@
+"""Planning and writing prepared months."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.backends.base import Frames
+from tipcast.config.errors import TipcastError
+from tipcast.data import months
+from tipcast.data.schema import COLUMNS
+from tipcast.data.sources import list_fragments
+
+LAYOUT = months.Layout(500, "zstd")
+
+
+def _sample(named: str, rows: int = 3000) -> Any:
+    from tipcast.config.schema import SampleData
+
+    spec = SampleData(
+        source="sample", train=None, test=None, months=named, rows=rows, seed=0, colour="yellow", block_rows=1000
+    )
+    return list_fragments(spec, "months", ("pickup", "fare_amount"), optional=COLUMNS)
+
+
+def test_a_plan_has_one_file_a_month() -> None:
+    planned = months.plan(_sample("2018-12..2019-02"), LAYOUT)
+    assert [month.name for month in planned] == [
+        "yellow_tripdata_2018-12.parquet",
+        "yellow_tripdata_2019-01.parquet",
+        "yellow_tripdata_2019-02.parquet",
+    ]
+    for before, after in zip(planned, planned[1:], strict=False):
+        assert before.period[1] == after.period[0]
+    assert all(month.fragments for month in planned)
+
+
+def test_a_recipe_changes_with_what_the_file_depends_on() -> None:
+    (month,) = months.plan(_sample("2019-01"), LAYOUT)
+    assert months.plan(_sample("2019-01"), LAYOUT)[0].recipe == month.recipe
+    others = [
+        months.plan(_sample("2019-01"), months.Layout(501, "zstd"))[0],
+        months.plan(_sample("2019-01"), months.Layout(500, "snappy"))[0],
+        months.plan(_sample("2019-01", rows=3001), LAYOUT)[0],
+    ]
+    assert len({month.recipe, *(other.recipe for other in others)}) == 4
+
+
+def test_a_manifest_survives_and_knows_its_files(tmp_path: Path, frames: Frames) -> None:
+    out = str(tmp_path / "out")
+    assert months.read_manifest(out) == {}
+    (month,) = months.plan(_sample("2019-01"), LAYOUT)
+    written = months.write_month(month, out, LAYOUT, tuple(COLUMNS), "yellow", frames)
+    months.write_manifest(out, {month.name: written})
+    manifest = months.read_manifest(out)
+    assert manifest == {month.name: written}
+    assert months.is_current(out, month, manifest)
+    path = tmp_path / "out" / month.name
+    assert pq.read_metadata(path).num_rows == written.rows
+    assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert not months.is_current(out, month, manifest)
+    path.unlink()
+    assert not months.is_current(out, month, manifest)
+
+
+def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
+    (month,) = months.plan(_sample("2019-01"), LAYOUT)
+    whole, half, foreign = (tmp_path / name for name in (month.name, f"{month.name}.tmp", "mine.tmp"))
+    for path in (whole, half, foreign):
+        path.write_bytes(b"x")
+    months.discard(str(tmp_path), [month])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, foreign.name])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"files": {"a": {"rows": 1}}}', '{"files": 5}'])
+def test_another_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / months.MANIFEST).write_text(text)
+    with pytest.raises(TipcastError) as caught:
+        months.read_manifest(str(tmp_path))
+    assert caught.value.code == "D020"

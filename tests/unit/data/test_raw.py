@@ -1,0 +1,39 @@
+"""Raw trips under the TLC's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tipcast.backends.base import Frames
+from tipcast.data.raw import raw_trips, to_frame
+
+COLUMNS = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID")
+
+
+def test_the_first_clean_trips(trip_files: Any, frames: Frames) -> None:
+    def spoil(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.loc[[0, 3], "fare_amount"] = -1.0
+        return frame
+
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", spoil)
+    (fragment,) = trip_files.listing(path, COLUMNS).fragments
+    columns, trips = raw_trips(fragment, frames, COLUMNS, "yellow", 10)
+    expected = spoil(trip_files.trips()).query("fare_amount > 0")[:10]
+    assert trips["tpep_pickup_datetime"].tolist() == expected["tpep_pickup_datetime"].tolist()
+    assert trips["fare_amount"].tolist() == expected["fare_amount"].tolist()
+    assert columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
+    assert {len(values) for values in columns.values()} == {10}
+
+
+@pytest.mark.parametrize(("colour", "name"), [("yellow", "tpep_pickup_datetime"), ("green", "lpep_pickup_datetime")])
+def test_names_and_missing_times(colour: str, name: str) -> None:
+    pickup = np.array([0, np.iinfo(np.int64).min], dtype=np.int64)
+    frame = to_frame({"pickup": pickup, "fare_amount": np.array([1.0, np.nan])}, colour)
+    assert list(frame.columns) == [name, "fare_amount"]
+    assert frame[name].dtype == np.dtype("datetime64[us]")
+    assert frame[name][0] == pd.Timestamp("1970-01-01")
+    assert frame.isna().sum().tolist() == [1, 1]

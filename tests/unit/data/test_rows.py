@@ -1,0 +1,76 @@
+"""Rows on the workers: what the driver counts is what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+
+from tipcast.backends.base import Frames, Session
+from tipcast.config.errors import TipcastError
+from tipcast.data import rows
+from tipcast.data.prepare import Recipe
+
+NAMES = ("pickup_hour", "PULocationID")
+
+
+@pytest.fixture
+def session(client: Client, frames: Frames) -> Session:
+    """A session on the shared client."""
+    return Session(client=client, device="cpu", frames=frames, n_workers=1, n_threads=2)
+
+
+def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None:
+    def spoil(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.loc[:4, "fare_amount"] = 0.0
+        return frame
+
+    paths = [
+        trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01", rows=700, row_group_size=200),
+        trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
+    ]
+    cut = int(pd.Timestamp("2019-02-01").value // 1000)
+    recipe = Recipe(features=NAMES, threshold=0.2, cutoff=cut, card=True)
+    listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
+    loaded = rows.collect(session, listing, rows.start(session, listing, recipe))
+    first, second = loaded.splits
+    assert (first.counts.rows, second.counts.rows) == (700, 495)
+    for split in (first, second):
+        x, y, card = (session.client.gather(futures) for futures in (split.x, split.y, split.card))
+        assert tuple(len(part) for part in x) == tuple(len(part) for part in y) == split.parts
+        assert sum(split.parts) == split.counts.rows
+        assert all(split.parts), "empty parts are left out"
+        assert sum(int(part.sum()) for part in y) == split.counts.positives
+        assert split.positive_rate == split.counts.positives / split.counts.rows
+        assert sum(len(part) for part in card) == split.counts.rows
+        assert split.counts.bytes == split.counts.rows * (len(NAMES) + 1) * 4
+    assert {uri.rpartition("/")[2]: counts.rows_read for uri, counts in loaded.per_file.items()} == {
+        paths[0].name: 700,
+        paths[1].name: 500,
+    }
+    assert loaded.per_file[next(uri for uri in loaded.per_file if "02" in uri[-12:])].dropped == {
+        "fare_not_positive": 5
+    }
+
+
+def test_summary_of_nothing_is_no_number() -> None:
+    nothing = rows.Rows([], [], [], rows.Counts(0, 0, 0, 0, 0, 0, 0, {}), ())
+    assert np.isnan(nothing.positive_rate)
+    assert nothing.summary()["partitions"] == 0
+    assert "rows_read" not in nothing.summary()
+
+
+def test_a_damaged_file_is_named(session: Session, trip_files: Any) -> None:
+    recipe = Recipe(features=NAMES, threshold=0.2)
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", write_page_checksum=True)
+    listing = trip_files.listing(path, recipe.columns)
+    content = bytearray(path.read_bytes())
+    content[300:3000] = bytes(2700)
+    path.write_bytes(content)
+    with pytest.raises(TipcastError) as caught:
+        rows.collect(session, listing, rows.start(session, listing, recipe))
+    assert caught.value.code == "D005"
+    assert path.name in str(caught.value)

@@ -1,0 +1,48 @@
+"""Splitting by time."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.data.split import MINUTE, cutoff, describe
+
+
+def _period(start: str, stop: str) -> tuple[int, int]:
+    return tuple(int(pd.Timestamp(day).value // 1000) for day in (start, stop))  # type: ignore[return-value]
+
+
+JANUARY, FEBRUARY = _period("2019-01-01", "2019-02-01"), _period("2019-02-01", "2019-03-01")
+
+
+def test_validation_is_the_end_of_training() -> None:
+    assert cutoff(JANUARY, FEBRUARY, 0) is None
+    start = cutoff(JANUARY, FEBRUARY, 0.15)
+    assert start is not None
+    assert start % MINUTE == 0
+    assert (JANUARY[1] - start) / (JANUARY[1] - JANUARY[0]) == pytest.approx(0.15, abs=1e-4)
+    assert cutoff(JANUARY, FEBRUARY, 0.5) == _period("2019-01-16T12:00", "2019-02-01")[0]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "share", "code"),
+    [
+        (JANUARY, FEBRUARY, 1.0, "C003"),
+        (JANUARY, FEBRUARY, -0.1, "C003"),
+        (FEBRUARY, JANUARY, 0.15, "D019"),
+        (JANUARY, JANUARY, 0.15, "D018"),
+        (JANUARY, (JANUARY[1] - 1, FEBRUARY[1]), 0.15, "D018"),
+        ((JANUARY[0] + 1, FEBRUARY[1]), (JANUARY[0], JANUARY[0] + 2), 0.15, "D018"),
+    ],
+)
+def test_periods_that_do_not_fit(train: tuple[int, int], test: tuple[int, int], share: float, code: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        cutoff(train, test, share)
+    assert caught.value.code == code
+
+
+def test_describe_includes_both_days() -> None:
+    assert describe(JANUARY) == "2019-01-01..2019-01-31"
+    assert describe((JANUARY[0], JANUARY[0] + 1)) == "2019-01-01..2019-01-01"
+    assert describe((JANUARY[0], JANUARY[1] + 1)) == "2019-01-01..2019-02-01"

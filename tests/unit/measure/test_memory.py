@@ -1,0 +1,25 @@
+"""Peak memory of the driver and the workers."""
+
+from __future__ import annotations
+
+import psutil
+from distributed import Client
+
+from tipcast.measure.memory import peak_bytes, peaks
+
+
+def test_the_peak_is_at_least_what_is_held_now() -> None:
+    held = psutil.Process().memory_info().rss
+    assert 0.9 * held < peak_bytes() < psutil.virtual_memory().total
+    block = bytearray(80 << 20)
+    block[::4096] = b"x" * len(block[::4096])
+    after = peak_bytes()
+    del block
+    assert after >= 80 << 20
+    assert peak_bytes() >= after, "a peak never falls"
+
+
+def test_the_workers_are_asked(client: Client) -> None:
+    found = peaks(client)
+    assert set(found) == {"driver", "worker"}
+    assert all(value > 20 << 20 for value in found.values())
