@@ -31,7 +31,7 @@ QUICK = (
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
@@ -66,7 +66,7 @@ def _started(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]
             process.kill()
 
 
-def test_no_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -75,7 +75,7 @@ def test_no_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
     assert time.monotonic() - start < 12
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"error[K001] {address}: ")
-    (run,) = mlflow.MlflowClient("sqlite:///mlflow.db").search_runs(["1"])
+    (run,) = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").search_runs(["1"])
     assert run.info.status == "FAILED"
     assert run.data.tags["error.code"] == "K001"
 

@@ -40,7 +40,7 @@ def trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
     endpoint = f"http://{host}:{port}"
     s3fs.S3FileSystem.clear_instance_cache()
     store = s3fs.S3FileSystem(key="k", secret="s", client_kwargs={"endpoint_url": endpoint})
-    store.mkdir("trips")
+    store.mkdir("secrets")
     draw = np.random.default_rng(0)
     for month in ("2019-01", "2019-02"):
         rows = 1500
@@ -56,9 +56,9 @@ def trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
             }
         )
         frame.to_parquet(tmp_path / "month.parquet")
-        store.put(str(tmp_path / "month.parquet"), f"trips/yellow_tripdata_{month}.parquet")
+        store.put(str(tmp_path / "month.parquet"), f"secrets/yellow_tripdata_{month}.parquet")
     (tmp_path / "month.parquet").unlink()
-    yield "s3://trips/yellow_tripdata_2019-0{}.parquet", endpoint
+    yield "s3://secrets/yellow_tripdata_2019-0{}.parquet", endpoint
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
     mlflow.set_tracking_uri(None)
@@ -73,6 +73,7 @@ def test_no_canary_is_found(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
     for name, value in CANARIES.items():
         if name.isupper():
             monkeypatch.setenv(name, value)

@@ -175,8 +175,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("trips")
-    yield "s3://trips/months"
+    s3fs.S3FileSystem().mkdir("prepared")
+    yield "s3://prepared/months"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 

@@ -220,7 +220,10 @@ def test_the_registered_model_scores_raw_trips(trained: Trained, monkeypatch: py
     assert 0 < scores.min() < scores.max() < 1
 
 
-def test_the_command_repeats_the_run(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_repeats_the_run(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
     assert cli.main(shlex.split(trained.said["command"])[1:]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["metrics"] == trained.said["metrics"]

@@ -20,8 +20,9 @@ from tipcast.estimators import native
 from tipcast.estimators.base import Fitted, Future, History, Progress, columns, shares
 from tipcast.estimators.xgboost_plan import MISSING, Plan, plan, try_out
 
-COLLECTIVE = Config(retry=1, timeout=300)
+COLLECTIVE = {"retry": 1, "timeout": 300}
 """A worker that does not answer its peers for 300 s ends the training with an error."""
+LOOPBACK = ("inproc://", "tcp://127.0.0.1:", "tcp://localhost:")
 
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
@@ -92,7 +93,7 @@ class DistributedXGBoost:
                     early_stopping_rounds=planned.stop_after if evals else None,
                     verbose_eval=False,
                     callbacks=[Witness()],
-                    coll_cfg=COLLECTIVE,
+                    coll_cfg=_collective(client),
                 )
         except (xgboost.core.XGBoostError, RuntimeError, ValueError, AssertionError) as problem:
             lost = before - set(client.nthreads())
@@ -187,6 +188,12 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
         format="xgboost-ubj",
         write=_write,
     )
+
+
+def _collective(client: Any) -> Config:
+    """Return how workers find each other; on one machine the tracker listens on the loopback only."""
+    local = str(client.scheduler_info(n_workers=0)["address"]).startswith(LOOPBACK)
+    return Config(**COLLECTIVE, tracker_host_ip="127.0.0.1" if local else None)
 
 
 class Witness(TrainingCallback):

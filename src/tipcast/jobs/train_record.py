@@ -95,6 +95,7 @@ class Record:
         """Record metrics, the headline first, and the fit's history."""
         found = {f"test/{name}": value for name, value in outcome.test.metrics.items() if name != "rows"}
         found |= {"test/auc_low": outcome.test.auc_interval.low, "test/auc_high": outcome.test.auc_interval.high}
+        found["test/threshold"] = outcome.test.threshold
         if outcome.card:
             found["test/auc_card"] = outcome.card.value
         if outcome.validation:
