@@ -24,6 +24,8 @@ JOBS = {
 }
 """Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
 
+DEBUG = threading.Event()
+"""Set once a configuration asks for tracebacks."""
 INTERRUPTED = 130
 TERMINATED = 143
 FOLLOW_S = 0.5
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in {"--help", "-h"}:
         print(usage())
         return 0 if words else 2
-    return _guarded(lambda: _run(words[0], words[1:]), debug="debug=true" in words or "--debug=true" in words)
+    return _guarded(lambda: _run(words[0], words[1:]))
 
 
 def usage() -> str:
@@ -68,17 +70,21 @@ def _run(job: str, arguments: list[str]) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from tipcast.config.arguments import to_overrides
     from tipcast.config.compose import compose, to_object
+    from tipcast.config.plain import redact
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("tipcast").setLevel(logging.INFO)
     overrides = to_overrides(arguments)
     for composed in compose(job, overrides):
         specification = to_object(composed.config)
+        if specification.debug:
+            DEBUG.set()
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
-        run(specification, shlex.join(["tipcast", job, *composed.overrides]))
+        run(specification, shlex.join(["tipcast", job, *map(redact, composed.overrides)]))
     return 0
 
 
-def _guarded(run: Callable[[], int], *, debug: bool) -> int:
+def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     if "MLFLOW_RUN_ID" in os.environ:
@@ -86,7 +92,7 @@ def _guarded(run: Callable[[], int], *, debug: bool) -> int:
     try:
         return run()
     except TipcastError as problem:
-        if debug:
+        if DEBUG.is_set():
             traceback.print_exc()
         if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
             from tipcast.tracking.failure import tag_run
@@ -96,13 +102,13 @@ def _guarded(run: Callable[[], int], *, debug: bool) -> int:
         return problem.exit_code
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the process ends
-        print("interrupted: the run is closed as KILLED", file=sys.stderr)
+        print("interrupted: a run that was open is closed as KILLED", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except _Terminated:
-        print("terminated: the run is closed as KILLED", file=sys.stderr)
+        print("terminated: a run that was open is closed as KILLED", file=sys.stderr)
         return TERMINATED
 
 

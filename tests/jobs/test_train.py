@@ -244,7 +244,7 @@ def test_without_validation(job: Callable[..., Any]) -> None:
     metrics = ended.run.data.metrics
     assert metrics["train/rows"] == pytest.approx(5000, rel=0.02)
     assert not [name for name in metrics if name.startswith("validation/")]
-    assert [name for name in metrics if "threshold" in name] == []
+    assert metrics["test/threshold"] == 0.5
     assert ended.auc > 0.52
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
             yield client
-        except (KilledWorker, NoValidWorkerError) as problem:
+        except (KilledWorker, NoValidWorkerError, CancelledError) as problem:
             raise TipcastError(
                 "K003",
                 _address(client),
@@ -154,10 +155,19 @@ def check(spec: schema.ClusterSpec) -> None:
     Raises
     ------
     TipcastError
-        C003 no such kind, C009 an address that needs TLS.
+        C003 no such kind or number, C009 an address that needs TLS.
 
     """
+    for name in ("n_workers", "threads_per_worker"):
+        if (getattr(spec, name, None) or 1) < 1 or getattr(spec, name, None) == 0:
+            raise TipcastError(
+                "C003", f"cluster.{name}", f"{getattr(spec, name)} is no number of them", "use 1 or more"
+            )
     if isinstance(spec, schema.LocalCluster):
+        try:
+            dask.utils.parse_bytes(spec.memory_limit or "1GiB")
+        except ValueError as problem:
+            raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
         return
     if not isinstance(spec, schema.SchedulerCluster):
         raise TipcastError(

@@ -27,6 +27,8 @@ REFUSED_FLAGS = {
 }
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
+OPEN = ("tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=")
+"""Mappings that take any key: Hydra wants `++` before those, which `mlflow run -P` cannot pass."""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
 
 
@@ -57,20 +59,23 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         if argument in FLAGS:
             result.append(argument)
-        elif argument in FLAGS_WITH_VALUE:
-            result += [argument, _value(argument, rest)]
+        elif name in FLAGS_WITH_VALUE:
+            value = value if equals else _value(argument, rest)
+            if name in {"--cfg", "-c"} and value not in {"job", "hydra", "all"}:
+                raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", "use --cfg job")
+            result += [name, value]
         elif name in REFUSED_FLAGS:
             raise TipcastError("C006", name, "this flag of Hydra's is not offered", "use key=value overrides")
         elif argument.startswith("--"):
             value = value if equals else _value(argument, rest)
             key = name[2:]
-            result += shlex.split(value) if key == "overrides" else [_quoted(key, value)]
+            rest = shlex.split(value) + rest if key == "overrides" else [_quoted(key, value), *rest]
         elif name == "overrides":
-            result += shlex.split(value)
+            rest = shlex.split(value) + rest
         elif argument.startswith("-"):
             raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
         else:
-            result.append(argument)
+            result.append(f"++{argument}" if argument.startswith(OPEN) else argument)
     for override in result:
         _check(override)
     return result
@@ -102,7 +107,8 @@ def _check(override: str) -> None:
         raise TipcastError("C006", key, "this key of Hydra's may not be set", f"of Hydra's own keys use {allowed}")
     if "_target_" in override:
         raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
-    if not key.startswith("-") and SECRET.search(key):
+    inside = override.partition("=")[2]
+    if not key.startswith("-") and (SECRET.search(key) or ("{" in inside and SECRET.search(inside))):
         raise TipcastError(
             "C007",
             key,

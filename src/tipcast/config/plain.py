@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.arguments import SECRET
 
 HIDDEN = "***"
+ADDRESS = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^/@\s'\"]*@)?(?P<rest>[^?\s'\",\]]*(?:\?(?![^\s'\",\]]*=)[^?\s'\",\]]*)*)(?:\?[^\s'\",\]]*)?",
+    re.IGNORECASE,
+)
+"""An address; a question mark of a glob is no query, which has an equals sign."""
 READER_OPTIONS = "storage_options"
 """What fsspec gets: every file system has its own names for its secrets, so no text of it is shown."""
 
@@ -38,7 +44,14 @@ def to_plain(value: Any, hidden: bool = False) -> Any:
         }
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden) for item in value]
-    return HIDDEN if hidden and isinstance(value, str) and value else value
+    if isinstance(value, str) and value:
+        return HIDDEN if hidden else redact(value)
+    return value
+
+
+def redact(text: str) -> str:
+    """Return text with the user information and the query of every address in it taken out."""
+    return ADDRESS.sub(r"\g<scheme>\g<rest>", text)
 
 
 def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

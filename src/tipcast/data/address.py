@@ -107,16 +107,19 @@ def reaching(uri: str) -> Iterator[None]:
     except FileNotFoundError as problem:
         cause = problem.__cause__  # fsspec calls whatever goes wrong over http a missing file
         if scheme(uri).startswith("http") and isinstance(cause, Exception) and getattr(cause, "status", None) != 404:
-            raise _unreached(uri, cause) from problem
-        raise TipcastError("D001", shown(uri), "no such file", "check the path") from problem
+            told = _unreached(uri, cause)
+        else:
+            told = TipcastError("D001", shown(uri), "no such file", "check the path")
     except Exception as problem:
-        if not scheme(uri):
-            if isinstance(problem, PermissionError):
-                raise TipcastError(
-                    "D001", shown(uri), "may not be read by this user", "change its permissions"
-                ) from problem
+        if scheme(uri):
+            told = _unreached(uri, problem)
+        elif isinstance(problem, PermissionError):
+            told = TipcastError("D001", shown(uri), "may not be read by this user", "change its permissions")
+        else:
             raise
-        raise _unreached(uri, problem) from problem
+    else:
+        return
+    raise told  # out here without the client library's own exception, which may not travel from a worker
 
 
 def _unreached(uri: str, problem: Exception) -> TipcastError:

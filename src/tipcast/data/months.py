@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import hashlib
 import json
+import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,11 +16,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tipcast.backends.base import Frames
+from tipcast.backends.base import Array, Frames
 from tipcast.config.errors import TipcastError
-from tipcast.data import raw, validate
+from tipcast.data import validate
 from tipcast.data.fragments import Fragment, Listing, Period
 from tipcast.data.read import read_fragment
+from tipcast.data.schema import TIMES, ZONES, tlc_name
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -116,8 +119,9 @@ def write_manifest(out: str, files: Mapping[str, Written]) -> None:
     filesystem, folder = fsspec.core.url_to_fs(out)
     text = json.dumps({"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}, indent=2)
     path = f"{folder.rstrip('/')}/{MANIFEST}"
-    filesystem.pipe_file(f"{path}.tmp", text.encode())
-    filesystem.mv(f"{path}.tmp", path)
+    unfinished = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+    filesystem.pipe_file(unfinished, text.encode())
+    filesystem.mv(unfinished, path)
 
 
 def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
@@ -134,7 +138,9 @@ def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
     )
 
 
-def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames) -> Written:
+def write_month(
+    month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames, token: str
+) -> Written:
     """Write one month: the task that a worker runs; the file appears whole or not at all.
 
     Parameters
@@ -144,13 +150,15 @@ def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], 
     out
         Folder or address.
     layout
-        Rows in a row group, compression.
+        Most rows in a row group, compression.
     columns
         Canonical names to keep, where the source has them.
     colour
         ``yellow`` or ``green``.
     frames
         The host's frame library.
+    token
+        Names the job's unfinished files, so that two jobs do not share them.
 
     Returns
     -------
@@ -158,62 +166,67 @@ def write_month(month: Month, out: str, layout: Layout, columns: Sequence[str], 
 
     """
     filesystem, folder = fsspec.core.url_to_fs(out)
-    filesystem.makedirs(folder, exist_ok=True)
     path = f"{folder.rstrip('/')}/{month.name}"
-    writer: pq.ParquetWriter | None = None
-    rows, dropped = 0, dict[str, int]()
-    with filesystem.open(f"{path}.tmp", "wb") as file:
-        try:
-            for fragment in month.fragments:
-                table, lost = _month_rows(fragment, month.period, columns, colour, frames)
-                for reason, count in lost.items():
-                    dropped[reason] = dropped.get(reason, 0) + count
-                if writer is None:
-                    writer = pq.ParquetWriter(
-                        file, table.schema, compression=layout.compression, write_page_checksum=True
-                    )
-                writer.write_table(_like(table, writer.schema), row_group_size=layout.row_group_rows)
-                rows += table.num_rows
-        finally:
-            if writer is not None:
-                writer.close()
-    filesystem.mv(f"{path}.tmp", path)
+    unfinished = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
+    there = {name for fragment in month.fragments for name in fragment.columns}
+    kept = [name for name in columns if name in there]
+    fields = pa.schema([pa.field(tlc_name(name, colour), _type(name)) for name in kept])
+    rows, dropped = 0, Counter[str]()
+    with (
+        filesystem.open(unfinished, "wb") as file,
+        pq.ParquetWriter(file, fields, compression=layout.compression, write_page_checksum=True) as writer,
+    ):
+        for fragment in month.fragments:
+            table, lost = _month_rows(fragment, month.period, kept, fields, frames)
+            dropped.update(lost)
+            writer.write_table(table, row_group_size=layout.row_group_rows)
+            rows += table.num_rows
+    digest = _sha256(filesystem, unfinished)
+    filesystem.mv(unfinished, path)
     with filesystem.open(path, "rb") as file:
         row_groups = pq.read_metadata(file).num_row_groups
-    return Written(rows, filesystem.size(path), _sha256(filesystem, path), row_groups, month.recipe, dropped)
+    return Written(rows, filesystem.size(path), digest, row_groups, month.recipe, dict(dropped))
 
 
-def discard(out: str, unfinished: Sequence[Month]) -> None:
+def discard(out: str, unfinished: Sequence[Month], token: str) -> None:
     """Remove what a job that failed had begun to write; the months that are whole stay."""
     filesystem, folder = fsspec.core.url_to_fs(out)
-    for name in (*(month.name for month in unfinished), MANIFEST):
+    for month in unfinished:
         with contextlib.suppress(OSError):
-            filesystem.rm_file(f"{folder.rstrip('/')}/{name}.tmp")
+            for path in filesystem.glob(f"{folder.rstrip('/')}/{month.name}.{token}-*.tmp"):
+                filesystem.rm_file(path)
 
 
 def _month_rows(
-    fragment: Fragment, period: Period, columns: Sequence[str], colour: str, frames: Frames
+    fragment: Fragment, period: Period, kept: Sequence[str], fields: pa.Schema, frames: Frames
 ) -> tuple[pa.Table, dict[str, int]]:
     """Read what of a fragment was picked up in a month; only pickups that no month can hold are dropped."""
-    read = read_fragment(fragment, frames, [name for name in columns if name in fragment.columns])
+    read = read_fragment(fragment, frames, [name for name in kept if name in fragment.columns])
     pickup = read["pickup"]
     inside = (pickup >= period[0]) & (pickup < period[1])
     lost: dict[str, int] = {}
     if period[0] <= fragment.period[0] < period[1]:  # counted with the first month the fragment belongs to
         stray = int(((pickup < fragment.period[0]) | (pickup >= fragment.period[1])).sum())
         lost = {validate.OUTSIDE_PERIOD: stray} if stray else {}
-    return pa.Table.from_pandas(
-        raw.to_frame({name: values[inside] for name, values in read.items()}, colour), preserve_index=False
-    ), lost
+    rows = int(inside.sum())
+    arrays = [
+        _column(name, read[name][inside], field.type) if name in read else pa.nulls(rows, field.type)
+        for name, field in zip(kept, fields, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=fields), lost
 
 
-def _like(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give a table another one's columns: missing ones become null, wider integers become the first file's."""
-    arrays: list[Any] = []
-    for field in schema:
-        found = table.column(field.name) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
-        arrays.append(found.cast(field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
+def _type(name: str) -> pa.DataType:
+    """Return a column's type, whatever the month's files have: ids whole, all else double, null for missing."""
+    if name in TIMES:
+        return pa.timestamp("us")
+    return pa.int64() if name in ("VendorID", *ZONES) else pa.float64()
+
+
+def _column(name: str, values: Array, kind: pa.DataType) -> pa.Array:
+    if name in TIMES:
+        values = values.view("datetime64[us]")
+    return pa.array(values, from_pandas=True).cast(kind, safe=False)
 
 
 def _calendar(period: Period) -> list[Period]:

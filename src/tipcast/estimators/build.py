@@ -59,10 +59,14 @@ def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] 
         )
     module, _, name = str(cells[reach]).rpartition(".")
     cls = getattr(importlib.import_module(module), name)
+    if categorical and not cls.CATEGORIES:
+        raise TipcastError(
+            "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
+        )
     return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical))
 
 
-def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed") -> None:
+def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed", categorical: Sequence[str] = ()) -> None:
     """Refuse a model that cannot be fitted, before any worker starts.
 
     Raises
@@ -71,7 +75,7 @@ def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed") -> 
         C001 unknown parameter, C003 bad value, C010 a device that is not the backend's; those of ``build``.
 
     """
-    build(model, device, reach).check()
+    build(model, device, reach, categorical).check()
 
 
 def _shipped(name: str) -> Mapping[str, Any]:

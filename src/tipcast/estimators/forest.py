@@ -44,6 +44,9 @@ class DistributedForest:
     holds, in proportion to their number.
     """
 
+    CATEGORIES = False
+    """Whether ``task.categorical`` means anything to it."""
+
     params: Mapping[str, Any]
     training: Mapping[str, Any]
     device: str
@@ -113,6 +116,9 @@ class DistributedForest:
 @dataclass(frozen=True)
 class LocalForest:
     """One forest grown inside one process."""
+
+    CATEGORIES = False
+    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     training: Mapping[str, Any]

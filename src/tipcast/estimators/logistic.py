@@ -1,8 +1,7 @@
 """Logistic regression over all workers: scikit-learn's objective on standardised features, solved by Newton's method.
 
-dask-ml's class penalises the intercept too and stops early: on 100,000 rows and C = 0.001 its coefficients were off by
-0.03 (lbfgs, newton) and 0.46 (admm). Newton's method needs two to eight passes over the rows, each a sum of
-(features + 1)^2 numbers.
+dask-ml's class penalises the intercept too, so its coefficients are others. A step of Newton's method is one pass over
+the rows, a sum of (features + 1)^2 numbers.
 """
 
 from __future__ import annotations
@@ -35,6 +34,9 @@ Sums = Callable[..., list[Any]]
 @dataclass(frozen=True)
 class DistributedLogistic:
     """One regression over the rows of all workers."""
+
+    CATEGORIES = False
+    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     training: Mapping[str, Any]
@@ -80,6 +82,9 @@ class DistributedLogistic:
 @dataclass(frozen=True)
 class LocalLogistic:
     """One regression inside one process."""
+
+    CATEGORIES = False
+    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     training: Mapping[str, Any]

@@ -33,6 +33,9 @@ DEVICE = "tipcast_device"
 class DistributedXGBoost:
     """One booster trained by all workers together, each on the rows that it holds."""
 
+    CATEGORIES = True
+    """Whether ``task.categorical`` means anything to it."""
+
     params: Mapping[str, Any]
     training: Mapping[str, Any]
     device: str
@@ -112,6 +115,9 @@ class DistributedXGBoost:
 @dataclass(frozen=True)
 class LocalXGBoost:
     """One booster trained inside one process."""
+
+    CATEGORIES = True
+    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     training: Mapping[str, Any]

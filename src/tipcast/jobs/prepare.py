@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import fsspec
 from distributed import as_completed
 
 from tipcast.backends.base import Session
@@ -30,19 +33,22 @@ def run(config: PrepareConfig, command: str) -> None:
         )
     check(config.backend, config.cluster)
     clock = Clock()
+    out, token = config.out, uuid.uuid4().hex[:8]
+    if "://" not in out:
+        out = str(Path(out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     layout = months.Layout(config.row_group_rows, config.compression)
     with clock.phase("list"):
         listing = list_fragments(config.data, "months", REQUIRED, optional=COLUMNS)
         planned = months.plan(listing, layout)
-        manifest = months.read_manifest(config.out)
-        due = [month for month in planned if not months.is_current(config.out, month, manifest)]
+        manifest = months.read_manifest(out)
+        due = [month for month in planned if not months.is_current(out, month, manifest)]
     with contextlib.ExitStack() as stack:
         if due:
-            stack.enter_context(_nothing_half(config.out, due))
+            stack.enter_context(_nothing_half(out, due, token))
             with clock.phase("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
             with clock.phase("write"):
-                manifest = _write(workers, config.out, due, manifest, layout, listing.colour)
+                manifest = _write(workers, out, due, layout, listing.colour, token)
     names = [month.name for month in planned]
     rows = sum(manifest[name].rows for name in names)
     closing.say(
@@ -61,12 +67,12 @@ def run(config: PrepareConfig, command: str) -> None:
 
 
 @contextlib.contextmanager
-def _nothing_half(out: str, due: Sequence[months.Month]) -> Iterator[None]:
+def _nothing_half(out: str, due: Sequence[months.Month], token: str) -> Iterator[None]:
     """Leave no half-written file behind, however the block ends; put it around the session, whose end stops writers."""
     try:
         yield
     except BaseException:
-        months.discard(out, due)
+        months.discard(out, due, token)
         raise
 
 
@@ -74,20 +80,21 @@ def _write(
     workers: Session,
     out: str,
     due: Sequence[months.Month],
-    manifest: Mapping[str, months.Written],
     layout: months.Layout,
     colour: str,
+    token: str,
 ) -> dict[str, months.Written]:
     """Write the months in parallel, each into the manifest as soon as it is whole."""
-    written = dict(manifest)
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    filesystem.makedirs(folder, exist_ok=True)
     futures = {
         workers.client.submit(
-            months.write_month, month, out, layout, tuple(COLUMNS), colour, workers.frames, pure=False
+            months.write_month, month, out, layout, tuple(COLUMNS), colour, workers.frames, token, pure=False
         ): month
         for month in due
     }
     with progress("write", list(futures)):
         for future, entry in as_completed(list(futures), with_results=True):
-            written[futures[future].name] = entry
+            written = months.read_manifest(out) | {futures[future].name: entry}  # another job may have written others
             months.write_manifest(out, written)
-    return written
+    return months.read_manifest(out)

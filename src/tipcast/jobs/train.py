@@ -40,7 +40,7 @@ HEADLINES = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 
 def run(config: TrainConfig, command: str) -> None:
     """Run the job."""
-    check(config.model, config.backend.name)
+    check(config.model, config.backend.name, categorical=config.task.categorical)
     check_session(config.backend, config.cluster)
     clock = Clock()
     with clock.phase("list"):
@@ -79,6 +79,23 @@ def run(config: TrainConfig, command: str) -> None:
 
 def make_plan(config: TrainConfig) -> Plan:
     """List the files of both periods and decide the split; every mistake that footers show ends here."""
+    task = config.task
+    if task.kind != config.model.kind:
+        raise TipcastError(
+            "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
+        )
+    if not task.features:
+        raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(FEATURES)}")
+    for name in task.categorical:
+        if name not in task.features:
+            raise TipcastError(
+                "C003", "task.categorical", f"{name} is none of task.features", "name features of the task"
+            )
+    register = config.tracking.register
+    if register is not None and (not register or set(register) & set("/:")):
+        raise TipcastError(
+            "C003", "tracking.register", f"no name of a model: {register!r}", "use a name without / and :"
+        )
     for name in config.task.features:
         if name not in FEATURES:
             raise TipcastError("C003", "task.features", f"no such feature: {name}", f"use {', '.join(FEATURES)}")
@@ -143,8 +160,10 @@ def measure(workers: Session, fitted: Fitted, data: Data) -> Outcome:
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     """Return some raw trips of the test period, as canonical columns and under the TLC's names."""
     columns = plan.test_recipe.columns
-    fragment = plan.test.fragments[0]
-    found: tuple[Any, Any] = workers.client.submit(
-        raw_trips, fragment, workers.frames, columns, plan.test.colour, CHECK_ROWS, pure=False
-    ).result()
-    return found
+    for fragment in plan.test.fragments:
+        found: tuple[Any, Any] = workers.client.submit(
+            raw_trips, fragment, workers.frames, columns, plan.test.colour, CHECK_ROWS, pure=False
+        ).result()
+        if len(found[1]):
+            return found
+    raise TipcastError("M011", "data.test", "has no clean trip to hold the model against", "test on other trips")

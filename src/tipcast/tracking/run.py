@@ -162,7 +162,7 @@ def open_run(
         T001 to T005 where the store fails.
 
     """
-    joined = os.environ.pop("MLFLOW_RUN_ID", None)
+    joined = os.environ.get("MLFLOW_RUN_ID")
     store = resolve(spec)
     if joined and spec.uri and spec.uri != os.environ.get("MLFLOW_TRACKING_URI", spec.uri):
         LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
@@ -170,21 +170,22 @@ def open_run(
     client = open_store(spec)
     with failures(store):
         run = _join(client, joined, spec, name) if joined else _create(client, spec, name)
-    opened = Run(run.info.run_id, run.info.experiment_id, store, client)
-    sampling = {"sampling_interval": SAMPLING_S, "tracking_uri": store}
-    monitor = SystemMetricsMonitor(opened.id, **sampling) if spec.system_metrics else None
+    os.environ.pop("MLFLOW_RUN_ID", None)
+    opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
         with failures(store):
             opened.set_tags({**tags, **spec.tags})
             opened.log_params(params)
-            if monitor:
+            if spec.system_metrics:
+                monitor = SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store)
                 monitor.start()
             yield opened
+            if monitor:
+                monitor.finish()
+            client.set_terminated(opened.id, "FINISHED")
     except BaseException as problem:
         _close(opened, problem, monitor)
         raise
-    with failures(store):
-        _close(opened, None, monitor)
 
 
 def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
@@ -197,6 +198,9 @@ def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
             f"is no run of {redact(resolve(spec))}",
             "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
         ) from problem
+    experiment = client.get_experiment(run.info.experiment_id).name
+    if experiment not in {spec.experiment, "Default"}:
+        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
@@ -226,17 +230,14 @@ def _create(client: Any, spec: TrackingSpec, name: str) -> Any:
     )
 
 
-def _close(run: Run, problem: BaseException | None, monitor: SystemMetricsMonitor | None) -> None:
-    """Give the run its final state; a store that fails now must not hide the first problem."""
-    with contextlib.ExitStack() as stack:
-        if problem is not None:
-            stack.enter_context(contextlib.suppress(Exception))
-        if monitor:
+def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | None) -> None:
+    """Give a run that failed its final state; a store that fails now must not hide the first problem."""
+    if monitor:
+        with contextlib.suppress(Exception):
             monitor.finish()
-        if isinstance(problem, TipcastError):
-            run.set_tags({"error.code": problem.code, "error.message": problem})
-        elif isinstance(problem, Exception):
-            run.set_tags({"error.code": type(problem).__name__, "error.message": problem})
-        killed = problem is not None and not isinstance(problem, Exception)
-        status = "KILLED" if killed else "FAILED" if problem else "FINISHED"
-        run.client.set_terminated(run.id, status)
+    with contextlib.suppress(Exception):
+        if isinstance(problem, Exception):
+            code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
+            run.set_tags({"error.code": code, "error.message": problem})
+    with contextlib.suppress(Exception):
+        run.client.set_terminated(run.id, "FAILED" if isinstance(problem, Exception) else "KILLED")

@@ -22,9 +22,25 @@ from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
 
 
+def _listening() -> set[tuple[str, int]]:
+    """Addresses and ports that this process and its children listen on."""
+    own = psutil.Process()
+    return {
+        (listener.laddr.ip, listener.laddr.port)
+        for process in [own, *own.children(recursive=True)]
+        for listener in process.net_connections("inet")
+        if listener.status == psutil.CONN_LISTEN
+    }
+
+
+BEFORE: set[tuple[str, int]] = set()
+"""What other tests' servers listen on."""
+
+
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Client]:
     """A cluster of one worker process, opened with MLflow's variables set."""
+    BEFORE.update(_listening())
     patch = pytest.MonkeyPatch()
     patch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     patch.setenv("MLFLOW_RUN_ID", "0" * 32)
@@ -35,14 +51,7 @@ def processes() -> Iterator[Client]:
 
 
 def test_every_listener_is_on_loopback(processes: Client) -> None:
-    own = psutil.Process()
-    tree = [own, *own.children(recursive=True)]
-    addresses = [
-        listener.laddr.ip
-        for process in tree
-        for listener in process.net_connections("inet")
-        if listener.status == psutil.CONN_LISTEN
-    ]
+    addresses = [address for address, _ in _listening() - BEFORE]
     assert len(addresses) >= 3, "scheduler, nanny and worker"
     assert set(addresses) <= {"127.0.0.1", "::1"}
 

@@ -42,3 +42,20 @@ def test_secrets_are_hidden() -> None:
         "rows": 5,
         "form": "json",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://host/a.parquet?X-Amz-Signature=abc&x=1", "https://host/a.parquet"),
+        ("postgresql://u:pw@host/db", "postgresql://host/db"),
+        ("data.train='https://u:pw@h/a?k=v'", "data.train='https://h/a'"),
+        ("data.train=[s3://b/a.parquet,https://h/b?sig=x]", "data.train=[s3://b/a.parquet,https://h/b]"),
+        ("s3://bucket/yellow_2018-??.parquet", "s3://bucket/yellow_2018-??.parquet"),
+        ("sqlite:///mlflow.db", "sqlite:///mlflow.db"),
+        ("trips/2018-*.parquet", "trips/2018-*.parquet"),
+    ],
+)
+def test_addresses_are_shown_without_secrets(text: str, shown: str) -> None:
+    assert redact(text) == shown
+    assert to_plain([text]) == [shown]

@@ -53,7 +53,8 @@ def test_a_manifest_survives_and_knows_its_files(tmp_path: Path, frames: Frames)
     out = str(tmp_path / "out")
     assert months.read_manifest(out) == {}
     (month,) = months.plan(_sample("2019-01"), LAYOUT)
-    written = months.write_month(month, out, LAYOUT, tuple(COLUMNS), "yellow", frames)
+    (tmp_path / "out").mkdir()
+    written = months.write_month(month, out, LAYOUT, tuple(COLUMNS), "yellow", frames, "job")
     months.write_manifest(out, {month.name: written})
     manifest = months.read_manifest(out)
     assert manifest == {month.name: written}
@@ -69,10 +70,11 @@ def test_a_manifest_survives_and_knows_its_files(tmp_path: Path, frames: Frames)
 
 def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
     (month,) = months.plan(_sample("2019-01"), LAYOUT)
-    whole, half, foreign = (tmp_path / name for name in (month.name, f"{month.name}.tmp", "mine.tmp"))
+    names = (month.name, f"{month.name}.job-1.tmp", f"{month.name}.other-1.tmp")
+    whole, half, foreign = (tmp_path / name for name in names)
     for path in (whole, half, foreign):
         path.write_bytes(b"x")
-    months.discard(str(tmp_path), [month])
+    months.discard(str(tmp_path), [month], "job")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, foreign.name])
 
 

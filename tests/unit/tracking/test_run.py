@@ -104,7 +104,7 @@ def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytes
     with pytest.raises(TipcastError, match="is no run of sqlite") as caught, _made(spec):
         raise AssertionError("not reached")
     assert caught.value.code == "T004"
-    assert "MLFLOW_RUN_ID" not in os.environ
+    assert "MLFLOW_RUN_ID" in os.environ, "the command line tags the launcher's run by it"
     assert _runs(spec) == []
 
 

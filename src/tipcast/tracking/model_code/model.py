@@ -69,13 +69,16 @@ def _column(frame: pd.DataFrame, name: str) -> Any:
 
 
 def _times(values: pd.Series) -> pd.Series:
-    """Return times as New York's clocks showed them; numbers are refused, for they tell no unit."""
+    """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that training refuses."""
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
         msg = "a time is a number; write it as 2019-02-01 18:30:00"
         raise ValueError(msg)
     times = pd.to_datetime(values, format="ISO8601")
     if times.dt.tz is not None:
-        times = times.dt.tz_convert("America/New_York").dt.tz_localize(None)
+        if str(times.dt.tz) != "UTC":
+            msg = f"times are of time zone {times.dt.tz}; write New York's wall-clock time without a zone"
+            raise ValueError(msg)
+        times = times.dt.tz_localize(None)  # what files marked UTC hold is wall-clock time: training reads them so
     return times
 
 
