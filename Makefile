@@ -28,7 +28,7 @@ help:
 	@echo 'make clean   remove what was built'
 
 run: $(VENV)/.stamp-cpu
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow run . --env-manager local --experiment-name tipcast --entry-point $(ENTRY) $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow run . --env-manager local --experiment-name tipcast --entry-point $(ENTRY) $(if $(filter prepare,$(ENTRY)),,-P tracking.register=tipcast) $(ARGS)
 
 test: $(VENV)/.stamp-test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)

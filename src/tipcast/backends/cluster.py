@@ -163,6 +163,11 @@ def check(spec: schema.ClusterSpec) -> None:
             raise TipcastError(
                 "C003", f"cluster.{name}", f"{getattr(spec, name)} is no number of them", "use 1 or more"
             )
+    for name in ("wait_s", "worker_ttl_s", "connect_timeout_s"):
+        if not getattr(spec, name) > 0:
+            raise TipcastError(
+                "C003", f"cluster.{name}", f"{getattr(spec, name)} is no time to wait", "use seconds above 0"
+            )
     if isinstance(spec, schema.LocalCluster):
         try:
             dask.utils.parse_bytes(spec.memory_limit or "1GiB")

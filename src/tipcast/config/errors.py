@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, final
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 EXIT_CODES = {"C": 2, "D": 3, "K": 4, "T": 5, "M": 6, "S": 7}
 """First letter of an error code -> exit code of the process (docs/errors.md lists them all)."""
@@ -52,8 +57,26 @@ class TipcastError(Exception):
             parts[longest] = parts[longest][: keep - 3] + "..."
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
+    def alone(self) -> TipcastError:
+        """Return the same error without the exceptions it came from, which may not travel between processes."""
+        return TipcastError(self.code, self.where, self.what, self.fix)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (TipcastError, (self.code, self.where, self.what, self.fix))
+
+
+def travelling(task: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came from."""
+
+    @functools.wraps(task)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return task(*args, **kwargs)
+        except TipcastError as problem:
+            told = problem.alone()
+        raise told
+
+    return run
 
 
 def _flat(text: str) -> str:

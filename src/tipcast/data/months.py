@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tipcast.backends.base import Array, Frames
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.data import validate
 from tipcast.data.fragments import Fragment, Listing, Period
 from tipcast.data.read import read_fragment
@@ -61,17 +61,10 @@ class Written:
 def plan(listing: Listing, layout: Layout) -> list[Month]:
     """Cut a listing into calendar months.
 
-    Parameters
-    ----------
-    listing
-        What to prepare.
-    layout
-        How it will be written; part of each month's digest.
-
     Returns
     -------
     list of Month
-        In time order; each with the fragments that may hold rows of it.
+        In time order, each with the fragments that may hold rows of it; the layout is part of its digest.
 
     """
     months = []
@@ -138,6 +131,7 @@ def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
     )
 
 
+@travelling
 def write_month(
     month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames, token: str
 ) -> Written:

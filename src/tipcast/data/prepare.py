@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from tipcast.backends.base import Array, Frames
+from tipcast.config.errors import travelling
 from tipcast.data import features, validate
 from tipcast.data.fragments import Fragment, Part
 from tipcast.data.read import read_fragment
@@ -48,6 +49,7 @@ class Read:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
+@travelling
 def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tuple[Part, ...]:
     """Read one fragment and make its features and label.
 

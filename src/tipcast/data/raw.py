@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 
 from tipcast.backends.base import Array, Frames
+from tipcast.config.errors import travelling
 from tipcast.data import validate
 from tipcast.data.fragments import Fragment
 from tipcast.data.read import read_fragment
 from tipcast.data.schema import tlc_name
 
 
+@travelling
 def raw_trips(
     fragment: Fragment, frames: Frames, columns: Sequence[str], colour: str, rows: int
 ) -> tuple[dict[str, Array], pd.DataFrame]:

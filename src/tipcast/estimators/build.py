@@ -59,7 +59,7 @@ def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] 
         )
     module, _, name = str(cells[reach]).rpartition(".")
     cls = getattr(importlib.import_module(module), name)
-    if categorical and not cls.CATEGORIES:
+    if categorical and not getattr(cls, "CATEGORIES", False):
         raise TipcastError(
             "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
         )

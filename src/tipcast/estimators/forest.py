@@ -44,9 +44,6 @@ class DistributedForest:
     holds, in proportion to their number.
     """
 
-    CATEGORIES = False
-    """Whether ``task.categorical`` means anything to it."""
-
     params: Mapping[str, Any]
     training: Mapping[str, Any]
     device: str
@@ -116,9 +113,6 @@ class DistributedForest:
 @dataclass(frozen=True)
 class LocalForest:
     """One forest grown inside one process."""
-
-    CATEGORIES = False
-    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     training: Mapping[str, Any]

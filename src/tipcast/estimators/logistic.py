@@ -35,9 +35,6 @@ Sums = Callable[..., list[Any]]
 class DistributedLogistic:
     """One regression over the rows of all workers."""
 
-    CATEGORIES = False
-    """Whether ``task.categorical`` means anything to it."""
-
     params: Mapping[str, Any]
     training: Mapping[str, Any]
     device: str
@@ -82,9 +79,6 @@ class DistributedLogistic:
 @dataclass(frozen=True)
 class LocalLogistic:
     """One regression inside one process."""
-
-    CATEGORIES = False
-    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     training: Mapping[str, Any]

@@ -86,6 +86,10 @@ def make_plan(config: TrainConfig) -> Plan:
         )
     if not task.features:
         raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(FEATURES)}")
+    if len(set(task.features)) < len(task.features):
+        raise TipcastError("C003", "task.features", "a feature is named twice", "name each once")
+    if not 0 <= task.threshold < 1e6:
+        raise TipcastError("C003", "task.threshold", f"{task.threshold} is no tip over fare", "use 0 or more, as 0.2")
     for name in task.categorical:
         if name not in task.features:
             raise TipcastError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tipcast.config.compose import compose, to_object
-from tipcast.config.plain import HIDDEN, flatten, to_plain
+from tipcast.config.plain import HIDDEN, flatten, redact, to_plain
 from tipcast.config.schema import FilesData, Output
 
 

@@ -125,7 +125,7 @@ class TripFiles:
         assert FORM.match(str(error)), str(error)
         assert Path(file).name in str(error)
         assert not column or f"'{column}'" in str(error)
-        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+        assert str(pickle.loads(pickle.dumps(error.alone()))) == str(error)
         return error
 
 

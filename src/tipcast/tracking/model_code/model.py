@@ -75,10 +75,10 @@ def _times(values: pd.Series) -> pd.Series:
         raise ValueError(msg)
     times = pd.to_datetime(values, format="ISO8601")
     if times.dt.tz is not None:
-        if str(times.dt.tz) != "UTC":
+        if str(times.dt.tz) not in {"UTC", "America/New_York"}:
             msg = f"times are of time zone {times.dt.tz}; write New York's wall-clock time without a zone"
             raise ValueError(msg)
-        times = times.dt.tz_localize(None)  # what files marked UTC hold is wall-clock time: training reads them so
+        times = times.dt.tz_localize(None)  # files marked UTC hold wall-clock time: training reads them so
     return times
 
 
