@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import filelock
 
@@ -192,7 +192,7 @@ def _probe(uri: str) -> None:
 @contextlib.contextmanager
 def _locked(uri: str, wait_s: float) -> Iterator[None]:
     """Hold a file lock beside an sqlite file, in WAL mode so that many processes can write."""
-    name = uri.removeprefix("sqlite:///").partition("?")[0]
+    name = unquote(uri.removeprefix("sqlite:///").partition("?")[0])  # `mlflow run` encodes blanks
     path = Path(name)
     if not name or name == ":memory:":
         raise TipcastError("T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db")
