@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.result import Evaluation
@@ -72,6 +72,7 @@ def scores(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str] = 
     style.write(axes, place, highest * 1.12, f"threshold {evaluation.threshold:.3f}", ha=side, va="top")
     style.shares(axes, y=False)
     axes.set_ylim(0, top)
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if top > 0.06 else 1, symbol=" %"))
     axes.grid(False, axis="x")
     style.name_axes(axes, "score: predicted probability of a high tip", "share of the class's trips in a bin of 0.02")
