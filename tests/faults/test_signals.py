@@ -43,7 +43,7 @@ def test_terminated_in_mid_fit(tipcast: Start) -> None:
     assert seconds < 10
     assert job.statuses == ["KILLED"]
     assert _gone(tree, 1) == []
-    assert job.err.splitlines()[-1] == "terminated: the run is closed as KILLED"
+    assert job.err.splitlines()[-1] == "terminated: a run that was open is closed as KILLED"
     assert "Traceback" not in job.err
 
 
@@ -62,7 +62,7 @@ def test_interrupted_in_mid_fit(tipcast: Start, times: int) -> None:
     assert job.statuses == ["KILLED"]
     assert _gone(tree, 1) == []
     assert len(job.err.splitlines()) <= 5
-    assert job.err.splitlines()[-1] == "interrupted: the run is closed as KILLED"
+    assert job.err.splitlines()[-1] == "interrupted: a run that was open is closed as KILLED"
 
 
 @pytest.mark.slow
