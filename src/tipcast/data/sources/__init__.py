@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, FilesData, SampleData, TlcData
@@ -14,9 +13,7 @@ from tipcast.data.sources.sample import list_sample
 from tipcast.data.sources.tlc import list_months
 
 
-def list_fragments(
-    data: DataSpec, which: str, columns: Sequence[str], client: Any = None, optional: Sequence[str] = ()
-) -> Listing:
+def list_fragments(data: DataSpec, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
     """List what one period of a source consists of, from footers and headers alone.
 
     Parameters
@@ -27,8 +24,6 @@ def list_fragments(
         ``train``, ``test`` or ``months``: the key of ``data`` that names the period.
     columns
         Canonical columns that every file must have; the pickup time is always among them.
-    client
-        Not needed: footers are read by the driver, so that bad input is refused before a cluster starts.
     optional
         Canonical columns to read where a file has them.
 
@@ -42,7 +37,6 @@ def list_fragments(
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
 
     """
-    del client
     named, key = getattr(data, which), f"data.{which}"
     if named is None or named == "???":
         raise TipcastError("C004", key, "needs a value", f"add {key}=...")
