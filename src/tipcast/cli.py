@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -68,7 +69,7 @@ def _run(job: str, arguments: list[str]) -> int:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
     # Waiting threads sleep rather than spin: set before any OpenMP library is loaded, inherited by the workers.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from tipcast.config.arguments import to_overrides
+    from tipcast.config.arguments import as_given, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
 
@@ -80,14 +81,15 @@ def _run(job: str, arguments: list[str]) -> int:
         if specification.debug:
             DEBUG.set()
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
-        run(specification, shlex.join(["tipcast", job, *map(redact, composed.overrides)]))
+        given = [redact(as_given(override)) for override in composed.overrides]
+        run(specification, shlex.join(["tipcast", job, *given]))
     return 0
 
 
 def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
     signal.signal(signal.SIGTERM, _terminate)
-    if "MLFLOW_RUN_ID" in os.environ:
+    if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     try:
         return run()
@@ -118,6 +120,15 @@ class _Terminated(SystemExit):
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
     raise _Terminated(128 + number)
+
+
+def _launched() -> bool:
+    """Tell whether `mlflow run` started this process: others that set MLFLOW_RUN_ID may leave a job to itself."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return any("mlflow" in word for above in psutil.Process().parents() for word in above.cmdline()[:3])
+    return False
 
 
 def _follow(parent: int) -> None:

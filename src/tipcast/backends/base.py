@@ -1,9 +1,8 @@
-"""What a backend offers: a session with workers, and frames (reading files into arrays of its device)."""
+"""What a session offers: workers that are up, and frames (reading files into arrays of its device)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
@@ -62,11 +61,3 @@ class Session:
     n_workers: int
     n_threads: int
     """Threads of all workers together."""
-
-
-class Backend(Protocol):
-    """A device: how to get workers that compute on it."""
-
-    def session(self) -> AbstractContextManager[Session]:
-        """Open the cluster, make its frame library current, close both at the end."""
-        ...

@@ -7,14 +7,13 @@ import logging
 import math
 import os
 import signal
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dask
-from distributed import Client, LocalCluster, Nanny, performance_report
+from distributed import Client, LocalCluster, Nanny
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from distributed.security import Security
@@ -23,21 +22,18 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
-LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
 
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
 """Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew."""
 
-HIDDEN = (
-    "MLFLOW_RUN_ID",
-    "MLFLOW_TRACKING_URI",
-    "MLFLOW_TRACKING_USERNAME",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-)
-"""Workers compute and return; only the driver may talk to MLflow."""
+HIDDEN = ("MLFLOW_", "DATABRICKS_")
+"""Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
+
+LEAST_MEMORY = "512MiB"
+"""What a worker process needs for the libraries alone."""
 
 
 @contextlib.contextmanager
@@ -63,6 +59,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
+    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)  # a task's error reaches the driver anyway
     check(spec)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
         client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
@@ -99,7 +96,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": SPAWN_ENVIRONMENT,
-        "logging.distributed": "error",  # of the workers; the driver's logger is there already
+        "logging": {"distributed": "error", "distributed.worker": "critical"},  # in the workers
     }
 
 
@@ -109,7 +106,8 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     workers = spec.n_workers or math.ceil(cores / CORES_PER_PROCESS)
     threads = spec.threads_per_worker or max(cores // workers, 1)
     processes = True if spec.processes is None else spec.processes
-    environment = dict.fromkeys(HIDDEN, "") | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
+    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
+    environment = hidden | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
     with (
         LocalCluster(
             n_workers=workers,
@@ -170,9 +168,16 @@ def check(spec: schema.ClusterSpec) -> None:
             )
     if isinstance(spec, schema.LocalCluster):
         try:
-            dask.utils.parse_bytes(spec.memory_limit or "1GiB")
+            memory = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY)
         except ValueError as problem:
             raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
+        if memory < dask.utils.parse_bytes(LEAST_MEMORY):
+            raise TipcastError(
+                "C003",
+                "cluster.memory_limit",
+                f"{spec.memory_limit} is too little for a worker",
+                f"give {LEAST_MEMORY} or more, or null for its share of the machine",
+            )
         return
     if not isinstance(spec, schema.SchedulerCluster):
         raise TipcastError(
@@ -188,7 +193,7 @@ def check(spec: schema.ClusterSpec) -> None:
 
 
 def _is_open(spec: schema.SchedulerCluster) -> bool:
-    host = spec.address.split("://")[-1].rpartition(":")[0]
+    host = urlsplit(spec.address if "://" in spec.address else f"tcp://{spec.address}").hostname
     return not spec.address.startswith("tls://") and host not in LOOPBACK
 
 
@@ -234,14 +239,3 @@ def _wait(client: Client, wanted: int, wait_s: float) -> None:
 
 def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "scheduler"
-
-
-@contextlib.contextmanager
-def recorded(client: Client, path: Path) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
-        report = performance_report(filename=str(path), mode="inline")
-        report.__enter__()
-        yield
-        report.__exit__(None, None, None)  # not after a failure: it would hold up the end by seconds

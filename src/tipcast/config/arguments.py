@@ -27,8 +27,15 @@ REFUSED_FLAGS = {
 }
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
-OPEN = ("tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=")
-"""Mappings that take any key: Hydra wants `++` before those, which `mlflow run -P` cannot pass."""
+OPEN = (
+    "tracking.tags.",
+    "tracking.tags=",
+    "data.storage_options.",
+    "data.storage_options=",
+    "model.params.",
+    "model.fit.",
+)
+"""Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
 
 
@@ -79,6 +86,11 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     for override in result:
         _check(override)
     return result
+
+
+def as_given(override: str) -> str:
+    """Return an override as a user writes it, without what ``to_overrides`` put before it."""
+    return override[2:] if override.startswith("++") and override[2:].startswith(OPEN) else override
 
 
 def _value(flag: str, rest: list[str]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,16 +65,20 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
     """
     schema.register()
     composed: list[Composed] = []
+    unresolved: list[OmegaConfBaseException] = []
 
     def capture(config: DictConfig) -> None:
-        OmegaConf.resolve(config)
-        composed.append(Composed(config, list(HydraConfig.get().overrides.task)))
+        try:
+            OmegaConf.resolve(config)
+        except OmegaConfBaseException as problem:  # raised in here, Hydra would print it
+            unresolved.append(problem)
+        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        composed.append(Composed(config, given))
 
-    given = {override.partition("=")[0] for override in overrides}
-    quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in given]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra raises instead of printing a traceback and leaving
-    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
-        if "hydra.sweep.dir" not in given:
+    keys = {override.partition("=")[0] for override in overrides}
+    quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
+    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, _errors_raised():
+        if "hydra.sweep.dir" not in keys:
             quiet.append(f"hydra.sweep.dir={folder}")
         flags = [item for item in overrides if not _is_override(item)]
         before, sys.argv = (
@@ -82,12 +87,29 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
         )  # argparse wants flags first
         try:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=job)(capture)()
+            for problem in unresolved:
+                raise problem
         except (HydraException, OmegaConfBaseException) as problem:
             raise _explain(job, overrides, problem) from problem
+        except ValueError as problem:  # hydra's own of a group that is no text, or of flags that exclude each other
+            raise TipcastError("C005", "command line", str(problem), f"see tipcast {job} --help") from problem
         finally:
             sys.argv = before
             GlobalHydra.instance().clear()
     return composed
+
+
+@contextlib.contextmanager
+def _errors_raised() -> Iterator[None]:
+    """Let Hydra raise instead of printing a traceback and leaving."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if before is not None:
+            os.environ["HYDRA_FULL_ERROR"] = before
 
 
 def to_object(config: DictConfig) -> Any:

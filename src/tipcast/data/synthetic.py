@@ -13,6 +13,8 @@ from tipcast.data.fragments import Period
 from tipcast.data.rides import IMPROVEMENT, MTA, STREAMS, Trips
 
 COLOURS = ("yellow", "green")
+VERSION = 1
+"""Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 CHUNK = 32_768
 """Rows worked on at once, so that they stay in a core's cache; part of what a seed means."""
 

@@ -155,7 +155,7 @@ class Counts(Protocol):
         """Rows read without a number of passengers."""
 
 
-def check_counts(listing: Listing, per_file: Mapping[str, Counts], limits: Limits, classes: bool = True) -> None:
+def check_counts(listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
     """Refuse a file of which too much had to be dropped, and a period of which too little is left.
 
     Parameters
@@ -166,8 +166,6 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], limits: Limit
         Address as in the fragments -> its sums.
     limits
         Shares of a file's rows.
-    classes
-        Whether the target must have both classes.
 
     Raises
     ------
@@ -183,10 +181,10 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], limits: Limit
     where = address.shown(next(iter(per_file))) + (f" and {len(per_file) - 1} more" if len(per_file) > 1 else "")
     rows = sum(counts.rows for counts in per_file.values())
     positives = sum(counts.positives for counts in per_file.values())
-    check_split(f"{where} ({dropped} rows dropped)" if dropped else where, rows, positives if classes else None, limits)
+    check_split(f"{where} ({dropped} rows dropped)" if dropped else where, rows, positives, limits)
 
 
-def check_split(where: str, rows: int, positives: int | None, limits: Limits) -> None:
+def check_split(where: str, rows: int, positives: int, limits: Limits) -> None:
     """Refuse rows that nothing can be learnt from or measured on.
 
     Parameters
@@ -194,7 +192,7 @@ def check_split(where: str, rows: int, positives: int | None, limits: Limits) ->
     where
         What the rows are, for the message.
     rows, positives
-        How many there are, and how many of them are labelled 1; None where the label does not matter.
+        How many there are, and how many of them are labelled 1.
     limits
         Fewest rows.
 

@@ -75,7 +75,14 @@ def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed", cat
         C001 unknown parameter, C003 bad value, C010 a device that is not the backend's; those of ``build``.
 
     """
-    build(model, device, reach, categorical).check()
+    try:
+        build(model, device, reach, categorical).check()
+    except TipcastError as problem:
+        if problem.code != "C001":
+            raise
+        raise TipcastError(
+            "C001", f"conf/model/{model.name}.yaml", f"unknown key '{problem.where}'", problem.fix
+        ) from problem
 
 
 def _shipped(name: str) -> Mapping[str, Any]:

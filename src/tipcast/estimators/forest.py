@@ -27,6 +27,9 @@ RESERVED = {
     "oob_score": "task.validation",
 }
 
+COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
+"""Of the rows that parameters are tried on: as many as any choice of features, and what only the real number fits."""
+
 CHUNKS_PER_THREAD = 8
 """Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
 
@@ -231,14 +234,15 @@ def _write(forest: RandomForestClassifier, path: Path) -> None:
 
 
 def _try_out(params: Mapping[str, Any], training: Mapping[str, Any]) -> None:
-    """Let scikit-learn itself judge the values, by one tree on eight rows."""
+    """Let scikit-learn itself judge the values, by one tree on eight rows of many columns."""
     valid = set(RandomForestClassifier().get_params()) - set(RESERVED)
     check_names("params", list(params), valid, RESERVED)
     check_names("fit", list(training), (), {})
     positive_int("model.params.n_estimators", params.get("n_estimators", 100))
-    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
+    given = {name: value for name, value in params.items() if name not in PER_COLUMN}
     try:
-        RandomForestClassifier(**{**params, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
+        RandomForestClassifier(**{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
     except (ValueError, TypeError) as problem:
         name = next((name for name in params if name in str(problem)), "")
         raise TipcastError(

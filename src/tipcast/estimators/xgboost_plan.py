@@ -12,7 +12,7 @@ import numpy as np
 import xgboost
 
 from tipcast.config.errors import TipcastError
-from tipcast.estimators.parameters import check_names, positive_int
+from tipcast.estimators.parameters import check_names, positive, positive_int
 
 MISSING = -1.0
 """What features hold where a value is missing."""
@@ -47,6 +47,12 @@ LEARNING = frozenset(
 
 PARAMS = LEARNING | {"n_estimators", "device"}
 TRAINING = frozenset({"num_boost_round", "early_stopping_rounds"})
+
+ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
+"""At 0 nothing is learned, which XGBoost does not refuse."""
+
+BINARY = re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)")
+"""Evaluation metrics that mean something for probabilities of two classes."""
 
 HINTS = {
     "eta": "model.params.learning_rate",
@@ -130,6 +136,15 @@ def plan(params: Mapping[str, Any], training: Mapping[str, Any], device: str, ca
         raise TipcastError(
             "C003", "model.params.tree_method", f"{given['tree_method']} needs the rows in one place", "use hist"
         )
+    for name in ABOVE_ZERO:
+        if name in given:
+            positive(f"model.params.{name}", given[name])
+    metrics = given.get("eval_metric", "logloss")
+    for metric in [metrics] if isinstance(metrics, str) else metrics:
+        if not BINARY.fullmatch(str(metric)):
+            raise TipcastError(
+                "C003", "model.params.eval_metric", f"{metric} does not judge two classes", "use logloss, auc or error"
+            )
     trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
     rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.backends.base import Session
-from tipcast.backends.cluster import recorded
+from tipcast.backends.performance import recorded
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
@@ -61,8 +61,11 @@ def run(config: TrainConfig, command: str) -> None:
             record.data(data)
             record.metrics(data, fitted, outcome)
             record.plots(fitted, outcome)
-            logged = record.model(fitted, outcome, *held_out(workers, plan), device=workers.device)
+            logged, difference = record.model(fitted, outcome, *held_out(workers, plan), device=workers.device)
         record.close(data, outcome, clock.seconds, peaks(workers.client))
+        logged = record.register(
+            logged, difference, outcome
+        )  # last: a version in the registry belongs to a run that is whole
     interval = outcome.test.auc_interval
     result = {
         "run_id": record.run.id,
@@ -84,6 +87,8 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError(
             "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
         )
+    if config.seed < 0:
+        raise TipcastError("C003", "seed", f"{config.seed} is below 0", "use 0 or more")
     if not task.features:
         raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(FEATURES)}")
     if len(set(task.features)) < len(task.features):
@@ -137,8 +142,8 @@ def fit(workers: Session, config: TrainConfig, data: Data) -> Fitted:
     """Fit the model over all workers."""
     estimator = build(config.model, workers.device, "distributed", config.task.categorical)
     held_out = (data.validation.x, data.validation.y) if data.validation else None
-    with progress(f"fit {config.model.name}"):
-        fitted: Fitted = estimator.fit(workers.client, data.train.x, data.train.y, held_out, config.seed)
+    with progress(f"fit {config.model.name}") as told:
+        fitted: Fitted = estimator.fit(workers.client, data.train.x, data.train.y, held_out, config.seed, told)
     return fitted
 
 

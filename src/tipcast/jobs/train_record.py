@@ -138,8 +138,8 @@ class Record:
 
     def model(
         self, fitted: Fitted, outcome: Outcome, columns: Mapping[str, Any], trips: pd.DataFrame, device: str
-    ) -> portable.Logged:
-        """Log the portable model, hold it against the estimator on raw trips, and register it where that is asked for.
+    ) -> tuple[portable.Logged, float]:
+        """Log the portable model and hold it against the estimator on raw trips.
 
         Parameters
         ----------
@@ -149,6 +149,11 @@ class Record:
             The same held-out rows as canonical columns and as raw trips.
         device
             That the model was trained on.
+
+        Returns
+        -------
+        tuple
+            The logged model and the largest difference of its scores.
 
         """
         task = self.config.task
@@ -170,6 +175,10 @@ class Record:
         expected = np.asarray(fitted.scorer.score(features.compute(columns, task.features)), dtype=np.float64)
         difference = portable.parity(logged, portable.renamed(trips, self.plan.train.colour), expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
+        return logged, difference
+
+    def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
+        """Register the logged model where that is asked for."""
         name = self.config.tracking.register
         if name is None:
             return logged

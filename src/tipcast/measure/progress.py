@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tqdm import tqdm
@@ -14,35 +15,52 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.2
 
 
+@dataclass
+class _Steps:
+    """How far a block has come, by its own account."""
+
+    done: int = 0
+    total: int = 0
+
+    def tell(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+
 @contextlib.contextmanager
-def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[None]:
-    """Show how long a block has taken and how many of its futures are done, where standard error is a terminal.
+def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[[int, int], None]]:
+    """Show how long a block has taken and how far it is, where standard error is a terminal.
 
     Parameters
     ----------
     label
         What is going on.
     futures
-        ``distributed.Future`` objects to count; none shows the time only.
+        ``distributed.Future`` objects to count.
+
+    Yields
+    ------
+    callable
+        To be told the steps done and all steps, by a block that has no futures to count; else only the time is shown.
 
     """
+    steps = _Steps(total=len(futures))
     if not sys.stderr.isatty():
-        yield
+        yield steps.tell
         return
-    done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(label, futures, done), daemon=True)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(label, futures, steps, ended), daemon=True)
     watcher.start()
     try:
-        yield
+        yield steps.tell
     finally:
-        done.set()
+        ended.set()
         watcher.join()
 
 
-def _watch(label: str, futures: Sequence[Any], done: threading.Event) -> None:
-    form = "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}" if futures else "{desc} {elapsed}"
-    with tqdm(
-        total=len(futures) or None, desc=label, bar_format=form, delay=PATIENCE_S, miniters=0, leave=False
-    ) as bar:
-        while not done.wait(REFRESH_S):
-            bar.update(sum(future.done() for future in futures) - bar.n)
+def _watch(label: str, futures: Sequence[Any], steps: _Steps, ended: threading.Event) -> None:
+    with tqdm(desc=label, bar_format="{desc} {elapsed}", delay=PATIENCE_S, miniters=0, leave=False) as bar:
+        while not ended.wait(REFRESH_S):
+            if steps.total:
+                bar.total, bar.bar_format = steps.total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}"
+            done = sum(future.done() for future in futures) if futures else steps.done
+            bar.update(done - bar.n)

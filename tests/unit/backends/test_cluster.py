@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -14,10 +15,11 @@ import pytest
 from distributed import Client
 from distributed.comm.core import CommClosedError
 
-from tipcast.backends.cluster import connect, recorded
-from tipcast.backends.session import session
+from tipcast.backends.cluster import connect
+from tipcast.backends.performance import recorded
+from tipcast.backends.session import check, session
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
 
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
 
@@ -45,6 +47,8 @@ def processes() -> Iterator[Client]:
     patch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     patch.setenv("MLFLOW_RUN_ID", "0" * 32)
     patch.setenv("MLFLOW_TRACKING_URI", "sqlite:///driver.db")
+    patch.setenv("MLFLOW_S3_ENDPOINT_URL", SECRET)
+    patch.setenv("DATABRICKS_TOKEN", SECRET)
     with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
         yield client
     patch.undo()
@@ -74,6 +78,12 @@ def test_the_report_is_one_file(processes: Client, tmp_path: Path) -> None:
     with recorded(processes, tmp_path / "dask.html"):
         processes.submit(sum, [1, 2]).result()
     assert "<script" in (tmp_path / "dask.html").read_text()
+
+
+def test_a_report_that_fails_fails_nothing(processes: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", logger="tipcast"), recorded(processes, tmp_path / "no folder" / "dask.html"):
+        assert processes.submit(sum, [1, 2]).result() == 3
+    assert "no Dask performance report" in caplog.text
 
 
 def test_no_report_of_a_failure(processes: Client, tmp_path: Path) -> None:
@@ -126,9 +136,30 @@ def test_a_session_says_what_it_has() -> None:
     assert opened.client.status == "closed"
 
 
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        ("tcp://10.1.2.3:8786", "C009"),
+        ("10.1.2.3", "C009"),
+        ("tcp://127.0.0.1", None),
+        ("localhost:8786", None),
+        ("tcp://[::1]:8786", None),
+        ("tls://10.1.2.3:8786", None),
+    ],
+)
+def test_only_the_loopback_goes_without_tls(address: str, code: str | None) -> None:
+    spec = SchedulerCluster("scheduler", address=address)
+    with pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught:
+        check(BackendSpec("cpu"), spec)
+    assert code is None or caught.value.code == code
+
+
 def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(TipcastError) as caught, session(BackendSpec("abacus"), LocalCluster("local")):
         raise AssertionError("not reached")
+    assert caught.value.code == "C003"
+    with pytest.raises(TipcastError, match="cluster.memory_limit") as caught:
+        check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))
     assert caught.value.code == "C003"
     with pytest.raises(TipcastError) as caught, connect(ClusterSpec("slurm"), "pandas"):
         raise AssertionError("not reached")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tipcast.config.arguments import to_overrides
+from tipcast.config.arguments import as_given, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -22,7 +22,9 @@ PAYLOADS = [
         (["model=xgboost"], ["model=xgboost"]),
         (["--model", "xgboost"], ["model=xgboost"]),
         (["--model=xgboost"], ["model=xgboost"]),
-        (["--model.params.max_depth", "8", "seed=1"], ["model.params.max_depth=8", "seed=1"]),
+        (["--model.params.max_depth", "8", "seed=1"], ["++model.params.max_depth=8", "seed=1"]),
+        (["model.params.max_leaves=64"], ["++model.params.max_leaves=64"]),
+        (["~model.params.gamma", "model.fit.x=1"], ["~model.params.gamma", "++model.fit.x=1"]),
         (["--overrides", "seed=1 data.train='a b'"], ["seed=1", "data.train=a b"]),
         (["--overrides", ""], []),
         (["overrides=seed=1 print=json"], ["seed=1", "print=json"]),
@@ -36,6 +38,12 @@ PAYLOADS = [
 )
 def test_forms(arguments: list[str], expected: list[str]) -> None:
     assert to_overrides(arguments) == expected
+
+
+@pytest.mark.parametrize("given", ["model.params.max_leaves=64", "tracking.tags.a=b", "seed=1", "++data.rows=5"])
+def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
+    (override,) = to_overrides([given])
+    assert as_given(override) == given
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Composing a job's configuration: what is right composes, what is wrong is named with its file and remedy."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,25 @@ def test_every_option_composes(group: str) -> None:
         assert load("train", f"{group}={option}", *more)
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml")))
+def test_every_experiment_composes(name: str) -> None:
+    assert load("train", f"experiment={name}")
+
+
+def test_the_launchers_experiment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tips")
+    assert load("train").tracking.experiment == "tips"
+    assert load("train", "tracking.experiment=mine").tracking.experiment == "mine"
+
+
+def test_hydra_prints_nothing_of_a_mistake(capfd: pytest.CaptureFixture[str]) -> None:
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    with pytest.raises(TipcastError):
+        load("train", "tracking.run_name='${nope}'")
+    assert capfd.readouterr() == ("", "")
+    assert os.environ.get("HYDRA_FULL_ERROR") == before
+
+
 def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
     configs = compose("train", ["--multirun", "seed=1,2,3"])
     assert [composed.config.seed for composed in configs] == [1, 2, 3]
@@ -52,7 +72,6 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["modle=x"], "C001", ["conf/train.yaml", "modle", "model?"]),
         (["data.tran=x"], "C001", ["conf/data/sample.yaml", "data.tran", "data.train?"]),
         (["data=files", "data.rows=5", "data.train=x"], "C001", ["conf/data/files.yaml", "data.rows"]),
-        (["model.params.max_dpth=3"], "C001", ["conf/model/xgboost.yaml", "model.params.max_depth?"]),
         (["+foo=1"], "C001", ["foo"]),
         (["+data.foo=1"], "C001", ["data.foo"]),
         (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
@@ -65,6 +84,9 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["data=files"], "C004", ["data.test"]),
         (["~seed"], "C004", ["seed"]),
         (["n=[1"], "C005", ["n=[1"]),
+        (["model=null"], "C005", ["group"]),
+        (["--multirun", "--cfg", "job"], "C005", ["--multirun"]),
+        (["tracking.run_name='${nope}'"], "C003", ["nope"]),
         (["data.train=a,b"], "C005", ["data.train", "[a,b]"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ PICKUP = "tpep_pickup_datetime"
 def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
     trip_files.refused(tmp_path / "none.parquet", "D001", "none.parquet")
     trip_files.refused(tmp_path / "none*.parquet", "D001", "none*.parquet")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet", "regular file")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "_hidden.csv").write_text("a")
     trip_files.refused(tmp_path / "empty", "D002", "empty")

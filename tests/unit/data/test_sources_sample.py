@@ -9,9 +9,17 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
+from tipcast.data import synthetic
 from tipcast.data.read import read_fragment
 from tipcast.data.sources import list_fragments
 from tipcast.data.sources.periods import parse_months, period_of
+
+
+def _digests_of_another_version(spec: SampleData) -> set[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic, "VERSION", synthetic.VERSION + 1)
+        spec.seed = 3
+        return {fragment.digest for fragment in list_fragments(spec, "train", ()).fragments}
 
 
 def test_sample_blocks() -> None:
@@ -26,6 +34,10 @@ def test_sample_blocks() -> None:
     assert list(listing.fragments[0].columns) == ["pickup", "fare_amount", "PULocationID"]
     spec.seed = 4
     assert list_fragments(spec, "train", ()).digest != listing.digest
+    assert {fragment.digest for fragment in listing.fragments}.isdisjoint(_digests_of_another_version(spec))
+    spec.rows = 10**18
+    with pytest.raises(TipcastError, match="C003.*data.rows.*block_rows"):
+        list_fragments(spec, "train", ())
     spec.rows = 0
     with pytest.raises(TipcastError, match="C003.*data.rows"):
         list_fragments(spec, "train", ())

@@ -102,14 +102,14 @@ def test_columns_that_are_not_there_are_not_asked_for() -> None:
     assert keep.tolist() == [True, False]
 
 
-def _check(limits: Limits | None = None, classes: bool = True, **sums: Any) -> None:
+def _check(limits: Limits | None = None, **sums: Any) -> None:
     counts = SimpleNamespace(
         **({"rows": 900, "positives": 400, "rows_read": 1000, "missing_passengers": 0, "dropped": {}} | sums)
     )
     names = {"pickup": "tpep_pickup_datetime", "PULocationID": "PULocationID", "fare_amount": "Fare"}
     fragment = Fragment("trips.csv", "csv", (0, 1), names, PERIOD, "d")
     listing = Listing((fragment,), PERIOD, ("trips.csv",), "d", "yellow")
-    validate.check_counts(listing, {"trips.csv": counts}, limits or Limits(), classes)
+    validate.check_counts(listing, {"trips.csv": counts}, limits or Limits())
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("xgboost", "max_bin", "x", "C003.*max_bin"),
         ("xgboost", "tree_method", "exact", "C003.*tree_method.*hist"),
         ("xgboost", "eval_metric", "foo", "C003.*eval_metric.*foo"),
+        ("xgboost", "eval_metric", "ndcg", "C003.*eval_metric.*ndcg"),
+        ("xgboost", "eval_metric", ["logloss", "merror"], "C003.*eval_metric.*merror"),
+        ("xgboost", "learning_rate", float("inf"), "C003.*learning_rate"),
+        ("xgboost", "subsample", 0, "C003.*subsample"),
         ("xgboost", "device", "cuda", "C010.*device.*backend=gpu"),
         ("xgboost_forest", "subsample", 7, "C003.*subsample.*bound"),
         ("random_forest", "n_estimator", 3, "C001.*did you mean model.params.n_estimators"),
@@ -100,7 +104,9 @@ def test_gpu_hist_is_translated_with_a_note(spec, caplog):
 
 def test_parameters_beyond_the_shipped_ones_pass_through(spec):
     check(spec("xgboost", max_leaves=31, grow_policy="lossguide", device="cpu", eval_metric=["auc", "logloss"]))
+    check(spec("xgboost", eval_metric="error@0.4"))
     check(spec("random_forest", min_samples_split=4, class_weight="balanced", max_depth=None))
+    check(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5))
 
 
 @pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])

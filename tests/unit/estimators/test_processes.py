@@ -6,10 +6,12 @@ import os
 import signal
 
 import numpy as np
+from distributed import wait
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
 from tipcast.estimators.build import build
+from tipcast.estimators.predict import predict
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
@@ -43,6 +45,18 @@ def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
     whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
     held_out = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
+    pair.wait_for_workers(2, timeout=30)
+
+
+def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joined, rows):
+    x, y = _futures(pair, rows)
+    model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
+    first = predict(pair, model.scorer, x[:1])
+    wait(first)
+    os.kill(pair.run(os.getpid)[next(iter(pair.who_has(first)[first[0].key]))], signal.SIGKILL)
+    scores = predict(pair, model.scorer, x)
+    np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
+    np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
     pair.wait_for_workers(2, timeout=30)
 
 

@@ -51,6 +51,10 @@ def test_a_long_block_shows_its_label_and_counts(
     with progress("fit"):
         time.sleep(0.6)
     assert "fit 00:00" in written()
+    with progress("grow") as told:
+        told(3, 8)
+        time.sleep(0.6)
+    assert "grow 3/8 |" in written()
 
 
 def test_a_short_block_shows_nothing(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,9 @@ from tipcast.data.sources.found import Wanted
 from tipcast.data.sources.sample import list_sample
 from tipcast.data.sources.tlc import list_months
 
+LEAST_BLOCK = 1 << 16
+"""Bytes of a CSV block: many lines, so that few cross its ends."""
+
 
 def list_fragments(data: DataSpec, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
     """List what one period of a source consists of, from footers and headers alone.
@@ -46,6 +49,10 @@ def list_fragments(data: DataSpec, which: str, columns: Sequence[str], optional:
     if isinstance(data, TlcData):
         return list_months(named, data.url, data.cache, Wanted(needed, tuple(optional), data.colour), key)
     if isinstance(data, FilesData):
+        if data.block_bytes < LEAST_BLOCK:
+            raise TipcastError(
+                "C003", "data.block_bytes", f"{data.block_bytes} is too little", f"use {LEAST_BLOCK} or more"
+            )
         wanted = Wanted(needed, tuple(optional), data.colour, data.block_bytes, dict(data.storage_options))
         return list_files(named, wanted, key)
     raise TipcastError(

@@ -87,6 +87,8 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
     path = Path(pattern.removeprefix("file://")).expanduser().absolute()
     if path.is_dir():
         return _of_folder([str(file) for file in path.rglob("*") if file.is_file()], str(path), pattern)
+    if path.exists() and not path.is_file():
+        raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
     if path.exists() or not glob.has_magic(pattern):
         return [str(path)]
     found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob would find hidden files

@@ -12,6 +12,9 @@ from tipcast.data.schema import map_columns
 from tipcast.data.sources.found import Wanted
 from tipcast.data.sources.periods import parse_months, period_of
 
+MOST_BLOCKS = 100_000
+"""As many tasks as one scheduler takes in without a pause."""
+
 
 def list_sample(data: SampleData, months: object, wanted: Wanted, key: str) -> Listing:
     """List the blocks of a period; ``data.rows`` are spread over its months by their days.
@@ -29,6 +32,13 @@ def list_sample(data: SampleData, months: object, wanted: Wanted, key: str) -> L
     for name, value, least in (("rows", data.rows, 1), ("block_rows", data.block_rows, 1), ("seed", data.seed, 0)):
         if value < least:
             raise TipcastError("C003", f"data.{name}", f"{value} is too small", f"use {least} or more")
+    if data.rows > MOST_BLOCKS * data.block_rows:
+        raise TipcastError(
+            "C003",
+            "data.rows",
+            f"{data.rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={data.block_rows:,}",
+            "make fewer rows, or larger blocks",
+        )
     names = synthetic.column_names(data.colour)
     columns = map_columns(names, f"sample trips ({data.colour})", wanted.columns, wanted.optional)
     chosen = parse_months(months, key)
@@ -39,7 +49,7 @@ def list_sample(data: SampleData, months: object, wanted: Wanted, key: str) -> L
         first, last = (data.rows * part // sum(spans) for part in (passed, passed + span))
         passed += span
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
-        digest = hashlib.sha256(uri.encode()).hexdigest()
+        digest = hashlib.sha256(f"{uri} {synthetic.VERSION}".encode()).hexdigest()
         for block, start in enumerate(range(first, last, data.block_rows)):
             rows = min(data.block_rows, last - start)
             options = {"rows": rows, "colour": data.colour}

@@ -12,6 +12,9 @@ from tipcast.evaluation.interval import Z95
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.result import Evaluation, Floats, Ints
 
+LEAST_ROWS = 10
+"""Of a bin of the calibration curve."""
+
 
 def roc(
     evaluation: Evaluation,
@@ -90,19 +93,22 @@ def _operating_point(axes: Axes, x: float, y: float, threshold: float, above: bo
 
 
 def calibration(evaluation: Evaluation, subtitle: str) -> bytes:
-    """Draw the rate of positives against the mean score of 20 bins, above the number of rows in each; see ``roc``."""
+    """Draw the rate of positives against the mean score of 20 bins, above the number of rows in each; see ``roc``.
+
+    Bins of fewer than 10 rows are left out of the curve: their rate says nothing.
+    """
     left, bottom, width, height = style.BOX
     strip = 0.15
     figure, axes = style.page("Calibration", subtitle, (left, bottom + strip + 0.03, width, height - strip - 0.03))
     bins = evaluation.calibration
-    some = bins.rows > 0
+    some = bins.rows >= min(LEAST_ROWS, bins.rows.max())
     axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
     mean, rate = bins.mean_score[some], bins.rate[some]
     axes.vlines(mean, *wilson(rate, bins.rows[some]), color=style.BLUE, linewidth=1.8, alpha=0.45)
     axes.plot(mean, rate, "o-", clip_on=False, color=style.BLUE, linewidth=2.2, markersize=6.5, markeredgecolor="white")
     style.write(axes, 0.97, 0.05, "below the line: scores too high", style.MUTED, ha="right")
     style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
-    style.write(axes, 0.03, 0.83, f"Brier score {evaluation.metrics['brier']:.4f}", va="top")
+    style.write(axes, 0.97, 0.14, f"Brier score {evaluation.metrics['brier']:.4f}", ha="right")
     style.shares(axes)
     style.name_axes(axes, "", "share of trips tipped high")
     axes.tick_params(labelbottom=False)
