@@ -22,7 +22,7 @@ def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
     trip_files.refused(tmp_path / "none.parquet", "D001", "none.parquet")
     trip_files.refused(tmp_path / "none*.parquet", "D001", "none*.parquet")
     os.mkfifo(tmp_path / "pipe.parquet")
-    trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet", "regular file")
+    trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet: is no regular file")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "_hidden.csv").write_text("a")
     trip_files.refused(tmp_path / "empty", "D002", "empty")

@@ -151,6 +151,5 @@ def test_what_is_left_must_do(sums: dict[str, Any], code: str) -> None:
     assert caught.value.code == code
 
 
-def test_one_class_is_no_fault_without_classes() -> None:
-    _check(classes=False, positives=0)
+def test_the_fewest_rows_can_be_set() -> None:
     _check(Limits(min_rows=1), rows=5, positives=1)

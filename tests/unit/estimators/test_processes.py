@@ -6,7 +6,6 @@ import os
 import signal
 
 import numpy as np
-from distributed import wait
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
@@ -52,7 +51,7 @@ def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joi
     x, y = _futures(pair, rows)
     model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
     first = predict(pair, model.scorer, x[:1])
-    wait(first)
+    first[0].result()
     os.kill(pair.run(os.getpid)[next(iter(pair.who_has(first)[first[0].key]))], signal.SIGKILL)
     scores = predict(pair, model.scorer, x)
     np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))

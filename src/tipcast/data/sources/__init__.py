@@ -12,8 +12,8 @@ from tipcast.data.sources.found import Wanted
 from tipcast.data.sources.sample import list_sample
 from tipcast.data.sources.tlc import list_months
 
-LEAST_BLOCK = 1 << 16
-"""Bytes of a CSV block: many lines, so that few cross its ends."""
+LEAST_BLOCK = 1024
+"""Bytes of a CSV block: a few lines."""
 
 
 def list_fragments(data: DataSpec, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
