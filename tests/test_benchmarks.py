@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import harness
+import table
 from harness import Comparison, Pair, compare, write_result
 
-RESULTS = sorted((Path(__file__).resolve().parent.parent / "benchmarks" / "results").glob("*.json"))
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 
 
 def test_ratio_is_of_the_medians_of_undisturbed_pairs() -> None:
@@ -81,3 +83,9 @@ def test_committed_result_says_where_it_comes_from(path: Path) -> None:
     )
     assert content["results"]
     assert all(row.get("enough", True) for row in content["results"]), "too few undisturbed pairs"
+
+
+def test_readme_tells_what_the_results_say() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for shown in (table.times(), table.aucs()):
+        assert shown in text, "run benchmarks/table.py and copy what it prints"
