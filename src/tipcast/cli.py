@@ -22,6 +22,7 @@ from tipcast.config.errors import TipcastError
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
     "prepare": "write trips as Parquet months that spread over workers",
+    "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }
 """Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import signal
 from collections.abc import Iterator
@@ -18,14 +17,12 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from distributed.security import Security
 
+from tipcast.backends.cores import shared_out
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-CORES_PER_PROCESS = 16
-"""Threads of one process share its data; beyond about this many they wait for each other."""
-
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
 """Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew."""
 
@@ -102,9 +99,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _local(spec: schema.LocalCluster) -> Iterator[Client]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = spec.n_workers or math.ceil(cores / CORES_PER_PROCESS)
-    threads = spec.threads_per_worker or max(cores // workers, 1)
+    workers, threads = shared_out(spec)
     processes = True if spec.processes is None else spec.processes
     hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
     environment = hidden | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}

@@ -194,11 +194,24 @@ class PrepareConfig:
     debug: bool = False
 
 
+@dataclass
+class DoctorConfig:
+    """Schema of conf/doctor.yaml."""
+
+    backend: BackendSpec = MISSING
+    cluster: ClusterSpec = MISSING
+    data: DataSpec = MISSING
+    tracking: TrackingSpec = MISSING
+    print: Output = MISSING
+    debug: bool = False
+
+
 def register() -> None:
     """Make the schemas known to Hydra under the names that conf/ refers to."""
     store = ConfigStore.instance()
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="prepare_schema", node=PrepareConfig)
+    store.store(name="doctor_schema", node=DoctorConfig)
     for name, node in (
         ("backend", BackendSpec),
         ("local", LocalCluster),

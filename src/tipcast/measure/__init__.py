@@ -1,1 +1,1 @@
-"""Measuring: the clock of a job's phases and the memory of its processes."""
+"""Measuring: the clock of a job's phases, the memory of its processes, what the machine and its environment have."""

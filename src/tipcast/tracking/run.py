@@ -169,7 +169,7 @@ def open_run(
         joined = None
     client = open_store(spec)
     with failures(store):
-        run = _join(client, joined, spec, name) if joined else _create(client, spec, name)
+        run = _join(client, joined, spec, name) if joined else create(client, spec, name)
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
@@ -206,7 +206,8 @@ def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     return run
 
 
-def _create(client: Any, spec: TrackingSpec, name: str) -> Any:
+def create(client: Any, spec: TrackingSpec, name: str) -> Any:
+    """Make a run, and its experiment where there is none; T004 where that was deleted."""
     experiment = client.get_experiment_by_name(spec.experiment)
     if experiment is None:
         try:

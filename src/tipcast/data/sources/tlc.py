@@ -42,10 +42,21 @@ def list_months(months: object, url: str, cache: str, wanted: Wanted, key: str) 
         C003 colour, months or pattern; D001 a month that is not published, D022 no network; those of ``list_files``.
 
     """
-    if wanted.colour not in COLOURS:
-        raise TipcastError(
-            "C003", "data.colour", f"unknown colour {wanted.colour!r}", f"choose one of {', '.join(COLOURS)}"
-        )
+    files = [fetch(*month) for month in addresses(months, url, cache, wanted.colour, key)]
+    return list_files([str(file) for file in files], wanted, key)
+
+
+def addresses(months: object, url: str, cache: str, colour: str | None, key: str) -> list[tuple[str, Path]]:
+    """Return where each month is published and where the cache has it; parameters and errors as ``list_months``.
+
+    Raises
+    ------
+    TipcastError
+        C003 colour, months or pattern.
+
+    """
+    if colour not in COLOURS:
+        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
     ending = next((ending for ending in (*PARQUET, *CSV) if address.last_name(url).endswith(ending)), None)
     if "{month}" not in url or ending is None:
         raise TipcastError(
@@ -55,14 +66,10 @@ def list_months(months: object, url: str, cache: str, wanted: Wanted, key: str) 
             "write {month} in it, and end it in .parquet, .csv or .csv.gz",
         )
     folder = Path(cache).expanduser().absolute()
-    files = [
-        fetch(
-            url.replace("{colour}", wanted.colour).replace("{month}", month),
-            folder / f"{wanted.colour}_tripdata_{month}{ending}",
-        )
+    return [
+        (url.replace("{colour}", colour).replace("{month}", month), folder / f"{colour}_tripdata_{month}{ending}")
         for month in parse_months(months, key)
     ]
-    return list_files([str(file) for file in files], wanted, key)
 
 
 def fetch(url: str, file: Path) -> Path:

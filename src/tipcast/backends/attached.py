@@ -1,0 +1,146 @@
+"""A cluster that runs already: who answers, how many, and whether they have the same versions and the GPUs."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client
+
+from tipcast import __version__
+from tipcast.backends import cluster as clusters
+from tipcast.backends import gpus
+from tipcast.backends.capacity import uses_cuda
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError
+from tipcast.config.finding import Finding, ok, warning
+
+MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "cloudpickle", "xgboost", "cudf", "cuml")
+"""What differs in these fails; in anything else it is a warning."""
+SAME = "install the same requirements file on every machine of the cluster"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a worker says of itself."""
+
+    tipcast: str
+    """Version."""
+    host: str
+    gpus: tuple[int, ...]
+    """Numbers of those it may use."""
+
+
+def tell() -> Told:
+    """Say what this process is; run on the workers."""
+    return Told(__version__, platform.node(), tuple(gpu.index for gpu in gpus.visible()))
+
+
+def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluster, packages: Sequence[str]) -> Finding:
+    """Connect to a scheduler, wait for its workers as a job would, and compare what they have.
+
+    Parameters
+    ----------
+    backend, cluster
+        Of the configuration.
+    packages
+        Distributions whose versions to compare, beside Dask's own.
+
+    Raises
+    ------
+    TipcastError
+        C009 K001 K002 as ``cluster.connect`` raises them, K005 other versions there, C010 a worker without a GPU.
+
+    """
+    with clusters.connect(cluster, "pandas") as client:
+        told = _asked(client, cluster.address)
+        threads = sum(client.nthreads().values())
+        found = f"{cluster.address}: workers {len(told)}, wanted {cluster.n_workers}, threads {threads}"
+        apart = differences(_versions(client, packages, told))
+    grave = [text for name, text in apart.items() if name in MUST_EQUAL]
+    if grave:
+        raise TipcastError("K005", cluster.address, "; ".join(grave), SAME)
+    crowded = _crowded(told, cluster.address) if uses_cuda(backend) else None
+    if crowded:
+        return warning(f"{found}; {crowded}", "start one `dask cuda worker` on each machine")
+    if apart:
+        return warning(f"{found}; {'; '.join(apart.values())}", SAME)
+    return ok(f"{found}; same versions")
+
+
+def _asked(client: Client, address: str) -> dict[str, Told]:
+    """Return each worker's address -> what it says; one that cannot run our code says so."""
+    answers: dict[str, Any] = client.run(tell, on_error="return")
+    silent = [str(answer) for answer in answers.values() if not isinstance(answer, Told)]
+    if silent:
+        what = f"{len(silent)} of {len(answers)} workers lack tipcast, or have another version: {silent[0]}"
+        raise TipcastError("K005", address, what, SAME)
+    return answers
+
+
+def _versions(client: Client, packages: Sequence[str], told: Mapping[str, Told]) -> dict[str, dict[str, str]]:
+    """Return who -> what -> version: of this process, the scheduler and each worker."""
+    asked: Any = client.get_versions(packages=list(packages))
+    found = {"here": _plain(asked["client"]), "scheduler": _plain(asked["scheduler"])}
+    found |= {address: _plain(versions) for address, versions in asked["workers"].items()}
+    for address, worker in told.items():
+        found.setdefault(address, {})["tipcast"] = worker.tipcast
+    found["here"]["tipcast"] = __version__
+    return found
+
+
+def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
+    """Return package -> version, the builds of one library under one name and of Python what decides."""
+    found: dict[str, str] = {}
+    for name, version in versions["packages"].items():
+        if version is not None and name != "tipcast":
+            name = "xgboost" if name.startswith("xgboost") else name.removesuffix("-cu13")
+            found[name] = ".".join(version.split(".")[:2]) if name == "python" else version
+    return found
+
+
+def differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Compare versions with those of this process.
+
+    Parameters
+    ----------
+    versions
+        ``here``, ``scheduler`` and each worker's address -> package -> version. The scheduler need have none but
+        Python and Dask.
+
+    Returns
+    -------
+    dict
+        Package -> what differs, in words.
+
+    """
+    apart: dict[str, str] = {}
+    for name, mine in versions["here"].items():
+        others = Counter(
+            theirs.get(name, "none")
+            for who, theirs in versions.items()
+            if who != "here" and (who != "scheduler" or name in {"python", "dask", "distributed"})
+        )
+        told = [f"{version} on {count}" for version, count in others.items() if version != mine]
+        if told:
+            apart[name] = f"{name} {mine} here, {', '.join(told)} there"
+    return apart
+
+
+def _crowded(told: Mapping[str, Told], address: str) -> str | None:
+    """Return which machine's workers share GPUs; refuse workers that see none."""
+    without = [worker for worker, says in told.items() if not says.gpus]
+    if without:
+        raise TipcastError(
+            "C010", address, f"{len(without)} of {len(told)} workers see no GPU", "start `dask cuda worker` there"
+        )
+    numbers: dict[str, set[int]] = defaultdict(set)
+    workers: Counter[str] = Counter()
+    for says in told.values():
+        numbers[says.host].update(says.gpus)
+        workers[says.host] += 1
+    shared = [host for host in workers if workers[host] > len(numbers[host])]
+    return f"{workers[shared[0]]} workers share {len(numbers[shared[0]])} GPUs of {shared[0]}" if shared else None

@@ -1,0 +1,240 @@
+"""`tipcast doctor`: what it finds wrong, what it leaves behind, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from distributed import LocalCluster
+from mlflow.entities import ViewType
+
+from tipcast import cli
+from tipcast.backends import gpus
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.config.finding import State, ok
+from tipcast.jobs import doctor
+from tipcast.jobs.doctor import chosen, examine
+from tipcast.measure import packages
+
+Doctor = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def ask(store: str, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """Run the command; return its exit code, check -> row of its JSON, and standard error."""
+
+    def run(*overrides: str) -> tuple[int, dict[str, Any], str]:
+        capsys.readouterr()
+        code = cli.main(["doctor", "print=json", f"tracking.uri={store}", *overrides])
+        shown = capsys.readouterr()
+        said = json.loads(shown.out.splitlines()[-1])
+        assert said["command"].startswith("tipcast doctor print=json")
+        return code, {row["check"]: row for row in said["checks"]}, shown.err
+
+    return run
+
+
+def fails(found: dict[str, Any]) -> dict[str, str]:
+    return {name: row["code"] for name, row in found.items() if row["state"] == "fail"}
+
+
+def test_all_is_well_here(ask: Doctor, store: str) -> None:
+    client = mlflow.MlflowClient(store)
+    experiments = {experiment.name for experiment in client.search_experiments(ViewType.ALL)}
+    code, found, err = ask("tracking.experiment=nowhere-yet")
+    assert (code, fails(found)) == (0, {}), err
+    assert err == ""
+    assert list(found) == [
+        "python", "gpus", "packages", "rapids", "xgboost", "memory", "working folder", "temp folder", "workers",
+        "tracking", "data.train", "data.test",
+    ]  # fmt: skip
+    assert found["data.train"]["found"] == "makes 200,000 yellow trips of 2019-01-01..2019-03-31"
+    assert {experiment.name for experiment in client.search_experiments(ViewType.ALL)} == experiments
+
+
+def test_the_first_failure_decides_the_end(ask: Doctor, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{free.getsockname()[1]}"
+    missing = ("data=files", "data.train=missing.parquet")
+    code, found, err = ask(*missing)
+    assert (code, fails(found)) == (3, {"data.train": "D001"})
+    assert "data.test" not in found, "it is not named"
+    assert err.splitlines()[-1].startswith("error[D001] missing.parquet: ")
+    code, found, err = ask(*missing, f"tracking.uri={server}")
+    assert (code, fails(found)) == (5, {"tracking": "T001", "data.train": "D001"})
+    assert found["tracking"]["fix"]
+    assert err.splitlines()[-1].startswith(f"error[T001] {server}: ")
+    assert not list(tmp_path.iterdir()), "nothing is left in the working folder"
+
+
+def test_a_store_that_cannot_be_made(ask: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, found, _ = ask(f"tracking.uri=sqlite:///{tmp_path}/file/mlflow.db")
+    assert (code, fails(found)) == (5, {"tracking": "T002"})
+
+
+def test_a_mistake_of_the_configuration(ask: Doctor) -> None:
+    code, found, _ = ask("cluster.n_workers=0")
+    assert (code, fails(found)) == (2, {"workers": "C003"})
+    code, found, _ = ask("cluster=scheduler", "cluster.address=tcp://192.0.2.1:8786")
+    assert (code, fails(found)) == (2, {"workers": "C009"})
+
+
+def test_no_period_is_a_warning(ask: Doctor) -> None:
+    code, found, _ = ask("data=tlc")
+    assert code == 0
+    assert found["data"]["state"] == "warning"
+
+
+def test_months_are_looked_for_as_prepare_does(ask: Doctor) -> None:
+    words = ("data.train=null", "data.test=null", "data.months=2019-01..2019-02", "data.rows=100")
+    _, found, _ = ask(*words)
+    assert found["data.months"]["found"] == "makes 100 yellow trips of 2019-01-01..2019-02-28"
+    assert "data.train" not in found
+
+
+def test_a_scheduler_that_is_not_there(ask: Doctor) -> None:
+    code, found, err = ask("cluster=scheduler", "cluster.address=tcp://127.0.0.1:1", "cluster.connect_timeout_s=1")
+    assert (code, fails(found)) == (4, {"workers": "K001"})
+    assert "Traceback" not in err
+    assert found["data.test"]["state"] == "ok", "what comes after is looked at too"
+
+
+def test_a_scheduler_that_is_there(ask: Doctor) -> None:
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(host="tcp://127.0.0.1", **options) as cluster:
+        address = cluster.scheduler_address
+        code, found, _ = ask("cluster=scheduler", f"cluster.address={address}")
+        assert (code, found["workers"]["state"]) == (0, "ok")
+        code, found, _ = ask(
+            "cluster=scheduler", f"cluster.address={address}", "cluster.n_workers=2", "cluster.wait_s=1"
+        )
+        assert (code, fails(found)) == (4, {"workers": "K002"})
+        assert len(cluster.scheduler.workers) == 1, "the cluster is not ours to end"
+
+
+def test_no_cluster_is_started(ask: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("a cluster is started")
+
+    monkeypatch.setattr(LocalCluster, "__init__", start)
+    code, found, _ = ask("cluster.n_workers=1", "cluster.threads_per_worker=1")
+    assert code == 0
+    assert found["workers"]["found"].startswith("1 worker of 1 thread on ")
+
+
+def test_versions_outside_their_ranges(ask: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "requirements", lambda extra: (">=3.11", ["numpy<1", "pandas>=2"]))
+    code, found, err = ask()
+    assert (code, fails(found)) == (2, {"packages": "C020"})
+    assert "is not <1" in found["packages"]["found"]
+    assert "pandas" not in found["packages"]["found"]
+    assert err.startswith("error[C020] tipcast[cpu]: numpy ")
+
+
+def test_two_builds_of_xgboost(ask: Doctor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    info = tmp_path / "site" / "xgboost_cu13-9.9.9.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: xgboost-cu13\nVersion: 9.9.9\n")
+    (info / "RECORD").write_text("xgboost/__init__.py,,\n")
+    (tmp_path / "site" / "xgboost").mkdir()
+    (tmp_path / "site" / "xgboost" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    _, found, _ = ask()
+    assert found["xgboost"]["code"] == "C020"
+    assert "xgboost-cu13 9.9.9" in found["xgboost"]["found"]
+
+
+def test_gpus_without_a_gpu(tmp_path: Path) -> None:
+    """The line with its fix is there within seconds, whatever the checks after it take."""
+    if gpus.visible():
+        pytest.skip("this machine has a GPU")
+    for _ in range(3):  # a machine that is busy for a moment may spoil one
+        start = time.monotonic()
+        with _started(tmp_path, "backend=gpu") as process:
+            assert process.stdout
+            lines = [process.stdout.readline() for _ in range(4)]
+            seconds = time.monotonic() - start
+            rest, err = process.communicate()
+        if seconds < 3:
+            break
+    assert seconds < 3
+    assert lines[0].split() == ["check", "state", "found"]
+    assert lines[1].split()[:2] == ["python", "ok"]
+    assert lines[2].split()[:2] == ["gpus", "fail"]
+    assert "[C010]" in lines[2]
+    assert lines[3].strip().startswith("fix: ")
+    assert rest.splitlines()[-1].endswith(" fail"), "the table is whole"
+    assert "\033" not in rest
+    assert err.startswith("error[C010] ")
+    assert process.returncode == 2
+
+
+def _started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])}
+    command = [sys.executable, "-m", "tipcast", "doctor", *words]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_whatever_a_check_raises_is_a_line() -> None:
+    def broken() -> Any:
+        raise ValueError("https://ada:hunter2@host.example/x is odd\nand more")
+
+    def leaving() -> Any:
+        raise SystemExit(3)
+
+    finding = examine("broken", broken, 5)
+    assert finding.state is State.fail
+    assert finding.found == "broken: ValueError: https://host.example/x is odd"
+    assert finding.problem
+    assert finding.problem.code == "C022"
+    assert isinstance(finding.problem.__cause__, ValueError), "debug=true shows where"
+    assert "SystemExit" in examine("leaving", leaving, 5).found
+    assert examine("fine", lambda: ok("well"), 5) == ok("well")
+
+
+def test_a_check_that_does_not_end_is_a_line() -> None:
+    never = threading.Event()
+    start = time.monotonic()
+    finding = examine("stuck", lambda: ok(str(never.wait(20))), 0.2)
+    assert time.monotonic() - start < 5
+    never.set()
+    assert finding.problem
+    assert (finding.problem.code, finding.problem.what) == ("C022", "has not ended after 0.2 s")
+
+
+def test_an_unknown_failure_ends_the_job_after_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    def broken(*_: object) -> Any:
+        raise KeyError("unforeseen")
+
+    monkeypatch.setattr(doctor, "check_folder", broken)
+    (composed,) = compose("doctor", [f"tracking.uri={store}"])
+    with pytest.raises(TipcastError, match="C022"):
+        doctor.run(to_object(composed.config), "tipcast doctor")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "10 ok, 0 warning, 2 fail"
+    assert sum(line.startswith(("working folder  fail", "temp folder     fail")) for line in lines) == 2
+
+
+@pytest.mark.parametrize(("option", "cuda"), [("cpu", False), ("gpu", True)])
+def test_the_backend_decides_what_is_needed(option: str, cuda: bool) -> None:
+    (composed,) = compose("doctor", [f"backend={option}"])
+    checks: dict[str, Any] = chosen(to_object(composed.config))
+    assert checks["packages"].args == (option,)
+    assert checks["rapids"].args == checks["xgboost"].args == (cuda,)
