@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The command line without the program's name; by default that of the process.
 
     """
+    DEBUG.clear()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in {"--version", "-V"}:
         print(f"tipcast {__version__}")
