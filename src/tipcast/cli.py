@@ -68,6 +68,7 @@ def _run(job: str, arguments: list[str]) -> int:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
     # Waiting threads sleep rather than spin: set before any OpenMP library is loaded, inherited by the workers.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from tipcast.backends import gpus
     from tipcast.config.arguments import to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
@@ -79,6 +80,7 @@ def _run(job: str, arguments: list[str]) -> int:
         specification = to_object(composed.config)
         if specification.debug:
             DEBUG.set()
+        gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
         run(specification, shlex.join(["tipcast", job, *map(redact, composed.overrides)]))
     return 0
