@@ -7,18 +7,19 @@ import logging
 import math
 import os
 import signal
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
-from pathlib import Path
+from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, Nanny, performance_report
+from distributed import Client, LocalCluster, Nanny
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from distributed.security import Security
 
+from tipcast.backends.recording import recorded as recorded
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -40,8 +41,14 @@ HIDDEN = (
 """Workers compute and return; only the driver may talk to MLflow."""
 
 
+Opener = Callable[[Any, str], AbstractContextManager[Client]]
+"""Opens a cluster of one kind, of its specification and the frame library, and connects."""
+
+
 @contextlib.contextmanager
-def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
+def connect(
+    spec: schema.ClusterSpec, frame_library: str, openers: Mapping[type, Opener] = MappingProxyType({})
+) -> Iterator[Client]:
     """Open a cluster and a client, wait for the workers, close both at the end.
 
     Parameters
@@ -50,6 +57,8 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         A ``LocalCluster`` or ``SchedulerCluster`` of the configuration.
     frame_library
         Dask's ``dataframe.backend``: pandas or cudf.
+    openers
+        Class of a specification -> what opens other kinds of clusters than those two.
 
     Yields
     ------
@@ -63,9 +72,12 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    check(spec)
+    check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
-        client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
+        if type(spec) in openers:
+            client = stack.enter_context(openers[type(spec)](spec, frame_library))
+        else:
+            client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
             yield client
         except (KilledWorker, NoValidWorkerError, CancelledError) as problem:
@@ -149,7 +161,7 @@ def _killed_on_failure(cluster: LocalCluster) -> Iterator[None]:
         raise
 
 
-def check(spec: schema.ClusterSpec) -> None:
+def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:
     """Refuse a cluster that cannot be or must not be opened, without opening it.
 
     Raises
@@ -173,6 +185,8 @@ def check(spec: schema.ClusterSpec) -> None:
             dask.utils.parse_bytes(spec.memory_limit or "1GiB")
         except ValueError as problem:
             raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
+        return
+    if type(spec) in others:
         return
     if not isinstance(spec, schema.SchedulerCluster):
         raise TipcastError(
@@ -234,14 +248,3 @@ def _wait(client: Client, wanted: int, wait_s: float) -> None:
 
 def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "scheduler"
-
-
-@contextlib.contextmanager
-def recorded(client: Client, path: Path) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
-        report = performance_report(filename=str(path), mode="inline")
-        report.__enter__()
-        yield
-        report.__exit__(None, None, None)  # not after a failure: it would hold up the end by seconds

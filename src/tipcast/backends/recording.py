@@ -1,0 +1,21 @@
+"""Dask's own report of what the workers did."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from distributed import Client, performance_report
+
+
+@contextlib.contextmanager
+def recorded(client: Client, path: Path) -> Iterator[None]:
+    """Record Dask's performance report of a block as one self-contained HTML file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
+        report = performance_report(filename=str(path), mode="inline")
+        report.__enter__()
+        yield
+        report.__exit__(None, None, None)  # not after a failure: it would hold up the end by seconds
