@@ -57,7 +57,7 @@ def test_help_and_cfg_of_each_job(job: str, tmp_path: Path) -> None:
         (["train", "data.tran=x"], "C001", 2, ["data.tran", "conf/data/sample.yaml"]),
         (["train", "--modle", "x"], "C001", 2, ["modle"]),
         (["train", "model.params.max_depth=deep"], "C", 2, ["max_depth", "deep"]),
-        (["train", "backend=gpu"], "C", 2, ["backend"]),
+        (["train", "backend=gpu"], "K", 4, ["backend"]),
         (["train", "data=files", "data.train=no.parquet", "data.test=no2.parquet"], "D001", 3, ["no.parquet"]),
         (["train", "data=files", "data.train=no-*.parquet", "data.test=no2.parquet"], "D001", 3, ["no-*.parquet"]),
         (["train", "data.train=2019-03", "data.test=2019-01"], "D019", 3, ["2019-01", "2019-03"]),
@@ -77,6 +77,7 @@ def test_mistakes_end_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     start = time.monotonic()
     assert cli.main(arguments) == exit_code
     assert time.monotonic() - start < 15  # the first one imports pandas and Dask

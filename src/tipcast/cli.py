@@ -26,6 +26,8 @@ JOBS = {
 }
 """Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
 
+DOCTOR = "doctor"
+
 DEBUG = threading.Event()
 """Set once a configuration asks for tracebacks."""
 INTERRUPTED = 130
@@ -71,6 +73,7 @@ def _run(job: str, arguments: list[str]) -> int:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
     # Waiting threads sleep rather than spin: set before any OpenMP library is loaded, inherited by the workers.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from tipcast.backends import gpus
     from tipcast.config.arguments import as_given, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
@@ -82,6 +85,8 @@ def _run(job: str, arguments: list[str]) -> int:
         specification = to_object(composed.config)
         if specification.debug:
             DEBUG.set()
+        if job != DOCTOR:  # which tells it in its table
+            gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
         given = [redact(as_given(override)) for override in composed.overrides]
         run(specification, shlex.join(["tipcast", job, *given]))

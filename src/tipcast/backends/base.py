@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -24,6 +24,11 @@ class Frames(Protocol):
     @property
     def xp(self) -> ModuleType:
         """The array module: numpy or cupy."""
+        ...
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of one file that a task should read where there are so many; 0: as the file's row groups have it."""
         ...
 
     def read_parquet(
@@ -61,3 +66,7 @@ class Session:
     n_workers: int
     n_threads: int
     """Threads of all workers together."""
+    rehearses: bool = False
+    """Whether a process compiles what it computes with on first use, so that it should rehearse before it is timed."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What a run's tags say of the workers' devices."""

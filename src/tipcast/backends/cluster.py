@@ -6,8 +6,10 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,8 +35,14 @@ LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
 
+Opener = Callable[[Any, str], AbstractContextManager[Client]]
+"""Opens a cluster of one kind, of its specification and the frame library, and connects."""
+
+
 @contextlib.contextmanager
-def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
+def connect(
+    spec: schema.ClusterSpec, frame_library: str, openers: Mapping[type, Opener] = MappingProxyType({})
+) -> Iterator[Client]:
     """Open a cluster and a client, wait for the workers, close both at the end.
 
     Parameters
@@ -43,6 +51,8 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         A ``LocalCluster`` or ``SchedulerCluster`` of the configuration.
     frame_library
         Dask's ``dataframe.backend``: pandas or cudf.
+    openers
+        Class of a specification -> what opens other kinds of clusters than those two.
 
     Yields
     ------
@@ -57,9 +67,12 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
     logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)  # a task's error reaches the driver anyway
-    check(spec)
+    check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
-        client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
+        if type(spec) in openers:
+            client = stack.enter_context(openers[type(spec)](spec, frame_library))
+        else:
+            client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
             yield client
         except (KilledWorker, NoValidWorkerError, CancelledError) as problem:
@@ -142,7 +155,7 @@ def _killed_on_failure(cluster: LocalCluster) -> Iterator[None]:
         raise
 
 
-def check(spec: schema.ClusterSpec) -> None:
+def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:
     """Refuse a cluster that cannot be or must not be opened, without opening it.
 
     Raises
@@ -163,16 +176,12 @@ def check(spec: schema.ClusterSpec) -> None:
             )
     if isinstance(spec, schema.LocalCluster):
         try:
-            memory = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY)
+            if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
+                raise ValueError(f"{spec.memory_limit} is too little: a worker needs {LEAST_MEMORY}")
         except ValueError as problem:
             raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
-        if memory < dask.utils.parse_bytes(LEAST_MEMORY):
-            raise TipcastError(
-                "C003",
-                "cluster.memory_limit",
-                f"{spec.memory_limit} is too little for a worker",
-                f"give {LEAST_MEMORY} or more, or null for its share of the machine",
-            )
+        return
+    if type(spec) in others:
         return
     if not isinstance(spec, schema.SchedulerCluster):
         raise TipcastError(

@@ -38,6 +38,11 @@ class CpuFrames:
         """NumPy."""
         return np
 
+    @property
+    def batch_rows(self) -> int:
+        """Fragments are read as they are listed: each about fills a core's cache."""
+        return 0
+
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:

@@ -32,6 +32,7 @@ OPEN = (
     "tracking.tags=",
     "data.storage_options.",
     "data.storage_options=",
+    "cluster.environment.",
     "model.params.",
     "model.fit.",
 )

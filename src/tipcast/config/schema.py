@@ -9,6 +9,13 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from tipcast.config.clusters import ClusterSpec as ClusterSpec
+from tipcast.config.clusters import LocalCluster as LocalCluster
+from tipcast.config.clusters import LocalCudaCluster as LocalCudaCluster
+from tipcast.config.clusters import SchedulerCluster as SchedulerCluster
+from tipcast.config.clusters import SlurmCluster as SlurmCluster
+from tipcast.config.clusters import SshCluster as SshCluster
+
 
 class Output(Enum):
     """The form of a job's closing lines."""
@@ -22,41 +29,6 @@ class BackendSpec:
     """A device."""
 
     name: str = MISSING
-
-
-@dataclass
-class ClusterSpec:
-    """Where the workers are."""
-
-    kind: str = MISSING
-    wait_s: float = 60.0
-    worker_ttl_s: float = 60.0
-    allowed_failures: int = 2
-    connect_timeout_s: float = 10.0
-    performance_report: bool = True
-
-
-@dataclass
-class LocalCluster(ClusterSpec):
-    """Workers on this machine, bound to 127.0.0.1; null means chosen for the machine."""
-
-    n_workers: int | None = None
-    threads_per_worker: int | None = None
-    processes: bool | None = None
-    memory_limit: str | None = None
-    dashboard: bool = False
-
-
-@dataclass
-class SchedulerCluster(ClusterSpec):
-    """A running Dask scheduler."""
-
-    address: str = MISSING
-    n_workers: int = 1
-    insecure: bool = False
-    tls_ca_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
 
 
 @dataclass
@@ -215,7 +187,10 @@ def register() -> None:
     for name, node in (
         ("backend", BackendSpec),
         ("local", LocalCluster),
+        ("local_cuda", LocalCudaCluster),
         ("scheduler", SchedulerCluster),
+        ("ssh", SshCluster),
+        ("slurm", SlurmCluster),
         ("sample", SampleData),
         ("files", FilesData),
         ("tlc", TlcData),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tipcast.backends.base import Array, Frame
@@ -72,3 +72,31 @@ class Part:
     """Rows read without a number of passengers."""
     dropped: Mapping[str, int]
     """Reason -> rows."""
+
+
+def merged(fragments: Sequence[Fragment], most: int) -> tuple[Fragment, ...]:
+    """Join neighbouring row groups of a Parquet file while their rows stay within ``most``, for tasks that cost alike.
+
+    Parameters
+    ----------
+    fragments
+        In file order.
+    most
+        Rows; 0 joins nothing.
+
+    """
+    joined: list[Fragment] = []
+    for fragment in fragments:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.uri == fragment.uri
+            and last.format == fragment.format == "parquet"
+            and last.rows is not None
+            and fragment.rows is not None
+            and last.rows + fragment.rows <= most
+        ):
+            joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=last.rows + fragment.rows)
+        else:
+            joined.append(fragment)
+    return tuple(joined)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tipcast.backends.base import Array, Frames
+from tipcast.backends.base import Array
+from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import travelling
 from tipcast.data import validate
 from tipcast.data.fragments import Fragment
@@ -17,16 +18,14 @@ from tipcast.data.schema import tlc_name
 
 @travelling
 def raw_trips(
-    fragment: Fragment, frames: Frames, columns: Sequence[str], colour: str, rows: int
+    fragment: Fragment, columns: Sequence[str], colour: str, rows: int
 ) -> tuple[dict[str, Array], pd.DataFrame]:
-    """Read the first clean trips of a fragment.
+    """Read the first clean trips of a fragment, on the host, where a model's user has them.
 
     Parameters
     ----------
     fragment
         Where to read.
-    frames
-        The frame library to read with.
     columns
         Canonical names.
     colour
@@ -40,8 +39,8 @@ def raw_trips(
         The canonical columns, and the same rows as a pandas DataFrame with the TLC's names and timestamps.
 
     """
-    read = read_fragment(fragment, frames, columns)
-    keep, _ = validate.clean(read, fragment.period, frames.xp)
+    read = read_fragment(fragment, CpuFrames(), columns)
+    keep, _ = validate.clean(read, fragment.period, np)
     read = {name: (values if keep is None else values[keep])[:rows] for name, values in read.items()}
     return read, to_frame(read, colour)
 

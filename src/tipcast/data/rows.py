@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tipcast.backends.base import Session
-from tipcast.data.fragments import Fragment, Listing, Part
+from tipcast.data.fragments import Fragment, Listing, Part, merged
 from tipcast.data.prepare import Recipe, prepare_fragment
 
 
@@ -26,6 +26,8 @@ class Counts:
     dropped: Mapping[str, int]
 
 
+TASKS_PER_WORKER = 6
+"""Fragments that each worker should get at least, so that all have about as many rows and end together."""
 SUMS = ("rows", "positives", "cash", "bytes", "rows_read", "raw_bytes", "missing_passengers")
 """Fields of Counts and of Part that add up."""
 
@@ -75,9 +77,9 @@ class Loaded:
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
-    client = session.client
+    client, fragments = session.client, _fragments(session, listing)
     return list(
-        client.map(prepare_fragment, listing.fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare")
+        client.map(prepare_fragment, fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare")
     )
 
 
@@ -107,7 +109,13 @@ def collect(session: Session, listing: Listing, prepared: Sequence[Any]) -> Load
     client = session.client
     counts: list[tuple[Counts, ...]] = client.gather(client.map(_counts, prepared, pure=False, key="count"))
     splits = tuple(_split(client, prepared, [each[side] for each in counts], side) for side in range(len(counts[0])))
-    return Loaded(splits, _per_file(listing.fragments, counts))
+    return Loaded(splits, _per_file(_fragments(session, listing), counts))
+
+
+def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
+    """Return what each task reads: the listing's fragments, joined where the device's frames want many rows at once."""
+    rows = sum(fragment.rows or 0 for fragment in listing.fragments)
+    return merged(listing.fragments, min(session.frames.batch_rows, rows // (session.n_workers * TASKS_PER_WORKER) + 1))
 
 
 def _counts(parts: Sequence[Part]) -> tuple[Counts, ...]:

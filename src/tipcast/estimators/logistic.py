@@ -15,6 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.backends.base import Frame
+from tipcast.backends.host import device_of, module_of, to_host
+from tipcast.config.errors import TipcastError
 from tipcast.estimators import native
 from tipcast.estimators.base import Fitted, Future, Progress, columns, shares
 from tipcast.estimators.parameters import check_names, positive, positive_int
@@ -72,7 +74,8 @@ class DistributedLogistic:
             tasks = client.map(function, x, y, **_named(arguments), pure=False)
             return list(client.gather(tasks))
 
-        return _newton(sums, client.submit(columns, x[0], pure=False).result(), self.params, progress)
+        features = client.submit(columns, x[0], pure=False).result()
+        return _newton(sums, features, self.params, self.device, progress)
 
 
 @final
@@ -95,16 +98,22 @@ class LocalLogistic:
         def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
             return [function(x, y, **_named(arguments))]
 
-        return _newton(sums, columns(x), self.params, None)
+        return _newton(sums, columns(x), self.params, self.device, None)
 
 
 def _named(arguments: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(("mean", "scale", "weights"), arguments, strict=False))
 
 
-def _newton(sums: Sums, features: Sequence[str], params: Mapping[str, Any], progress: Progress | None) -> Fitted:
+def _newton(
+    sums: Sums, features: Sequence[str], params: Mapping[str, Any], device: str, progress: Progress | None
+) -> Fitted:
     """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
-    rows, mean, scale = _standard(sums(_moments))
+    *moments, devices = zip(*sums(_moments), strict=True)
+    used = max(devices)
+    if used.partition(":")[0] != device:
+        raise TipcastError("C010", "backend", f"the rows are on {used} and not on {device}", "report this")
+    rows, mean, scale = _standard(list(zip(*moments, strict=True)))
     limit, tolerance = int(params.get("max_iter", 50)), float(params.get("tol", 1e-6))
     penalty = np.full(len(features) + 1, 1 / float(params.get("C", 1.0)))
     penalty[-1] = 0  # the intercept
@@ -140,7 +149,7 @@ def _newton(sums: Sums, features: Sequence[str], params: Mapping[str, Any], prog
         history={"train": {"logloss": history}},
         importance=shares(features, np.abs(weights[:-1])),
         importance_kind="standardised coefficients",
-        info={"device": "cpu", "iterations": iteration, "converged": str(converged).lower()},
+        info={"device": used, "iterations": iteration, "converged": str(converged).lower()},
         model=scorer,
         file="model.npz",
         format="npz-logistic",
@@ -148,11 +157,11 @@ def _newton(sums: Sums, features: Sequence[str], params: Mapping[str, Any], prog
     )
 
 
-def _moments(x: Frame, y: Frame) -> tuple[int, Any, Any]:
-    """Rows, means and sums of squared differences from them."""
-    values = x.to_numpy().astype(np.float64)
-    mean = values.mean(axis=0) if len(values) else np.zeros(values.shape[1])
-    return len(values), mean, ((values - mean) ** 2).sum(axis=0)
+def _moments(x: Frame, y: Frame) -> tuple[int, Any, Any, str]:
+    """Rows, means and sums of squared differences from them; and where they were computed."""
+    values = x.values.astype(np.float64)
+    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
+    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
 
 
 def _standard(parts: Sequence[tuple[int, Any, Any]]) -> tuple[int, Any, Any]:
@@ -165,14 +174,16 @@ def _standard(parts: Sequence[tuple[int, Any, Any]]) -> tuple[int, Any, Any]:
 
 def _terms(x: Frame, y: Frame, mean: Any, scale: Any, weights: Any) -> tuple[float, Any, Any]:
     """Log loss of a part, its gradient and its Hessian in (coefficients, intercept)."""
-    values = np.empty((len(x), len(mean) + 1))
-    values[:, :-1] = (x.to_numpy() - mean) / scale
+    features, labels = x.values, y.values
+    xp = module_of(features)
+    mean, scale, weights = (xp.asarray(each) for each in (mean, scale, weights))
+    values = xp.empty((len(x), len(mean) + 1))
+    values[:, :-1] = (features - mean) / scale
     values[:, -1] = 1
-    labels = y.to_numpy()
     margin = values @ weights
-    p = 0.5 * (1 + np.tanh(0.5 * margin))
-    loss = float((np.logaddexp(0, margin) - labels * margin).sum())
-    return loss, values.T @ (p - labels), values.T @ (values * (p * (1 - p))[:, None])
+    p = 0.5 * (1 + xp.tanh(0.5 * margin))
+    loss = float((xp.logaddexp(0, margin) - labels * margin).sum())
+    return loss, to_host(values.T @ (p - labels)), to_host(values.T @ (values * (p * (1 - p))[:, None]))
 
 
 def _write(model: native.LogisticScorer, path: Path) -> None:

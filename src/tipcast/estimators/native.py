@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
+import io
 import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 MISSING = "missing"
 """Booster attribute: the value that means missing; absent: NaN does."""
+MANY_ROWS = 200_000
+"""Rows from which sending them to a GPU and back costs less than scoring them on a processor."""
 
 
 class XGBoostScorer:
-    """Scores by a binary XGBoost booster, on the device that it is set to."""
+    """Scores by a binary XGBoost booster, on the processor or on a GPU."""
 
     def __init__(self, booster: Any, threads: int = 1, device: str = "cpu") -> None:
-        booster.set_param({"nthread": threads, "device": device})
-        self.booster = booster
+        self.booster, self.threads, self.device = booster, threads, device
+        self._set = device == "cpu"  # on a GPU not before there are rows: the driver may have none
+        if self._set:
+            booster.set_param({"nthread": threads, "device": device})
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a machine without a GPU forgets the booster's device
+        return XGBoostScorer, (self.booster, self.threads, self.device)
 
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float32, for (n, features) float32 values."""
-        values = _values(x)
+        values = _placed(x, self.device)
         if not len(values):
             return values[:, 0]
-        missing = float(self.booster.attr(MISSING) or "nan")
-        return self.booster.inplace_predict(values, missing=missing, validate_features=False)
+        if not self._set:
+            self.booster.set_param({"nthread": self.threads, "device": self.device})
+            self._set = True
+        gap = float(self.booster.attr(MISSING) or "nan")
+        return self.booster.inplace_predict(values, missing=gap, validate_features=False)
 
 
 class ForestScorer:
@@ -56,19 +72,111 @@ class TreeliteScorer:
         return treelite.gtil.predict(self.model, values, nthread=self.threads)[:, 0, 1].astype(np.float64, copy=False)
 
 
-class LogisticScorer:
-    """Scores by a logistic regression on standardised features."""
+class NvForestScorer:
+    """Scores a treelite checkpoint by nvForest; the checkpoint travels, not the model."""
 
-    def __init__(self, coef: Any, intercept: float, mean: Any, scale: Any) -> None:
+    def __init__(self, checkpoint: bytes, device: str = "gpu") -> None:
+        self.checkpoint, self.device = checkpoint, device
+        self._model: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NvForestScorer, (self.checkpoint, self.device)
+
+    def score(self, x: Any) -> Any:
+        """Return P(1), (n,) float32, for (n, features) float32 values."""
+        values = _placed(x, self.device)
+        if not len(values):
+            return values[:, 0]
+        if self._model is None:
+            import nvforest
+            import treelite
+
+            model = treelite.Model.deserialize_bytes(self.checkpoint)
+            self._model = nvforest.load_from_treelite_model(model, device=self.device)
+        return self._model.predict_proba(values)[:, -1].clip(0, 1)  # the mean of many ones may round to above one
+
+
+class LogisticScorer:
+    """Scores by a logistic regression on standardised features, wherever the values are, or on a GPU."""
+
+    def __init__(self, coef: Any, intercept: float, mean: Any, scale: Any, device: str = "cpu") -> None:
         self.coef, self.intercept, self.mean, self.scale = coef, float(intercept), mean, scale
+        self.device = device
 
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float64, for (n, features) float32 values."""
-        margin = (_values(x) - self.mean) / self.scale @ self.coef + self.intercept
-        return 0.5 * (1 + np.tanh(0.5 * margin))  # the logistic function, without overflow
+        values = _placed(x, self.device)
+        xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
+        mean, scale, coef = (xp.asarray(each) for each in (self.mean, self.scale, self.coef))
+        margin = (values - mean) / scale @ coef + self.intercept
+        return 0.5 * (1 + xp.tanh(0.5 * margin))  # the logistic function, without overflow
 
 
-def load(path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1) -> Any:
+class BySizeScorer:
+    """Scores few rows on the processor and many on a GPU, which is set up when it is first needed."""
+
+    def __init__(self, small: Any, large: Callable[[], Any]) -> None:
+        self._small, self._make = small, large
+        self._large: Any = None
+
+    def score(self, x: Any) -> Any:
+        """Return P(1), (n,), on the host."""
+        if len(x) < MANY_ROWS:
+            return self._small.score(x)
+        if self._large is None:
+            self._large = self._make()
+        scores = self._large.score(x)
+        return scores.get() if hasattr(scores, "get") else scores
+
+
+PATHS = {
+    "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
+    "treelite": {
+        "scikit-learn": ("treelite", "sklearn"),  # four times as fast as treelite's interpreter, the same numbers
+        "treelite": ("treelite",),
+        "nvforest-cpu": ("treelite", "nvforest"),
+        "nvforest-cuda": ("treelite", "nvforest", "cupy"),
+    },
+    "npz-logistic": {"numpy": (), "cupy": ("cupy",)},
+}
+"""Format -> the ways to score it, best first -> the packages that each needs."""
+_ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy")
+
+
+def available(format: str) -> tuple[str, ...]:
+    """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format."""
+    return tuple(way for way in _ways(format) if _works(format, way))
+
+
+def _ways(format: str) -> tuple[str, ...]:
+    if format not in PATHS:
+        raise ValueError(f"unknown model format {format!r}")
+    return tuple(PATHS[format])
+
+
+def _works(format: str, way: str) -> bool:
+    if any(importlib.util.find_spec(name) is None for name in PATHS[format][way]) or (way in _ON_GPU and not gpus()):
+        return False
+    if way != "xgboost-cuda":
+        return True
+    import xgboost
+
+    return bool(xgboost.build_info().get("USE_CUDA"))
+
+
+def gpus() -> int:
+    """Return how many NVIDIA GPUs this process sees: CUDA's driver tells, without a package."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    return count.value if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def load(
+    path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1, through: str | None = None
+) -> Any:
     """Load a saved model.
 
     Parameters
@@ -76,50 +184,66 @@ def load(path: str | os.PathLike[str], format: str, device: str = "cpu", threads
     path
         A file whose digest the caller has checked: a damaged one can crash the process.
     format
-        ``xgboost-ubj``, ``treelite`` or ``npz-logistic``.
+        ``xgboost-ubj``, ``treelite`` or ``npz-logistic``; ValueError for another.
     device
-        ``cpu`` or ``cuda``; only XGBoost scores on both.
+        ``cpu``, ``cuda``, or ``auto``: few rows on the processor, many on a GPU where there is one, back on the host.
     threads
-        Threads of one call of ``score``; 0 takes all cores.
+        Of one call of ``score``; 0 takes all cores.
+    through
+        One of ``available(format)``; None takes the first of the device.
 
     Returns
     -------
     object
         With ``score(x)``: (n, features) float32 -> (n,) float P(1).
 
-    Raises
-    ------
-    ValueError
-        For a format that is none of these.
-
     """
-    if format == "xgboost-ubj":
+    ways = [way for way in _ways(format) if (way in _ON_GPU) == (device == "cuda")]
+    content = Path(path).read_bytes()
+    if device == "auto":
+        small = load(path, format, "cpu", threads)
+
+        def large() -> Any:
+            there = next((way for way in available(format) if way in _ON_GPU), None)
+            return small if there is None else _load(content, there, threads)
+
+        return BySizeScorer(small, large)
+    chosen = through or next((way for way in ways if _works(format, way)), None)
+    if chosen is None:
+        raise ValueError(f"nothing that is installed here scores {format} on {device}")
+    return _load(content, chosen, threads)
+
+
+def _load(content: bytes, way: str, threads: int) -> Any:
+    kind, _, device = way.partition("-")
+    if kind == "xgboost":
         import xgboost
 
-        return XGBoostScorer(xgboost.Booster(model_file=os.fspath(path)), threads, device)
-    if format == "treelite":
-        return _forest(os.fspath(path), threads)
-    if format == "npz-logistic":
-        with np.load(path, allow_pickle=False) as arrays:
-            return LogisticScorer(arrays["coef"], float(arrays["intercept"]), arrays["mean"], arrays["scale"])
-    msg = f"unknown model format {format!r}"
-    raise ValueError(msg)
+        return XGBoostScorer(xgboost.Booster(model_file=bytearray(content)), threads, device)
+    if kind == "nvforest":
+        return NvForestScorer(content, "cpu" if device == "cpu" else "gpu")
+    if kind in ("scikit", "treelite"):
+        import treelite.sklearn
 
-
-def _forest(path: str, threads: int) -> Any:
-    """Score by scikit-learn where it is installed: same numbers as treelite's interpreter, four times as fast."""
-    import treelite
-
-    model = treelite.Model.deserialize(path)
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        return TreeliteScorer(model, threads)
-    import treelite.sklearn
-
-    return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
+        model = treelite.Model.deserialize_bytes(content)
+        if kind == "treelite":
+            return TreeliteScorer(model, threads)
+        return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        numbers = (arrays["coef"], float(arrays["intercept"]), arrays["mean"], arrays["scale"])
+        return LogisticScorer(*numbers, device="cuda" if kind == "cupy" else "cpu")
 
 
 def _values(x: Any) -> Any:
     """Return a frame's array, on its own device; an array as it is."""
     return getattr(x, "values", x)
+
+
+def _placed(x: Any, device: str) -> Any:
+    """Return a frame's or an array's values where the device can read them."""
+    values = _values(x)
+    if device == "cpu" or not isinstance(values, np.ndarray):
+        return values
+    import cupy
+
+    return cupy.asarray(values)

@@ -1,14 +1,18 @@
-"""Scoring rows where they lie: the scorer travels to each worker once, rows never move."""
+"""Scoring rows where they lie, and the same rows by every way there is to score a saved model."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import dask
 
 from tipcast.backends.base import Array, Frame
-from tipcast.estimators.base import Scorer
+from tipcast.backends.host import to_host
+from tipcast.estimators import native
+from tipcast.estimators.base import NativeFile, Scorer
 
 LARGE = "distributed.admin.large-graph-warning-threshold"
 
@@ -42,3 +46,38 @@ def _held(scorer: Scorer) -> Scorer:
 
 def _score(x: Frame, scorer: Scorer) -> Array:
     return scorer.score(x)
+
+
+def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[str, Array]:
+    """Score the same rows by the estimator and by every way that a worker has to score the saved model.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    scorer
+        Of the fitted model.
+    saved
+        The file that was written of it.
+    x
+        (rows, features) float32, on the host.
+
+    Returns
+    -------
+    dict
+        ``estimator`` and names of ``native.available`` -> (rows,) P(1), on the host.
+
+    """
+    held = client.scatter([scorer, saved.path.read_bytes()], hash=False)
+    found: dict[str, Array] = client.submit(_every_way, *held, saved.format, x, pure=False).result()
+    return found
+
+
+def _every_way(scorer: Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
+    found = {"estimator": to_host(scorer.score(x))}
+    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
+        path = Path(folder) / "model"
+        path.write_bytes(content)
+        for way in native.available(format):
+            found[way] = to_host(native.load(path, format, through=way).score(x))
+    return found

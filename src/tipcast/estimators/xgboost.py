@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import dask.dataframe as dd
 import xgboost
-from xgboost import dask as dxgb
-from xgboost.callback import TrainingCallback
-from xgboost.collective import Config
 
 from tipcast.backends.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import native
 from tipcast.estimators.base import Fitted, Future, History, Progress, columns, shares
+from tipcast.estimators.placement import by_worker
 from tipcast.estimators.xgboost_plan import MISSING, Plan, plan, try_out
-
-COLLECTIVE = {"retry": 1, "timeout": 300}
-"""A worker that does not answer its peers for 300 s ends the training with an error."""
-LOOPBACK = ("inproc://", "tcp://127.0.0.1:", "tcp://localhost:")
-
-DEVICE = "tipcast_device"
-"""Booster attribute: the device that the rounds really ran on."""
+from tipcast.estimators.xgboost_rounds import DEVICE, alone, boost, together
 
 
 @final
@@ -76,39 +66,14 @@ class DistributedXGBoost:
 
         """
         planned = plan(self.params, self.training, self.device, self.categorical)
-        empty_x, empty_y = client.gather(client.map(_empty, [x[0], y[0]], pure=False))
-        features = columns(empty_x)
-        before = set(client.nthreads())
-        options = planned.matrix(features)
-        try:
-            with client.as_current():  # xgboost.dask asks for the current client, whichever it is given
-                rows = dxgb.DaskQuantileDMatrix(client, _collection(x, empty_x), _collection(y, empty_y), **options)
-                evals = []
-                if validation:
-                    held_out = (_collection(validation[0], empty_x), _collection(validation[1], empty_y))
-                    evals = [(dxgb.DaskQuantileDMatrix(client, *held_out, ref=rows, **options), "validation")]
-                result = dxgb.train(
-                    client,
-                    {**planned.params, "seed": seed},
-                    rows,
-                    planned.rounds,
-                    evals=evals,
-                    early_stopping_rounds=planned.stop_after if evals else None,
-                    verbose_eval=False,
-                    callbacks=[Witness()],
-                    coll_cfg=_collective(client),
-                )
-        except (xgboost.core.XGBoostError, RuntimeError, ValueError, AssertionError) as problem:
-            lost = before - set(client.nthreads())
-            if not lost:
-                raise
-            raise TipcastError(
-                "K003",
-                ", ".join(sorted(lost)),
-                "worker lost while training",
-                "give workers more memory (cluster.memory_limit) and repeat the command",
-            ) from problem
-        return fitted(planned, result["booster"], result["history"], features)
+        features: list[str] = client.submit(columns, x[0], pure=False).result()
+        both = (x, y) if validation is None else (x, y, *validation)
+        workers = set().union(*(by_worker(client, parts) for parts in both))
+        if len(workers) == 1:
+            booster, history = alone(client, workers.pop(), planned, both, seed)
+        else:
+            booster, history = together(client, planned, features, both, seed)
+        return fitted(planned, booster, history, features)
 
 
 @final
@@ -142,17 +107,7 @@ def train(
     planned: Plan, rows: xgboost.QuantileDMatrix, held_out: xgboost.QuantileDMatrix | None, seed: int, threads: int = 1
 ) -> Fitted:
     """Train on matrices that may be shared with other trainings of the same ``max_bin``."""
-    history: dict[str, dict[str, list[float]]] = {}
-    booster = xgboost.train(
-        {**planned.params, "seed": seed, "nthread": threads},
-        rows,
-        planned.rounds,
-        evals=[(held_out, "validation")] if held_out else [],
-        early_stopping_rounds=planned.stop_after if held_out else None,
-        evals_result=history,
-        verbose_eval=False,
-        callbacks=[Witness()],
-    )
+    booster, history = boost(planned, rows, held_out, seed, threads)
     return fitted(planned, booster, history, list(rows.feature_names or []))
 
 
@@ -194,29 +149,6 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
         format="xgboost-ubj",
         write=_write,
     )
-
-
-def _collective(client: Any) -> Config:
-    """Return how workers find each other; on one machine the tracker listens on the loopback only."""
-    local = str(client.scheduler_info(n_workers=0)["address"]).startswith(LOOPBACK)
-    return Config(**COLLECTIVE, tracker_host_ip="127.0.0.1" if local else None)
-
-
-class Witness(TrainingCallback):
-    """Records on the worker which device a booster was trained on: elsewhere its configuration may say another."""
-
-    def after_training(self, model: Any) -> Any:
-        """Copy the device of the booster's configuration into an attribute, which travels with it."""
-        model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
-        return model
-
-
-def _collection(parts: Sequence[Future], empty: Frame) -> Any:
-    return dd.from_delayed(list(parts), meta=empty, verify_meta=False)
-
-
-def _empty(frame: Frame) -> Frame:
-    return frame.iloc[:0]
 
 
 def _write(booster: Any, path: Path) -> None:

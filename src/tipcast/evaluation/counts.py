@@ -11,8 +11,8 @@ import numpy as np
 from tipcast.backends.base import Array
 from tipcast.evaluation.keys import key_of, module_of
 
-BLOCK = 1 << 18
-"""Rows walked at a time, so that temporaries stay small whatever the bucket's size."""
+BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 24}
+"""Array module -> rows walked at a time, so that temporaries stay small, and a device's launches few."""
 BINS = 100
 """Equal-width score bins that calibration and histograms are summed from."""
 GRID = 8192
@@ -116,9 +116,10 @@ def _blocks(keys: Array, whole: Whole) -> Iterator[_Block]:
     one = keys.dtype.type(1)
     positives, negatives = whole.positives_below, whole.negatives_below  # before the block's first group
     ones, rows = positives, positives + negatives  # before the block's first row
-    for start in range(0, len(keys), BLOCK):
-        block = keys[start : start + BLOCK]
-        follow = keys[start + 1 : start + BLOCK + 1]
+    size = BLOCKS[xp.__name__]
+    for start in range(0, len(keys), size):
+        block = keys[start : start + size]
+        follow = keys[start + 1 : start + size + 1]
         ranks = xp.cumsum(block & one, dtype=xp.int64)
         ends = xp.flatnonzero((block[: len(follow)] ^ follow) > one)
         if len(follow) < len(block):

@@ -7,7 +7,6 @@ Every function takes the array module from its arrays, so NumPy and CuPy arrays 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tipcast.backends.base import Array
+from tipcast.backends.host import module_of as module_of
 
 CHUNK = 1 << 20
 """Rows counted at a time."""
@@ -31,11 +31,6 @@ class Facts:
     odd_labels: int
     labels_missing: int
     """Scores without a label (negative: labels without a score)."""
-
-
-def module_of(array: Array) -> Any:
-    """Return the array module (numpy, cupy) that an array belongs to."""
-    return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def _rows(values: Any, mask: Array | None) -> Array:

@@ -12,6 +12,7 @@ import fsspec
 from distributed import as_completed
 
 from tipcast.backends.base import Session
+from tipcast.backends.cpu import CpuFrames
 from tipcast.backends.session import check, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import PrepareConfig
@@ -89,7 +90,7 @@ def _write(
     filesystem.makedirs(folder, exist_ok=True)
     futures = {
         workers.client.submit(
-            months.write_month, month, out, layout, tuple(COLUMNS), colour, workers.frames, token, pure=False
+            months.write_month, month, out, layout, tuple(COLUMNS), colour, CpuFrames(), token, pure=False
         ): month
         for month in due
     }

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.backends.base import Session
-from tipcast.backends.performance import recorded
+from tipcast.backends.recording import recorded
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
-from tipcast.data import rows, split, validate
+from tipcast.data import features, rows, split, validate
 from tipcast.data.features import FEATURES
 from tipcast.data.prepare import Recipe
 from tipcast.data.raw import raw_trips
 from tipcast.data.sources import list_fragments
 from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
-from tipcast.estimators.predict import predict
+from tipcast.estimators.predict import every_way, predict
 from tipcast.evaluation.metrics import auc, evaluate
 from tipcast.jobs import closing
+from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train_record import opened
 from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure.clock import Clock
@@ -40,8 +41,8 @@ HEADLINES = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 
 def run(config: TrainConfig, command: str) -> None:
     """Run the job."""
-    check(config.model, config.backend.name, categorical=config.task.categorical)
     check_session(config.backend, config.cluster)
+    check(config.model, config.backend.name, categorical=config.task.categorical)
     clock = Clock()
     with clock.phase("list"):
         plan = make_plan(config)
@@ -50,6 +51,8 @@ def run(config: TrainConfig, command: str) -> None:
         record = stack.enter_context(opened(config, plan, command, folder))
         with clock.phase("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
+            rehearse(workers, config, plan)
+        record.run.set_tags(workers.tags)
         with recorded(workers.client, folder / "dask.html") if config.cluster.performance_report else nullcontext():
             with clock.phase("read"):
                 data = read(workers, config, plan)
@@ -61,11 +64,13 @@ def run(config: TrainConfig, command: str) -> None:
             record.data(data)
             record.metrics(data, fitted, outcome)
             record.plots(fitted, outcome)
-            logged, difference = record.model(fitted, outcome, *held_out(workers, plan), device=workers.device)
+            saved = fitted.save(folder)
+            columns, trips = held_out(workers, plan)
+            rows_held_out = features.compute(columns, config.task.features)
+            scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
+            logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
         record.close(data, outcome, clock.seconds, peaks(workers.client))
-        logged = record.register(
-            logged, difference, outcome
-        )  # last: a version in the registry belongs to a run that is whole
+        logged = record.register(logged, difference, outcome)  # last: its run is whole
     interval = outcome.test.auc_interval
     result = {
         "run_id": record.run.id,
@@ -171,7 +176,7 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     columns = plan.test_recipe.columns
     for fragment in plan.test.fragments:
         found: tuple[Any, Any] = workers.client.submit(
-            raw_trips, fragment, workers.frames, columns, plan.test.colour, CHECK_ROWS, pure=False
+            raw_trips, fragment, columns, plan.test.colour, CHECK_ROWS, pure=False
         ).result()
         if len(found[1]):
             return found

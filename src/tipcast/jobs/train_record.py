@@ -15,9 +15,9 @@ import yaml
 from tipcast import __version__
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema import TrainConfig
-from tipcast.data import features, split
+from tipcast.data import split
 from tipcast.data.fragments import Period
-from tipcast.estimators.base import Fitted
+from tipcast.estimators.base import Fitted, NativeFile
 from tipcast.evaluation import plots, report
 from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure.origin import git_commit, versions
@@ -137,16 +137,18 @@ class Record:
         )
 
     def model(
-        self, fitted: Fitted, outcome: Outcome, columns: Mapping[str, Any], trips: pd.DataFrame, device: str
+        self, native: NativeFile, outcome: Outcome, trips: pd.DataFrame, scores: Mapping[str, Any], device: str
     ) -> tuple[portable.Logged, float]:
-        """Log the portable model and hold it against the estimator on raw trips.
+        """Log the portable model and hold it against every way to score it.
 
         Parameters
         ----------
-        fitted, outcome
-            The model and how well it does.
-        columns, trips
-            The same held-out rows as canonical columns and as raw trips.
+        native, outcome
+            The saved model and how well it does.
+        trips
+            Held-out raw trips.
+        scores
+            Way to score them -> (rows,) P(1), see ``estimators.predict.every_way``.
         device
             That the model was trained on.
 
@@ -157,7 +159,6 @@ class Record:
 
         """
         task = self.config.task
-        native = fitted.save(self.folder)
         facts = {
             "features": list(task.features),
             "target": f"tip_amount / fare_amount > {task.threshold:g}",
@@ -172,9 +173,10 @@ class Record:
         logged = portable.log_model(
             self.run, native.path, native.format, facts, self.plan.train.colour, trips.head(EXAMPLES)
         )
-        expected = np.asarray(fitted.scorer.score(features.compute(columns, task.features)), dtype=np.float64)
+        expected = np.stack([np.asarray(found, dtype=np.float64) for found in scores.values()])
         difference = portable.parity(logged, portable.renamed(trips, self.plan.train.colour), expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
+        self.run.set_tags({"parity.ways": ", ".join(scores)})
         return logged, difference
 
     def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:

@@ -1,10 +1,12 @@
-"""Memory: the most that the driver and each worker ever held."""
+"""Memory: the most that the driver, each worker and each worker's device ever held."""
 
 from __future__ import annotations
 
 import resource
 import sys
 from typing import Any
+
+from tipcast.backends import device_memory
 
 UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
@@ -16,7 +18,7 @@ def peak_bytes() -> int:
 
 
 def peaks(client: Any) -> dict[str, int]:
-    """Return the largest resident sets, in bytes.
+    """Return the largest resident sets and, where workers have devices, the most memory in use on one, in bytes.
 
     Parameters
     ----------
@@ -26,8 +28,10 @@ def peaks(client: Any) -> dict[str, int]:
     Returns
     -------
     dict
-        ``driver`` and ``worker`` (the largest of the workers) -> bytes.
+        ``driver``, ``worker`` (the largest of the workers) and ``device`` (see ``device_memory``) -> bytes.
 
     """
     workers = client.run(peak_bytes)
-    return {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
+    found = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
+    devices = [peak for peak in client.run(device_memory.peak_bytes).values() if peak is not None]
+    return found | ({"device": max(devices)} if devices else {})

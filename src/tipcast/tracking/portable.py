@@ -125,7 +125,7 @@ def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) 
     trips
         Raw trips under the TLC's names.
     expected
-        (rows,) probabilities by the estimator.
+        Probabilities by the estimator, (rows,), or by every way to score the model, (ways, rows).
 
     Returns
     -------

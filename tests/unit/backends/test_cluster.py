@@ -16,7 +16,7 @@ from distributed import Client
 from distributed.comm.core import CommClosedError
 
 from tipcast.backends.cluster import connect
-from tipcast.backends.performance import recorded
+from tipcast.backends.recording import recorded
 from tipcast.backends.session import check, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster

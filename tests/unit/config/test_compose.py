@@ -37,6 +37,7 @@ def test_every_option_composes(group: str) -> None:
     assert options
     for option in options:
         more = ["data.train=a", "data.test=b"] if group == "data" else []
+        more += ["cluster.hosts=[here]"] if option == "ssh" else []
         assert load("train", f"{group}={option}", *more)
 
 
@@ -75,7 +76,7 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["+foo=1"], "C001", ["foo"]),
         (["+data.foo=1"], "C001", ["data.foo"]),
         (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
-        (["cluster=slrm"], "C002", ["cluster=slrm", "local"]),
+        (["cluster=slrm"], "C002", ["cluster=slrm", "cluster=slurm"]),
         (["nogroup/x=1"], "C001", ["nogroup"]),
         (["seed=abc"], "C003", ["seed", "abc"]),
         (["data.rows=5x"], "C003", ["data.rows", "5x"]),

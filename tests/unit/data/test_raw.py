@@ -8,20 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tipcast.backends.base import Frames
 from tipcast.data.raw import raw_trips, to_frame
 
 COLUMNS = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID")
 
 
-def test_the_first_clean_trips(trip_files: Any, frames: Frames) -> None:
+def test_the_first_clean_trips(trip_files: Any) -> None:
     def spoil(frame: pd.DataFrame) -> pd.DataFrame:
         frame.loc[[0, 3], "fare_amount"] = -1.0
         return frame
 
     path = trip_files.write("yellow_tripdata_2019-02.parquet", spoil)
     (fragment,) = trip_files.listing(path, COLUMNS).fragments
-    columns, trips = raw_trips(fragment, frames, COLUMNS, "yellow", 10)
+    columns, trips = raw_trips(fragment, COLUMNS, "yellow", 10)
     expected = spoil(trip_files.trips()).query("fare_amount > 0")[:10]
     assert trips["tpep_pickup_datetime"].tolist() == expected["tpep_pickup_datetime"].tolist()
     assert trips["fare_amount"].tolist() == expected["fare_amount"].tolist()

@@ -39,8 +39,8 @@ def test_a_model_that_is_not_shipped_is_refused(spec, name):
 
 
 def test_a_variant_that_is_not_there_is_named(spec):
-    with pytest.raises(TipcastError, match="C002.*logistic.*gpu/distributed.*cpu/distributed"):
-        build(spec("logistic"), "cuda", "distributed")
+    with pytest.raises(TipcastError, match="C002.*logistic.*gpu/sideways.*cpu/distributed"):
+        build(spec("logistic"), "cuda", "sideways")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", list(cases()))
 def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, name: str, dtype: type) -> None:
-    monkeypatch.setattr(counts, "BLOCK", 257)
+    monkeypatch.setattr(counts, "BLOCKS", dict.fromkeys(counts.BLOCKS, 257))
     monkeypatch.setattr(buckets, "LEAST_ROWS", 64)
     scores, labels = cases()[name]
     scores = scores.astype(dtype)
@@ -94,7 +94,7 @@ def test_curve_keeps_the_area_and_lies_on_the_exact_one(client: Client, name: st
 
 @pytest.mark.parametrize("name", list(cases()))
 def test_chosen_threshold_is_the_most_accurate(client: Client, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(counts, "BLOCK", 100)
+    monkeypatch.setattr(counts, "BLOCKS", dict.fromkeys(counts.BLOCKS, 100))
     scores, labels = cases()[name]
     found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=None)
     best = max(np.mean((scores >= t) == labels) for t in [*np.unique(scores), 2])
@@ -103,7 +103,7 @@ def test_chosen_threshold_is_the_most_accurate(client: Client, monkeypatch: pyte
 
 
 def test_bins_count_every_row(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "BLOCK", 333)
+    monkeypatch.setattr(counts, "BLOCKS", dict.fromkeys(counts.BLOCKS, 333))
     scores, labels = cases()["heavy ties"]  # full of scores on the bins' borders
     found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=0.5)
     at = np.minimum(np.searchsorted(np.arange(1, 20) / 20, scores, side="right"), 19)

@@ -31,7 +31,7 @@ class TaxiTips(mlflow.pyfunc.PythonModel):
             _checked(paths[name], digest)
         self.features = _module("tipcast_model_features", paths["features"])
         native = _module("tipcast_model_native", paths["native"])
-        self.scorer = native.load(paths["model"], self.manifest["format"], threads=0)
+        self.scorer = native.load(paths["model"], self.manifest["format"], device="auto", threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Return the probability of a high tip for each trip, (rows,) float64."""

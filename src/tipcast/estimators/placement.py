@@ -1,0 +1,80 @@
+"""Where parts lie, and waiting for tasks that cannot go on when a worker is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distributed import wait
+
+from tipcast.config.errors import TipcastError
+from tipcast.estimators.base import Future
+
+LOOK_S = 1.0
+"""Seconds between two looks at which workers are there."""
+
+
+def by_worker(client: Any, parts: Sequence[Future]) -> dict[str, list[int]]:
+    """Wait for parts and return the worker that holds each: address -> numbers of parts, in order.
+
+    Raises
+    ------
+    Exception
+        What went wrong in the first part that could not be made.
+
+    """
+    with client.as_current():  # wait takes no client
+        wait(parts)
+    for part in parts:
+        if part.status == "error":
+            part.result()
+    holders = client.who_has(list(parts))
+    held: dict[str, list[int]] = {}
+    for at, part in enumerate(parts):
+        held.setdefault(min(holders[part.key]), []).append(at)
+    return dict(sorted(held.items()))
+
+
+def results(client: Any, tasks: Mapping[str, Future]) -> dict[str, Any]:
+    """Return the results of tasks that need each other, one on each worker.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    tasks
+        Worker's address -> its task.
+
+    Raises
+    ------
+    TipcastError
+        K003 as soon as a worker is gone: its peers would wait for it until the end of time.
+    Exception
+        What went wrong in the first task that failed.
+
+    """
+    pending = list(tasks.values())
+    while True:
+        try:
+            with client.as_current():
+                wait(pending, timeout=LOOK_S)
+            break
+        except TimeoutError:
+            failed = next((task for task in pending if task.status == "error"), None)
+            if failed is not None:
+                failed.result()  # raises; the others wait for it
+            lost = set(tasks) - set(client.nthreads())
+            if lost:
+                client.cancel(pending, force=True)
+                raise gone(lost) from None
+    return dict(zip(tasks, client.gather(pending), strict=True))
+
+
+def gone(lost: Any) -> TipcastError:
+    """Return the error for workers that were lost while training."""
+    return TipcastError(
+        "K003",
+        ", ".join(sorted(lost)),
+        "worker lost while training",
+        "give workers more memory (cluster.memory_limit) and repeat the command",
+    )

@@ -1,0 +1,81 @@
+"""A rehearsal: where a process compiles what it computes with on first use, it does so before the clock runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.backends.base import Frames, Session
+from tipcast.config.errors import travelling
+from tipcast.config.schema import ModelSpec, TrainConfig
+from tipcast.data.fragments import Fragment, Part
+from tipcast.data.prepare import Recipe, prepare_fragment
+from tipcast.estimators.build import build
+from tipcast.evaluation import keys
+from tipcast.evaluation.counts import Whole, tally
+from tipcast.jobs.training import Plan
+
+
+def rehearse(workers: Session, config: TrainConfig, plan: Plan) -> None:
+    """Take one fragment through the whole job on every worker, with a tiny model; nothing where that saves nothing."""
+    if not workers.rehearses:
+        return
+    client, model = workers.client, config.model
+    small = dataclasses.replace(model, params={**model.params, **model.tiny}, fit=_short(model.fit))
+    tasks = [
+        client.submit(
+            _rehearse,
+            (plan.train.fragments[0], plan.recipe),
+            (plan.test.fragments[0], plan.test_recipe),
+            workers.frames,
+            small,
+            workers.device,
+            tuple(config.task.categorical),
+            workers=[address],
+            pure=False,
+        )
+        for address in client.nthreads()
+    ]
+    client.gather(tasks)
+
+
+def _short(fit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's ``fit`` without a number of rounds that the tiny model's trees may not spread over."""
+    return {name: None if name == "num_boost_round" else value for name, value in fit.items()}
+
+
+@travelling
+def _rehearse(
+    train: tuple[Fragment, Recipe],
+    test: tuple[Fragment, Recipe],
+    frames: Frames,
+    model: ModelSpec,
+    device: str,
+    categorical: tuple[str, ...],
+) -> None:
+    fragment, recipe = train
+    if recipe.cutoff is not None:
+        recipe = dataclasses.replace(recipe, cutoff=sum(fragment.period) // 2)
+    part = max(prepare_fragment(fragment, frames, recipe), key=lambda each: each.rows)
+    (tested,) = prepare_fragment(test[0], frames, test[1])
+    if not 0 < part.positives < part.rows or not 0 < tested.positives < tested.rows:
+        return  # the real rows may well have both classes
+    estimator = build(model, device, "local", categorical)
+    fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
+    scores = fitted.scorer.score(tested.x)
+    _count(scores, tested, None)
+    _count(scores, tested, tested.card)
+
+
+def _count(scores: Any, part: Part, mask: Any) -> None:
+    """Sort and count as the evaluation does."""
+    keys.inspect(scores, part.y, mask)
+    ordered = keys.sort_keys(scores, part.y, mask)
+    if not len(ordered):
+        return
+    middle = keys.sample(ordered, 1)[0] & ~1
+    whole = keys.merge([keys.cut(ordered, None, middle), keys.cut(ordered, middle, None)])
+    positives, negatives = keys.classes_below(whole)
+    if positives and negatives:
+        tally(whole, Whole(positives, negatives, 0, 0), details=True)
