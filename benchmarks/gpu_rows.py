@@ -28,17 +28,10 @@ def months(folder: Path, count: int) -> tuple[Path, Path]:
     made = []
     for name, period, trips in ((f"train-{count}", TRAIN, count), (f"test-{TEST_ROWS}", TEST, min(TEST_ROWS, count))):
         out = folder / name
-        command = [
-            sys.executable,
-            "-m",
-            "tipcast",
-            "prepare",
-            f"data.months={period}",
-            f"data.rows={trips}",
-            f"out={out}",
-        ]
-        command += [f"data.block_rows={GROUP}", f"row_group_rows={GROUP}", f"cluster.n_workers={os.cpu_count()}"]
-        command += ["cluster.threads_per_worker=1"]
+        words = [f"data.months={period}", f"data.rows={trips}", f"data.block_rows={GROUP}", f"row_group_rows={GROUP}"]
+        threads = max((os.cpu_count() or 4) // 4, 1)
+        words += ["cluster.n_workers=4", f"cluster.threads_per_worker={threads}", "cluster.memory_limit=64GiB"]
+        command = [sys.executable, "-m", "tipcast", "prepare", *words, f"out={out}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         made.append(out)
     return made[0], made[1]
