@@ -116,6 +116,7 @@ def compare(
     names: tuple[str, str] = ("a", "b"),
     warmups: int = 1,
     environment: Mapping[str, str] | None = None,
+    tries: int = MAX_TRIES,
 ) -> Comparison:
     """Run two works in turn until enough undisturbed pairs are measured.
 
@@ -125,13 +126,15 @@ def compare(
         Functions or commands. The order within a pair alternates, so that neither profits from a warm cache. A function
         may return seconds that do not count, as a float.
     pairs
-        Undisturbed pairs wanted; at most ``MAX_TRIES`` times as many are run.
+        Undisturbed pairs wanted.
     names
         What the two are called in the result.
     warmups
         Runs of each before the first pair, not counted.
     environment
         Variables added for commands.
+    tries
+        How many times as many pairs may be run.
 
     Raises
     ------
@@ -144,7 +147,7 @@ def compare(
         first()
         second()
     measured: list[Pair] = []
-    while sum(not pair.void for pair in measured) < pairs and len(measured) < pairs * MAX_TRIES:
+    while sum(not pair.void for pair in measured) < pairs and len(measured) < pairs * tries:
         measured.append(_pair(first, second, swapped=len(measured) % 2 == 1))
     return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
 
