@@ -212,7 +212,7 @@ def describe_environment() -> dict[str, Any]:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"),
+        "commit": _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD") or os.environ.get("TIPCAST_COMMIT"),
         "changed": bool(_output("git", "-C", str(RESULTS.parent), "status", "--porcelain", "--", "../src", "../conf")),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
