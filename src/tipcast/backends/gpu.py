@@ -119,13 +119,13 @@ class GpuFrames:
         """Wrap a (rows, columns) array, each column contiguous, as a DataFrame without a copy."""
         import cudf
 
-        return cudf.DataFrame(values, columns=list(names))
+        return cudf.DataFrame(values, columns=list(names), nan_as_null=False)
 
     def series(self, values: Array, name: str) -> Frame:
         """Wrap a 1-D array as a Series without a copy."""
         import cudf
 
-        return cudf.Series(values, name=name)
+        return cudf.Series(values, name=name, nan_as_null=False)
 
     def _from_host(self, columns: Mapping[str, Any]) -> dict[str, Array]:
         return {name: self.xp.asarray(values) for name, values in columns.items()}
