@@ -202,7 +202,10 @@ def write_result(
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name."""
+    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name.
+
+    TIPCAST_COMMIT names the commit where the tree is a copy of it.
+    """
     versions = {}
     for library in LIBRARIES:
         try:
@@ -212,7 +215,7 @@ def describe_environment() -> dict[str, Any]:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD") or os.environ.get("TIPCAST_COMMIT"),
+        "commit": os.environ.get("TIPCAST_COMMIT") or _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"),
         "changed": bool(_output("git", "-C", str(RESULTS.parent), "status", "--porcelain", "--", "../src", "../conf")),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),

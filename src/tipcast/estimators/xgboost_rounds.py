@@ -48,7 +48,9 @@ def _train_parts(
     held_out = None
     if len(parts) > 2:
         held_out = xgboost.QuantileDMatrix(_Parts(parts[2], parts[3], types), ref=rows, nthread=threads, **options)
-    return boost(planned, rows, held_out, seed, threads)
+    booster, history = boost(planned, rows, held_out, seed, threads)
+    booster.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
+    return booster, history
 
 
 class _Parts(xgboost.DataIter):
