@@ -34,14 +34,11 @@ def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any
     for split in found.splits:
         columns = {}
         for name in ("x", "y", "card"):
-            parts = session.client.gather(session.client.map(_home, getattr(split, name), pure=False))
+            home = session.client.map(lambda part: np.asarray(to_host(part)), getattr(split, name), pure=False)
+            parts = session.client.gather(home)
             columns[name] = np.concatenate(parts) if parts else np.empty(0)
         splits.append(columns)
     return counts, splits
-
-
-def _home(value: Any) -> np.ndarray:
-    return np.asarray(to_host(value))
 
 
 def same_rows(cpu: Session, gpu: Session, listing: Listing, recipe: Recipe) -> int:
