@@ -109,7 +109,7 @@ def test_odd_spellings_are_read_alike(cpu_session, gpu_session, trip_files: Any,
 )
 def test_refusals_are_the_same(cpu_session, gpu_session, trip_files: Any, change: Callable) -> None:
     path = trip_files.text("yellow_tripdata_2019-02.csv", lambda raw: raw)
-    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional), block_bytes=20_000)
+    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional), block_bytes=1 << 20)
     raw = path.read_bytes()
     spoilt = change(raw)
     path.write_bytes(spoilt[: len(raw)].ljust(len(raw), b"\n"))
