@@ -35,8 +35,11 @@ def test_every_option_composes(group: str) -> None:
     options = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
     assert options
     for option in options:
-        more = ["data.train=a", "data.test=b"] if group == "data" else []
-        assert load("train", f"{group}={option}", *more)
+        more = {
+            "data": ["data.train=a", "data.test=b"],
+            "cluster": ["++cluster.hosts=[a,b]"] if option == "ssh" else [],
+        }
+        assert load("train", f"{group}={option}", *more.get(group, []))
 
 
 def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
@@ -56,7 +59,7 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["+foo=1"], "C001", ["foo"]),
         (["+data.foo=1"], "C001", ["data.foo"]),
         (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
-        (["cluster=slrm"], "C002", ["cluster=slrm", "local"]),
+        (["cluster=slrm"], "C002", ["cluster=slrm", "cluster=slurm"]),
         (["nogroup/x=1"], "C001", ["nogroup"]),
         (["seed=abc"], "C003", ["seed", "abc"]),
         (["data.rows=5x"], "C003", ["data.rows", "5x"]),
