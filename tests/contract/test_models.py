@@ -70,9 +70,16 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, reach
     else:
         joined = tuple(pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1))
         x, y = placed(session, [joined])
-        first, again = (client.submit(_fit_alone, estimator, x[0], y[0], pure=False).result() for _ in range(2))
+        first, again = (
+            client.submit(lambda x, y: estimator.fit(x, y, (x, y), seed=1), x[0], y[0], pure=False).result()
+            for _ in range(2)
+        )
+
+    def score(scorer, values, frames):  # as an evaluation does: rows that lie on the device
+        return to_host(scorer.score(frames.xp.asarray(values)))
+
     scores, scores_again = (
-        client.submit(_score, fitted.scorer, held_out.to_numpy(), session.frames, pure=False).result()
+        client.submit(score, fitted.scorer, held_out.to_numpy(), session.frames, pure=False).result()
         for fitted in (first, again)
     )
     assert scores.shape == (300,)
@@ -91,15 +98,6 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, reach
     assert max(first.importance, key=lambda feature: first.importance[feature]) == "c"
     assert first.info["device"].partition(":")[0] == session.device
     assert all(np.isfinite(values).all() for split in first.history.values() for values in split.values())
-
-
-def _fit_alone(estimator, x, y):
-    return estimator.fit(x, y, (x, y), seed=1)
-
-
-def _score(scorer, values, frames):
-    """Score as an evaluation does: rows that lie on the device."""
-    return to_host(scorer.score(frames.xp.asarray(values)))
 
 
 @pytest.mark.parametrize("name", MODELS)

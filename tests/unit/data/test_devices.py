@@ -34,14 +34,11 @@ def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any
     for split in found.splits:
         columns = {}
         for name in ("x", "y", "card"):
-            parts = session.client.gather(session.client.map(_home, getattr(split, name), pure=False))
+            home = session.client.map(lambda part: np.asarray(to_host(part)), getattr(split, name), pure=False)
+            parts = session.client.gather(home)
             columns[name] = np.concatenate(parts) if parts else np.empty(0)
         splits.append(columns)
     return counts, splits
-
-
-def _home(value: Any) -> np.ndarray:
-    return np.asarray(to_host(value))
 
 
 def same_rows(cpu: Session, gpu: Session, listing: Listing, recipe: Recipe) -> int:
@@ -112,7 +109,7 @@ def test_odd_spellings_are_read_alike(cpu_session, gpu_session, trip_files: Any,
 )
 def test_refusals_are_the_same(cpu_session, gpu_session, trip_files: Any, change: Callable) -> None:
     path = trip_files.text("yellow_tripdata_2019-02.csv", lambda raw: raw)
-    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional), block_bytes=20_000)
+    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional), block_bytes=1 << 20)
     raw = path.read_bytes()
     spoilt = change(raw)
     path.write_bytes(spoilt[: len(raw)].ljust(len(raw), b"\n"))
