@@ -34,9 +34,11 @@ def ladder(most: int, eta: int, least: int | None) -> tuple[int, ...]:
 
 @final
 class Halving:
-    """Promotes whatever belongs to the best of a rung by now, before it begins a new trial.
+    """Begins every trial, then promotes whatever belongs to the best of its rung by now, the lowest rung first.
 
-    Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning, MLSys, algorithm 2.
+    Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning, MLSys, algorithm 2, which has no end and so
+    promotes from the highest rung first and before it begins anything. Where the number of trials is known, that order
+    gives most trees to trials of which better ones had only not begun yet.
     """
 
     def __init__(self, proposals: Sequence[Proposal], rungs: Sequence[int], eta: int, known: Known) -> None:
@@ -46,24 +48,31 @@ class Halving:
         self._new = deque(proposal for proposal in proposals if proposal.number not in known)
         self._results: list[dict[int, Trial]] = [{} for _ in rungs]
         self._promoted: list[set[int]] = [set() for _ in rungs]
+        self._running: set[int] = set()
         for trial in sorted(known.values(), key=lambda each: each.number):
             self.tell(trial)
 
     def next(self) -> Work | None:
-        """Return a promotion, from the highest rung that has one, or a new trial."""
+        """Return a new trial, or a promotion from the lowest rung that has one."""
+        work = self._next()
+        if work:
+            self._running |= set(work.numbers)
+        return work
+
+    def _next(self) -> Work | None:
+        if self._new:
+            return Work((self._new.popleft(),), rounds=self._rungs[0])
         while (found := self._candidate()) is not None:
             rung, trial = found
             self._promoted[rung].add(trial.number)
             if not trial.over:
-                proposal = self._proposals[trial.number]
-                return Work((proposal,), rounds=self._rungs[rung + 1], worker=trial.worker)
+                return Work((self._proposals[trial.number],), rounds=self._rungs[rung + 1], worker=trial.worker)
             self._results[rung + 1][trial.number] = trial  # more trees would not be used: nothing to fit
-        if not self._new:
-            return None
-        return Work((self._new.popleft(),), rounds=self._rungs[0])
+        return None
 
     def tell(self, trial: Trial) -> None:
         """Enter a trial at the rung that it has reached, and so at those below."""
+        self._running.discard(trial.number)
         reached = max(at for at, trees in enumerate(self._rungs) if trees <= (trial.rounds or self._rungs[0]))
         for rung in range(reached):
             self._results[rung].setdefault(trial.number, trial)
@@ -72,13 +81,15 @@ class Halving:
 
     def fail(self, number: int) -> None:
         """A failed trial takes no place in any rung."""
+        self._running.discard(number)
         for results in self._results:
             results.pop(number, None)
 
     def _candidate(self) -> tuple[int, Trial] | None:
-        for rung in reversed(range(len(self._rungs) - 1)):
+        for rung in range(len(self._rungs) - 1):
             ranked = sorted(self._results[rung].values(), key=lambda trial: (-trial.score, trial.number))
-            for trial in ranked[: len(ranked) // self._eta]:
+            least = 0 if self._running or self._results[rung + 1] else 1  # one at least comes to the top
+            for trial in ranked[: max(len(ranked) // self._eta, least)]:
                 if trial.number not in self._promoted[rung]:
                     return rung, trial
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from tipcast.jobs.sweep_plan import measured
 from tipcast.search.trial import Study
 
 DAY = 86_400_000_000
+"""In microseconds."""
 
 
 def model(name: str, **params: Any) -> ModelSpec:
@@ -36,12 +38,12 @@ def search(name: str, trials: int | None, **more: Any) -> SearchSpec:
 
 @pytest.fixture
 def study() -> Callable[..., Study]:
-    """Make a study of some rows, all of two weeks, the last two days held out."""
+    """Make a study of some rows of one month, the last six days held out."""
 
     def made(spec: ModelSpec, rows: int = 4000, again: bool = False) -> Study:
         data = SampleData(
             source="sample",
-            train="2019-01-01..2019-01-14",
+            train="2019-01",
             test="2019-02",
             months=None,
             rows=rows,
@@ -51,11 +53,10 @@ def study() -> Callable[..., Study]:
         )
         recipe = Recipe(features=tuple(BASE_FEATURES), threshold=0.2)
         listing = list_fragments(data, "train", recipe.columns)
-        recipe = Recipe(recipe.features, recipe.threshold, cutoff=listing.period[1] - 2 * DAY)
-        name = f"{spec.name}-{rows}"
+        recipe = Recipe(recipe.features, recipe.threshold, cutoff=listing.period[1] - 6 * DAY)
         return Study(
             id="study",
-            sweep=name,
+            sweep=uuid.uuid4().hex,
             fragments=listing.fragments,
             recipe=recipe,
             frames=CpuFrames(),
