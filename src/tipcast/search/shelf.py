@@ -86,7 +86,8 @@ def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     xp = study.frames.xp
     names = list(study.recipe.features)
     rows = sum(part.rows for part in parts)
-    x, y, at = xp.empty((rows, len(names)), dtype=xp.float32, order="F"), xp.empty(rows, dtype=xp.int32), 0
+    order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
+    x, y, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), xp.empty(rows, dtype=xp.int32), 0
     parts.reverse()
     while parts:
         part = parts.pop()

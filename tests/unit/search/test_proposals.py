@@ -127,7 +127,7 @@ def test_rungs(most: int, eta: int, least: int | None, rungs: tuple[int, ...]) -
     assert ladder(most, eta, least) == rungs
 
 
-def halved(trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: int = 0) -> tuple[Halving, dict[int, int]]:
+def halved(trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: int = 0) -> tuple[Any, dict[int, int]]:
     proposals = [Proposal(number, {"number": number}) for number in range(trials)]
     searcher = Halving(proposals, rungs, eta, {})
     running: list[Any] = []
