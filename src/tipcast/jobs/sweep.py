@@ -24,9 +24,9 @@ from tipcast.jobs.train_record import opened
 from tipcast.jobs.training import Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
+from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
 from tipcast.search.space import Space
-from tipcast.search.trial import Study
 from tipcast.tracking.lease import leased
 
 LOG = logging.getLogger("tipcast")
@@ -91,23 +91,23 @@ def _search(
     searcher = sweep_plan.searcher(config, space, known, earlier.begun if earlier else [])
     study = sweep_plan.study(config, plan, space, workers)
     spec = config.search
-    pool = Pool(workers.client, study, spec.trials_per_gpu, spec.attempts, config.cluster.wait_s)
+    hosts = Hosts(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     if earlier:
         sweep.take_over(earlier)
     sweep.total = searcher.total
-    with pool.opened():
+    with hosts.opened():
         with clock.phase("load"), progress("read"):
-            _check_rows(config, plan, study, pool)
+            _check_rows(config, plan, hosts)
         with clock.phase("search"), progress(f"{spec.name} search") as told:
-            for event in pool.events(searcher):
+            for event in Pool(hosts, spec.attempts).events(searcher):
                 sweep.take(event)
-                told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(sum(pool.slots.values())))
+                told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(sum(hosts.slots.values())))
 
 
-def _check_rows(config: SweepConfig, plan: Plan, study: Study, pool: Pool) -> None:
+def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> None:
     """Have the rows read, and refuse what cannot be trained on before any trial begins."""
-    counts = pool.load()
-    validate.check_counts(plan.train, rows.per_file(study.fragments, counts), config.data.limits)
+    counts = hosts.load(config.search.attempts)
+    validate.check_counts(plan.train, rows.per_file(hosts.study.fragments, counts), config.data.limits)
     for side, name in enumerate(("data.train", "data.train (validation)")):
         found = rows.total([parts[side] for parts in counts])
         validate.check_split(name, found.rows, found.positives, config.data.limits)

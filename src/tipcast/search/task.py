@@ -57,8 +57,11 @@ def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
 
 
 @travelling
-def run(sweep: str, work: Work, attempt: int) -> list[Trial]:
-    """Fit and measure.
+def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
+    """Fit, measure and report.
+
+    What came of it goes out as an event, ahead of the word that the task is done: a result that Dask held on the worker
+    would be lost with it, and the task computed again.
 
     Parameters
     ----------
@@ -68,11 +71,8 @@ def run(sweep: str, work: Work, attempt: int) -> list[Trial]:
         Parameters, and how far they are fitted.
     attempt
         Which one this is.
-
-    Returns
-    -------
-    list of Trial
-        One for each of the work's proposals.
+    topic
+        Of the event: the trials, one for each of the work's proposals, as JSON.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def run(sweep: str, work: Work, attempt: int) -> list[Trial]:
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
     own = shelf.shelf(sweep)
     try:
-        return _Running(own, work, attempt).trials()
+        get_worker().log_event(topic, [trial.to_json() for trial in _Running(own, work, attempt).trials()])
     except TipcastError:
         raise
     except Exception as problem:

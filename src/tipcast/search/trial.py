@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +96,15 @@ class Trial:
     """Whether more trees would not be used."""
     facts: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
+
+    def to_json(self) -> str:
+        """Return the trial as text, which travels from a worker to the driver."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> Trial:
+        """Return the trial of a text."""
+        return cls(**json.loads(text))
 
     @property
     def score(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_a_booster_grown_on_is_the_same_whatever_ran_in_between(rows: Split, met
     for other in (1, 2):
         with ThreadPoolExecutor(2) as threads:
             task = threads.submit(
-                grown_to, estimator, prepared, [3, 8, 24], lambda: sharing.fit(estimator, prepared, other)
+                grown_to, estimator, prepared, [3, 8, 24], partial(sharing.fit, estimator, prepared, other)
             )
             threads.submit(sharing.fit, estimator, prepared, 9)
             mixed = task.result()

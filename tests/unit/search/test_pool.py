@@ -19,6 +19,7 @@ from tipcast.estimators.build import build
 from tipcast.search import shelf
 from tipcast.search.events import Begun, Ended, Failed
 from tipcast.search.halving import Halving
+from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Proposal, grid, random
 from tipcast.search.searchers import Listed
@@ -39,10 +40,10 @@ def digest(scores: Any, labels: Any) -> Measured:
 
 
 def swept(client: Client, study: Study, searcher: Any, **more: Any) -> tuple[dict[int, Trial], list[Any]]:
-    pool = Pool(client, study, 1, more.get("attempts", 3), 10)
-    with pool.opened():
-        pool.load()
-        events = list(pool.events(searcher))
+    hosts = Hosts(client, study, 1, 10)
+    with hosts.opened():
+        hosts.load(1)
+        events = list(Pool(hosts, more.get("attempts", 3)).events(searcher))
     return {trial.number: trial for event in events if isinstance(event, Ended) for trial in event.trials}, events
 
 
@@ -111,10 +112,10 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
         common = study(model("xgboost", **FAST), again=again)
         space = parse({"max_depth": {"int": [2, 5]}, "max_bin": bins})
         kept: list[Any] = []
-        pool = Pool(client, common, 1, 3, 10)
-        with pool.opened():
-            counts = pool.load()
-            for _ in pool.events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
+        hosts = Hosts(client, common, 1, 10)
+        with hosts.opened():
+            counts = hosts.load(1)
+            for _ in Pool(hosts, 3).events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
                 kept.append(shelf.shelf(common.sweep))
             assert len(kept[-1].prepared) == len(bins)
             assert (kept[-1].rows is not None) == again
@@ -188,12 +189,14 @@ def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -
 
 def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
     common = study(model("xgboost", **FAST))
-    pool = Pool(client, common, 1, 3, 10)
-    with pool.opened():
-        assert pool.slots == client.nthreads()
+    hosts = Hosts(client, common, 1, 10)
+    with hosts.opened():
+        hosts.await_one()
+        assert hosts.slots == client.nthreads()
         (worker,) = client.scheduler_info()["workers"].values()
         assert worker["resources"] == {SLOT: 2}
     gpu = Study(**{**vars(common), "device": "cuda", "sweep": "gpu"})
-    pool = Pool(client, gpu, 5, 3, 10)
-    with pool.opened():
-        assert list(pool.slots.values()) == [5], "several trials share a GPU, whatever threads its worker has"
+    hosts = Hosts(client, gpu, 5, 10)
+    with hosts.opened():
+        hosts.await_one()
+        assert list(hosts.slots.values()) == [5], "several trials share a GPU, whatever threads its worker has"
