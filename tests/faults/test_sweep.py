@@ -191,7 +191,8 @@ def test_stopped(sweep: Sweep, number: str, times: int, expected: int) -> None:
     sweep.gate(2)
     sweep.gate(3)
     job = sweep.start("search.trials=6")
-    job.wait_for(lambda: {2, 3} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.finished()) == 2)
+    job.wait_for(lambda: {2, 3} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.children()) == 4)
+    job.wait_for(lambda: len(sweep.finished()) == 2)
     tree = job.tree()
     assert len(tree) > 1
     for _ in range(times):
@@ -217,7 +218,8 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     sweep.gate(4)
     gate = sweep.gate(5)
     first = sweep.start("search.trials=8", "search=tpe")
-    first.wait_for(lambda: {4, 5} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.finished()) == 4)
+    first.wait_for(lambda: {4, 5} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.children()) == 6)
+    first.wait_for(lambda: len(sweep.finished()) == 4)
     tree = first.tree()
     parent = sweep.parent
     os.kill(first.process.pid, signal.SIGKILL)
@@ -273,8 +275,8 @@ def test_chaos(sweep: Sweep, seed: int) -> None:
         "model.params.n_estimators=150",
     )  # fmt: skip
     job.wait_for(lambda: sweep.fits("end"))
-    while job.process.poll() is None and len(sweep.finished()) < 14:
-        time.sleep(min(chance.expovariate(1 / 2), 5))
+    for _ in range(6):
+        time.sleep(min(chance.expovariate(1 / 2), 4))
         begun = [process for _, process in sweep.fits("begin")[-2:]]
         with contextlib.suppress(ProcessLookupError):
             os.kill(chance.choice(begun), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Loaded into every worker by Dask's preload: writes down when fits begin and end, holds them or lets them eat memory."""
+"""Loaded into every worker by Dask's preload: notes when fits begin and end, holds them or makes them eat memory."""
 
 from __future__ import annotations
 

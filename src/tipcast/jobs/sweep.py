@@ -11,7 +11,6 @@ from pathlib import Path
 from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
-from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.data import rows, validate
 from tipcast.estimators.build import check as check_model
@@ -66,15 +65,13 @@ def run(config: SweepConfig, command: str) -> None:
         refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model))
         outcome, logged = finish(workers, refit, clock)
         sweep.close(outcome, clock.seconds)
-        said = summary(record, outcome, logged, clock.seconds)
-    closing.say({**said, **sweep.said()}, config.print)
-    if sweep.failed:
-        raise TipcastError(
-            "S001",
-            record.run.id,
-            f"{len(sweep.failed)} of {sweep.total} trials failed: {next(iter(sweep.failed.values())).what}",
-            f"look at the failed trials; tipcast sweep resume={record.run.id} tries them again",
-        )
+        said = {**summary(record, outcome, logged, clock.seconds), **sweep.said()}
+        problem = sweep.problem()
+        if problem:
+            record.run.set_tags({"error.code": problem.code, "error.message": problem})
+    closing.say(said, config.print)
+    if problem:
+        raise problem
 
 
 def _search(

@@ -167,6 +167,18 @@ class SweepRecord:
         self.record.run.log_metrics(found)
         self.record.run.set_tags({"sweep.best": f"{self._study}-{self.best.number:04d}"})
 
+    def problem(self) -> TipcastError | None:
+        """Return what is to be told of trials that failed."""
+        if not self.failed:
+            return None
+        number, first = next(iter(self.failed.items()))
+        return TipcastError(
+            "S001",
+            self.record.run.id,
+            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}",
+            f"look at their runs; tipcast sweep resume={self.record.run.id} tries them again",
+        )
+
     def said(self) -> dict[str, Any]:
         """Return what the job's last lines say of the search."""
         return {

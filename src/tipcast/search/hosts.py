@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from distributed import as_completed
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
@@ -69,21 +70,27 @@ class Hosts:
                 self.client.unregister_worker_plugin(self._host.name)
 
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
-        """Have every worker read the rows; return what one of them read, by fragment and part."""
+        """Have every worker read the rows; return what one of them read, by fragment and part.
+
+        A worker that dies meanwhile reads them when it gets its first trial.
+        """
         for attempt in range(1, attempts + 1):
             self.await_one()
-            futures = [
-                self.client.submit(task.load, self.study.sweep, workers=[address], pure=False, resources={SLOT: 1})
-                for address in self.slots
-            ]
-            try:
-                found: list[tuple[tuple[Counts, ...], ...]] = self.client.gather(futures)
-                return found[0]
-            except KilledWorker as problem:
-                for future in futures:
-                    future.release()
-                if attempt == attempts or self.memory_ended(problem.last_worker.address):
-                    raise
+            there = {"allow_other_workers": True, "pure": False, "resources": {SLOT: 1}}
+            tasks = [self.client.submit(task.load, self.study.sweep, workers=[each], **there) for each in self.slots]
+            found = None
+            with self.client.as_current():  # as_completed takes no client
+                done = as_completed(tasks)
+            for future in done:
+                problem = future.exception()
+                found = found if problem else future.result()
+                future.release()  # a result that is held would be computed again when its worker dies
+                if problem and not isinstance(problem, KilledWorker):
+                    raise problem
+                if problem and (attempt == attempts or self.memory_ended(problem.last_worker.address)):
+                    raise problem
+            if found is not None:
+                return found
         raise AssertionError
 
     def await_one(self) -> None:
@@ -97,11 +104,14 @@ class Hosts:
     def look(self) -> bool:
         """Count the slots of the workers that are there; tell whether any can work or is at work."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        self.slots = {
+        found = {
             address: int(worker["resources"][SLOT])
             for address, worker in workers.items()
             if SLOT in worker["resources"]
         }
+        if not found.keys() <= self.slots.keys():
+            self.client.run_on_scheduler(_place)
+        self.slots = found
         self.shared |= {address for address, slots in self.slots.items() if slots > 1}
         if any(worker["status"] == "running" for worker in workers.values()):
             return True
@@ -159,6 +169,13 @@ def _allow_failures(dask_scheduler: Any, number: int) -> int:
     """Set after how many deaths of workers Dask gives a task up; return what it was."""
     before, dask_scheduler.allowed_failures = dask_scheduler.allowed_failures, number
     return int(before)
+
+
+def _place(dask_scheduler: Any) -> None:
+    """Give workers the tasks that no worker could take: a new one says what it can run only after it was asked."""
+    for worker in list(dask_scheduler.running):
+        tasks = dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
+        dask_scheduler.transitions(tasks, stimulus_id=f"tipcast-place-{worker.address}")
 
 
 def _at_work(dask_worker: Any) -> int:
