@@ -39,7 +39,7 @@ def test_version_and_usage(tmp_path: Path) -> None:
     assert tipcast(cwd=tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("job", ["train", "prepare", "doctor"])
+@pytest.mark.parametrize("job", ["train", "sweep", "prepare", "doctor"])
 def test_help_and_cfg_of_each_job(job: str, tmp_path: Path) -> None:
     shown = tipcast(job, "--help", cwd=tmp_path)
     assert shown.returncode == 0

@@ -21,6 +21,7 @@ from tipcast.config.errors import TipcastError
 
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
+    "sweep": "try many parameters in parallel, fit the best, log it with a leaderboard of all",
     "prepare": "write trips as Parquet months that spread over workers",
     "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import dask
 from distributed import Client, LocalCluster, Nanny
 from distributed.comm.core import CommClosedError
-from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.security import Security
 
 from tipcast.backends.cores import check_share, shared_out
@@ -75,7 +75,7 @@ def connect(
             client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
             yield client
-        except (KilledWorker, NoValidWorkerError, CancelledError) as problem:
+        except (KilledWorker, NoValidWorkerError, NoWorkerError, CancelledError) as problem:
             raise TipcastError(
                 "K003",
                 _address(client),

@@ -35,6 +35,8 @@ OPEN = (
     "cluster.environment.",
     "model.params.",
     "model.fit.",
+    "search.space.",
+    "search.space=",
 )
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)

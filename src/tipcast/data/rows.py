@@ -107,9 +107,9 @@ def collect(session: Session, listing: Listing, prepared: Sequence[Any]) -> Load
 
     """
     client = session.client
-    counts: list[tuple[Counts, ...]] = client.gather(client.map(_counts, prepared, pure=False, key="count"))
+    counts: list[tuple[Counts, ...]] = client.gather(client.map(counted, prepared, pure=False, key="count"))
     splits = tuple(_split(client, prepared, [each[side] for each in counts], side) for side in range(len(counts[0])))
-    return Loaded(splits, _per_file(_fragments(session, listing), counts))
+    return Loaded(splits, per_file(_fragments(session, listing), counts))
 
 
 def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
@@ -119,7 +119,8 @@ def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
     return merged(listing.fragments, min(session.frames.batch_rows, rows // tasks + 1))
 
 
-def _counts(parts: Sequence[Part]) -> tuple[Counts, ...]:
+def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
+    """Return what the driver needs to know of a fragment's parts."""
     return tuple(Counts(**{name: getattr(part, name) for name in (*SUMS, "dropped")}) for part in parts)
 
 
@@ -128,22 +129,24 @@ def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side:
     fields = {
         name: client.map(_field, filled, side=side, name=name, pure=False, key=name) for name in ("x", "y", "card")
     }
-    return Rows(counts=_sum(counts), parts=tuple(count.rows for count in counts if count.rows), **fields)
+    return Rows(counts=total(counts), parts=tuple(count.rows for count in counts if count.rows), **fields)
 
 
 def _field(parts: Sequence[Part], side: int, name: str) -> Any:
     return getattr(parts[side], name)
 
 
-def _sum(counts: Sequence[Counts]) -> Counts:
+def total(counts: Sequence[Counts]) -> Counts:
+    """Return the sums of counts."""
     dropped: Counter[str] = Counter()
     for count in counts:
         dropped.update(count.dropped)
     return Counts(**{name: sum(getattr(count, name) for count in counts) for name in SUMS}, dropped=dict(dropped))
 
 
-def _per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
+def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
+    """Return address -> sums over its fragments and their parts."""
     by_file: dict[str, list[Counts]] = {}
     for fragment, parts in zip(fragments, counts, strict=True):
         by_file.setdefault(fragment.uri, []).extend(parts)
-    return {uri: _sum(parts) for uri, parts in by_file.items()}
+    return {uri: total(parts) for uri, parts in by_file.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +18,9 @@ from tipcast.backends.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import native
 from tipcast.estimators.base import Fitted, Future, Progress, columns, shares
-from tipcast.estimators.parameters import check_names, positive_int
-
-RESERVED = {
-    "random_state": "seed=...",
-    "n_jobs": "cluster.threads_per_worker",
-    "verbose": "nothing: the progress bar shows the trees",
-    "warm_start": "nothing: a run grows its trees once",
-    "oob_score": "task.validation",
-}
-
-COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
-"""Of the rows that parameters are tried on: as many as any choice of features, and what only the real number fits."""
+from tipcast.estimators.forest_parameters import try_out
+from tipcast.estimators.parameters import positive_int
+from tipcast.estimators.sharing import Grown, Split
 
 CHUNKS_PER_THREAD = 8
 """Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
@@ -54,7 +46,7 @@ class DistributedForest:
 
     def check(self) -> None:
         """Refuse parameters that scikit-learn would."""
-        _try_out(self.params, self.training)
+        try_out(self.params, self.training)
 
     def fit(
         self,
@@ -124,12 +116,29 @@ class LocalForest:
 
     def check(self) -> None:
         """Refuse parameters that scikit-learn would."""
-        _try_out(self.params, self.training)
+        try_out(self.params, self.training)
 
     def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         forest = RandomForestClassifier(**self.params, random_state=seed, n_jobs=threads)
         return _fitted(forest.fit(x.to_numpy(), y.to_numpy()), columns(x), {"rows_seen": "all"})
+
+    @property
+    def trees(self) -> int:
+        """Trees of the forest."""
+        return positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+
+    def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
+        """Grow the most trees once; the first of them are the forest of a smaller size."""
+        most = RandomForestClassifier(**{**self.params, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
+        most.fit(prepared.x.to_numpy(), prepared.y.to_numpy())
+        return [_first(most, size, columns(prepared.x)) for size in sizes]
+
+    def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
+        """Grow more trees, with the seeds that they have in one long fit."""
+        forest = state or RandomForestClassifier(**self.params, random_state=seed, n_jobs=threads, warm_start=True)
+        forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
+        return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
 
 
 @dataclass(frozen=True)
@@ -229,22 +238,12 @@ def _fitted(forest: RandomForestClassifier, features: Sequence[str], info: Mappi
     )
 
 
+def _first(forest: RandomForestClassifier, trees: int, features: Sequence[str]) -> Fitted:
+    """Return a forest's first trees as a forest of its own."""
+    part = copy.copy(forest).set_params(n_estimators=trees, warm_start=False)
+    part.estimators_ = forest.estimators_[:trees]
+    return _fitted(part, features, {"rows_seen": "all"})
+
+
 def _write(forest: RandomForestClassifier, path: Path) -> None:
     treelite.sklearn.import_model(forest).serialize(path)
-
-
-def _try_out(params: Mapping[str, Any], training: Mapping[str, Any]) -> None:
-    """Let scikit-learn itself judge the values, by one tree on eight rows of many columns."""
-    valid = set(RandomForestClassifier().get_params()) - set(RESERVED)
-    check_names("params", list(params), valid, RESERVED)
-    check_names("fit", list(training), (), {})
-    positive_int("model.params.n_estimators", params.get("n_estimators", 100))
-    x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
-    given = {name: value for name, value in params.items() if name not in PER_COLUMN}
-    try:
-        RandomForestClassifier(**{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
-    except (ValueError, TypeError) as problem:
-        name = next((name for name in params if name in str(problem)), "")
-        raise TipcastError(
-            "C003", f"model.params.{name}".rstrip("."), str(problem), "see RandomForestClassifier's documentation"
-        ) from problem

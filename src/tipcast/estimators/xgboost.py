@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -11,9 +12,10 @@ import xgboost
 
 from tipcast.backends.base import Frame
 from tipcast.config.errors import TipcastError
-from tipcast.estimators import native
+from tipcast.estimators import native, xgboost_shared
 from tipcast.estimators.base import Fitted, Future, History, Progress, columns, shares
 from tipcast.estimators.placement import by_worker
+from tipcast.estimators.sharing import Grown, Split
 from tipcast.estimators.xgboost_plan import MISSING, Plan, plan, try_out
 from tipcast.estimators.xgboost_rounds import DEVICE, alone, boost, together
 
@@ -95,12 +97,44 @@ class LocalXGBoost:
 
     def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
         """Train on frames in memory; with validation rows stop early and keep the best rounds."""
-        planned = plan(self.params, self.training, self.device, self.categorical)
+        planned = self._plan()
         features = columns(x)
         options = planned.matrix(features)
         rows = xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
         held_out = xgboost.QuantileDMatrix(*validation, ref=rows, nthread=threads, **options) if validation else None
         return train(planned, rows, held_out, seed, threads)
+
+    @property
+    def sharing(self) -> Hashable:
+        """What binned rows depend on."""
+        return self._plan().max_bin, self.categorical
+
+    @property
+    def trees(self) -> int | None:
+        """Rounds of one tree; None for a forest, whose one round has them all."""
+        planned = self._plan()
+        return planned.rounds if planned.params["num_parallel_tree"] == 1 else None
+
+    def prepared(self, rows: Split, threads: int) -> xgboost_shared.Matrices:
+        """Bin rows, once for all fits that share them."""
+        return xgboost_shared.matrices(self._plan(), rows, threads)
+
+    def fit_prepared(self, prepared: xgboost_shared.Matrices, seed: int, threads: int = 1) -> Fitted:
+        """Train on shared matrices."""
+        return train(self._plan(), prepared.rows, prepared.held_out, seed, threads)
+
+    def cut(self, prepared: xgboost_shared.Matrices, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
+        """Train the most rounds once and cut the booster for each size."""
+        planned = dataclasses.replace(self._plan(), rounds=max(sizes))
+        booster, history = boost(planned, prepared.rows, prepared.held_out, seed, threads)
+        return xgboost_shared.cut(planned, booster, history, list(prepared.rows.feature_names or []), sizes, fitted)
+
+    def grow(self, prepared: xgboost_shared.Matrices, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
+        """Train on to so many rounds."""
+        return xgboost_shared.grow(self._plan(), prepared, trees, state, seed, threads, fitted)
+
+    def _plan(self) -> Plan:
+        return plan(self.params, self.training, self.device, self.categorical)
 
 
 def train(

@@ -12,7 +12,7 @@ from tipcast.evaluation.buckets import Buckets, fill
 from tipcast.evaluation.counts import BINS, Tally, Whole, tally
 from tipcast.evaluation.curve import thin
 from tipcast.evaluation.interval import delong
-from tipcast.evaluation.keys import key_of, score_of
+from tipcast.evaluation.keys import classes_below, key_of, score_of, sort_keys
 from tipcast.evaluation.result import (
     CALIBRATION_BINS,
     HISTOGRAM_BINS,
@@ -73,11 +73,24 @@ def measure(client: Any, buckets: Buckets, threshold: float | None) -> Evaluatio
     """Evaluate sorted buckets; see ``evaluate``."""
     whole, dtype = buckets.wholes[0], buckets.dtype
     tallies = _tallies(client, buckets, details=True)
-    area = _auc(tallies, whole)
     if threshold is None:
-        threshold, below = _most_accurate(tallies, whole, dtype)
-    else:
-        below = buckets.below(client, key_of(threshold, dtype))
+        return _evaluation(tallies, whole, dtype, *_most_accurate(tallies, whole, dtype))
+    return _evaluation(tallies, whole, dtype, threshold, buckets.below(client, key_of(threshold, dtype)))
+
+
+def evaluate_here(scores: Any, labels: Any) -> Evaluation:
+    """Evaluate scores and labels of this process, unchecked, at the most accurate threshold; see ``evaluate``."""
+    keys = sort_keys(scores, labels)
+    positives, negatives = classes_below(keys)
+    whole = Whole(positives, negatives, 0, 0)
+    tallies = [tally(keys, whole)]
+    return _evaluation(tallies, whole, str(keys.dtype), *_most_accurate(tallies, whole, str(keys.dtype)))
+
+
+def _evaluation(
+    tallies: Sequence[Tally], whole: Whole, dtype: str, threshold: float, below: tuple[int, int]
+) -> Evaluation:
+    area = _auc(tallies, whole)
     confusion = Confusion(below[1], whole.negatives - below[1], below[0], whole.positives - below[0])
     roc, precision_recall = _curves(tallies, whole, dtype)
     return Evaluation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ from tipcast.estimators.predict import every_way, predict
 from tipcast.evaluation.metrics import auc, evaluate
 from tipcast.jobs import closing
 from tipcast.jobs.rehearsal import rehearse
-from tipcast.jobs.train_record import opened
+from tipcast.jobs.train_record import Record, opened
 from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
+from tipcast.tracking.portable import Logged
 
 LOG = logging.getLogger("tipcast")
 
@@ -53,36 +55,46 @@ def run(config: TrainConfig, command: str) -> None:
             workers = stack.enter_context(session(config.backend, config.cluster))
             rehearse(workers, config, plan)
         record.run.set_tags(workers.tags)
-        with recorded(workers.client, folder / "dask.html") if config.cluster.performance_report else nullcontext():
-            with clock.phase("read"):
-                data = read(workers, config, plan)
-            with clock.phase("fit"):
-                fitted = fit(workers, config, data)
-            with clock.phase("evaluate"):
-                outcome = measure(workers, fitted, data)
-        with clock.phase("log"):
-            record.data(data)
-            record.metrics(data, fitted, outcome)
-            record.plots(data, fitted, outcome)
-            saved = fitted.save(folder)
-            columns, trips = held_out(workers, plan)
-            rows_held_out = features.compute(columns, config.task.features)
-            scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
-            logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
-        record.close(data, outcome, clock.seconds, peaks(workers.client))
-        logged = record.register(logged, difference, outcome)  # last: its run is whole
+        outcome, logged = finish(workers, record, clock)
+    closing.say(summary(record, outcome, logged, clock.seconds), config.print)
+
+
+def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Logged]:
+    """Read, fit, test and record, on workers that are up, in a run that is open; register where that is asked for."""
+    config, plan, folder = record.config, record.plan, record.folder
+    with recorded(workers.client, folder / "dask.html") if config.cluster.performance_report else nullcontext():
+        with clock.phase("read"):
+            data = read(workers, config, plan)
+        with clock.phase("fit"):
+            fitted = fit(workers, config, data)
+        with clock.phase("evaluate"):
+            outcome = measure(workers, fitted, data)
+    with clock.phase("log"):
+        record.data(data)
+        record.metrics(data, fitted, outcome)
+        record.plots(data, fitted, outcome)
+        saved = fitted.save(folder)
+        columns, trips = held_out(workers, plan)
+        rows_held_out = features.compute(columns, config.task.features)
+        scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
+        logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
+    record.close(data, outcome, clock.seconds, peaks(workers.client))
+    return outcome, record.register(logged, difference, outcome)  # last: its run is whole
+
+
+def summary(record: Record, outcome: Outcome, logged: Logged, phases: Mapping[str, float]) -> dict[str, Any]:
+    """Return what the job says at its end."""
     interval = outcome.test.auc_interval
-    result = {
+    return {
         "run_id": record.run.id,
         "experiment_id": record.run.experiment_id,
         "run": record.run.link,
         "model_uri": logged.registered or logged.uri,
         "metrics": {f"test/{name}": outcome.test.metrics[name] for name in HEADLINES}
         | {"test/auc_low": interval.low, "test/auc_high": interval.high},
-        "phases": clock.seconds,
-        "command": command,
+        "phases": phases,
+        "command": record.command,
     }
-    closing.say(result, config.print)
 
 
 def make_plan(config: TrainConfig) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ EXAMPLES = 5
 """Raw trips in the model's input example."""
 DIGEST = 16
 """Characters of a digest that tags show; the datasets and the model's manifest have all."""
+SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
+"""Parts of the configuration that runs are compared by."""
 NOT_PARAMS = (
     "cluster.wait_s",
     "cluster.worker_ttl_s",
@@ -212,13 +214,25 @@ class Record:
 
 
 @contextlib.contextmanager
-def opened(config: TrainConfig, plan: Plan, command: str, folder: Path) -> Iterator[Record]:
-    """Open the run with what is known before any worker starts: the configuration and where the code comes from."""
+def opened(
+    config: TrainConfig,
+    plan: Plan,
+    command: str,
+    folder: Path,
+    *,
+    job: str = "train",
+    later: Collection[str] = (),
+    resume: str | None = None,
+) -> Iterator[Record]:
+    """Open the run with what is known before any worker starts: the configuration and where the code comes from.
+
+    Parameters ``later`` are logged by the job itself, and ``resume`` is a run that is opened again.
+    """
     plain = to_plain(config)
-    params = flatten({name: plain[name] for name in ("backend", "cluster", "data", "task", "model", "seed")})
-    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
+    params = flatten({name: plain[name] for name in SECTIONS if name in plain})
+    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS) and name not in later}
     tags = {
-        "job": "train",
+        "job": job,
         "tipcast.version": __version__,
         "device": config.backend.name,
         "command": command,
@@ -226,6 +240,6 @@ def opened(config: TrainConfig, plan: Plan, command: str, folder: Path) -> Itera
     commit = git_commit()
     if commit:
         tags["mlflow.source.git.commit"] = commit
-    with open_run(config.tracking, name=config.model.name, tags=tags, params=params) as run:
+    with open_run(config.tracking, name=config.model.name, tags=tags, params=params, resume=resume) as run:
         run.log_text(yaml.safe_dump(plain, sort_keys=False), "config.yaml")
         yield Record(run, config, plan, command, folder)

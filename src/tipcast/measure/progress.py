@@ -21,13 +21,14 @@ class _Steps:
 
     done: int = 0
     total: int = 0
+    note: str = ""
 
-    def tell(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
+    def tell(self, done: int, total: int, note: str = "") -> None:
+        self.done, self.total, self.note = done, total, note
 
 
 @contextlib.contextmanager
-def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[[int, int], None]]:
+def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., None]]:
     """Show how long a block has taken and how far it is, where standard error is a terminal.
 
     Parameters
@@ -40,7 +41,8 @@ def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[[int,
     Yields
     ------
     callable
-        To be told the steps done and all steps, by a block that has no futures to count; else only the time is shown.
+        To be told the steps done, all steps and what else is worth a word, by a block that has no futures to count;
+        else only the time is shown.
 
     """
     steps = _Steps(total=len(futures))
@@ -61,6 +63,7 @@ def _watch(label: str, futures: Sequence[Any], steps: _Steps, ended: threading.E
     with tqdm(desc=label, bar_format="{desc} {elapsed}", delay=PATIENCE_S, miniters=0, leave=False) as bar:
         while not ended.wait(REFRESH_S):
             if steps.total:
-                bar.total, bar.bar_format = steps.total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}"
+                bar.total, bar.bar_format = steps.total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
+                bar.set_postfix_str(steps.note, refresh=False)
             done = sum(future.done() for future in futures) if futures else steps.done
             bar.update(done - bar.n)

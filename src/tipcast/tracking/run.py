@@ -32,6 +32,7 @@ GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
 MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
 """MLflow's limits: characters of a value, entries of one batch."""
+Facts = Mapping[str, object]
 SAMPLING_S = 1
 """Seconds between two samples of system metrics: runs are short."""
 
@@ -134,10 +135,8 @@ class Run:
 
 
 @contextlib.contextmanager
-def open_run(
-    spec: TrackingSpec, *, name: str, tags: Mapping[str, object], params: Mapping[str, object]
-) -> Iterator[Run]:
-    """Open a run, or join the one that `mlflow run` opened, and close it in every ending.
+def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resume: str | None = None) -> Iterator[Run]:
+    """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in every ending.
 
     Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID.
 
@@ -149,6 +148,8 @@ def open_run(
         What the run is called where the user names it nothing else.
     tags, params
         What is known already.
+    resume
+        A run to open again.
 
     Yields
     ------
@@ -169,6 +170,9 @@ def open_run(
         joined = None
     client = open_store(spec)
     with failures(store):
+        if resume:
+            client.update_run(resume, status="RUNNING")
+            joined = resume
         run = _join(client, joined, spec, name) if joined else create(client, spec, name)
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None

@@ -64,3 +64,19 @@ def test_a_lost_worker_ends_the_wait(short_lived):
         placement.results(short_lived, tasks)
     assert time.monotonic() - start < 15
     os.kill(pids[other], signal.SIGKILL)
+
+
+def test_a_lost_worker_ends_a_librarys_own_work(short_lived):
+    pids = short_lived.run(os.getpid)
+    one, other = sorted(pids)
+    forever = threading.Event()
+    threading.Timer(1.0, os.kill, (pids[one], signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(TipcastError, match=f"K003.*{one}.*worker lost while training"):
+        placement.watched(short_lived, lambda: forever.wait(60))
+    assert time.monotonic() - start < 15
+    forever.set()
+    assert placement.watched(short_lived, lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        placement.watched(short_lived, lambda: 1 / 0)
+    os.kill(pids[other], signal.SIGKILL)

@@ -1,0 +1,47 @@
+"""Typed schemas of a sweep's configuration: what a training has, and how its parameters are searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from tipcast.config.schema import TrainConfig
+
+
+@dataclass
+class SearchSpec:
+    """How trials are proposed, where they run and when they are given up."""
+
+    name: str = MISSING
+    trials: int | None = MISSING
+    space: dict[str, Any] = field(default_factory=dict)
+    """Parameter -> range or list, in place of the model's own; null leaves the parameter as model.params has it."""
+    points: int = 3
+    """Of a range in a grid."""
+    eta: int = 3
+    """Successive halving: one of so many trials goes on to so many times the trees."""
+    min_rounds: int | None = None
+    """Successive halving: trees that every trial gets; null: n_estimators / eta^2."""
+    attempts: int = 3
+    """How often a trial is begun, when its worker dies, before it counts as failed."""
+    trials_per_gpu: int = 1
+    """Trials at once on each GPU; a CPU worker runs one on each thread."""
+
+
+@dataclass
+class SweepConfig(TrainConfig):
+    """Schema of conf/sweep.yaml."""
+
+    search: SearchSpec = MISSING
+    resume: str | None = None
+    """Run of a sweep that was stopped."""
+
+
+def register() -> None:
+    """Make the schemas known to Hydra."""
+    store = ConfigStore.instance()
+    store.store(name="sweep_schema", node=SweepConfig)
+    store.store(group="schema", name="search", node=SearchSpec)

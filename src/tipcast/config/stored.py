@@ -1,0 +1,85 @@
+"""A configuration read back from a run: data that the schemas check, of which nothing is looked up or run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import HIDDEN
+from tipcast.config.schema_sweep import SearchSpec, SweepConfig
+
+SOURCES = {"sample": schema.SampleData, "files": schema.FilesData, "tlc": schema.TlcData}
+
+
+def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
+    """Return a sweep as it was configured, to go on with.
+
+    Parameters
+    ----------
+    text
+        The artifact ``config.yaml`` of its run.
+    given
+        What the command line says: backend, cluster, tracking and output are its own, and options for readers of
+        files where the run's are hidden.
+    where
+        The run, for messages.
+
+    Returns
+    -------
+    SweepConfig
+        With the run's data, task, model, search and seed.
+
+    Raises
+    ------
+    TipcastError
+        S003 when the artifact is not what a sweep writes.
+
+    """
+    try:
+        plain = yaml.safe_load(text)
+        _refuse_active(plain, where)
+        source = SOURCES[plain["data"]["source"]]
+        data = dict(plain["data"])
+        if data.get("storage_options"):
+            data["storage_options"] = dict(getattr(given.data, "storage_options", {}))
+        return dataclasses.replace(
+            given,
+            data=_typed(source, data),
+            task=_typed(schema.TaskSpec, plain["task"]),
+            model=_typed(schema.ModelSpec, plain["model"]),
+            search=_typed(SearchSpec, plain["search"]),
+            seed=int(plain["seed"]),
+            tracking=dataclasses.replace(
+                given.tracking, register=given.tracking.register or plain["tracking"]["register"]
+            ),
+        )
+    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        said = str(problem).partition("\n")[0]
+        raise TipcastError(
+            "S003", where, f"its config.yaml is not what a sweep writes: {said}", "start a new sweep"
+        ) from problem
+
+
+def _typed(schema: type, plain: Mapping[str, Any]) -> Any:
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(plain))))
+
+
+def _refuse_active(value: Any, where: str) -> None:
+    """Refuse what OmegaConf or Hydra would act upon, and values that were hidden."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if str(name) != "storage_options":
+                _refuse_active(str(name), where)
+                _refuse_active(item, where)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_active(item, where)
+    elif isinstance(value, str) and ("${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")):
+        raise TipcastError("S003", where, f"its config.yaml holds {value!r}", "start a new sweep")

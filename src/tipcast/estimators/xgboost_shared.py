@@ -1,0 +1,122 @@
+"""Boosted trees on matrices that many fits of one process share: trained, cut to fewer rounds, trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import xgboost
+
+from tipcast.estimators.base import Fitted, History, columns
+from tipcast.estimators.sharing import Grown, Split
+from tipcast.estimators.xgboost_plan import Plan
+from tipcast.estimators.xgboost_rounds import Witness
+
+MAXIMISED = ("auc", "aucpr", "pre")
+"""Evaluation metrics of which more is better."""
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Binned rows."""
+
+    rows: xgboost.QuantileDMatrix
+    held_out: xgboost.QuantileDMatrix
+
+
+@dataclass(frozen=True)
+class State:
+    """Boosted rounds as they were left."""
+
+    raw: bytearray
+    scores: tuple[float, ...]
+    """Of the validation rows after each round, by the metric that stops early."""
+
+
+def matrices(planned: Plan, split: Split, threads: int) -> Matrices:
+    """Bin rows."""
+    options = planned.matrix(columns(split.x))
+    rows = xgboost.QuantileDMatrix(split.x, split.y, nthread=threads, **options)
+    return Matrices(rows, xgboost.QuantileDMatrix(*split.validation, ref=rows, nthread=threads, **options))
+
+
+def cut(
+    planned: Plan,
+    booster: xgboost.Booster,
+    history: History,
+    features: Sequence[str],
+    sizes: Sequence[int],
+    fitted: Callable[..., Fitted],
+) -> list[Fitted]:
+    """Return what fits of fewer rounds would have returned, bit by bit.
+
+    Parameters
+    ----------
+    planned
+        Of the longest fit.
+    booster, history
+        Of the longest fit: all rounds that were trained.
+    features
+        In the order of the rows.
+    sizes
+        Rounds wanted.
+    fitted
+        Makes a ``Fitted`` of a plan, a booster, a history and the features' names.
+
+    """
+    trained = booster.num_boosted_rounds()
+    found = []
+    for size in sizes:
+        if size >= trained:  # it ended there by itself, or was to
+            found.append(fitted(planned, booster, history, features))
+            continue
+        short = {name: {key: list(of[key])[:size] for key in of} for name, of in history.items()}
+        part = booster[:size]
+        if planned.stop_after is not None:
+            _mark_best(part, *list(short["validation"].items())[-1])
+        found.append(fitted(planned, part, short, features))
+    return found
+
+
+def grow(
+    planned: Plan,
+    shared: Matrices,
+    rounds: int,
+    state: State | None,
+    seed: int,
+    threads: int,
+    fitted: Callable[..., Fitted],
+) -> Grown:
+    """Train on to so many rounds; keep the best where the plan stops early.
+
+    Each round draws from a seed of its own, so that the same stops give the same trees whatever this thread did in
+    between. Where rows or columns are drawn, other stops give other trees: XGBoost's sampler begins anew at each.
+    """
+    history: dict[str, dict[str, list[float]]] = {}
+    before = state.scores if state else ()
+    booster = xgboost.train(
+        {**planned.params, "seed": seed, "seed_per_iteration": True, "nthread": threads},
+        shared.rows,
+        rounds - len(before),
+        evals=[(shared.held_out, "validation")],
+        evals_result=history,
+        verbose_eval=False,
+        xgb_model=state.raw if state else None,
+        callbacks=[Witness()],
+    )
+    name, new = list(history["validation"].items())[-1]
+    scores = (*before, *new)
+    left = State(booster.save_raw("ubj"), scores)
+    over = False
+    if planned.stop_after is not None:
+        over = len(scores) - 1 - _mark_best(booster, name, scores) >= planned.stop_after
+    features = list(shared.rows.feature_names or [])
+    return Grown(fitted(planned, booster, {"validation": {name: list(scores)}}, features), len(scores), left, over)
+
+
+def _mark_best(booster: xgboost.Booster, metric: str, scores: Sequence[float]) -> int:
+    """Say in the booster which round was the best, as early stopping does: the first of the best score."""
+    pick = max if metric.partition("@")[0] in MAXIMISED else min
+    best = list(scores).index(pick(scores))
+    booster.set_attr(best_iteration=str(best), best_score=str(scores[best]))
+    return best

@@ -1,0 +1,110 @@
+"""`tipcast sweep`: try many parameters in parallel, fit the best over all workers, test it, log and register it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from tipcast.backends.base import Session
+from tipcast.backends.session import check as check_session
+from tipcast.backends.session import session
+from tipcast.config.schema_sweep import SweepConfig
+from tipcast.data import rows, validate
+from tipcast.estimators.build import check as check_model
+from tipcast.jobs import closing, sweep_plan
+from tipcast.jobs.rehearsal import rehearse
+from tipcast.jobs.sweep_record import SweepRecord
+from tipcast.jobs.sweep_resume import Earlier, taken_up
+from tipcast.jobs.train import finish, make_plan, summary
+from tipcast.jobs.train_record import opened
+from tipcast.jobs.training import Plan
+from tipcast.measure.clock import Clock
+from tipcast.measure.progress import progress
+from tipcast.search.hosts import Hosts
+from tipcast.search.pool import Pool
+from tipcast.search.space import Space
+from tipcast.tracking.lease import leased
+
+LOG = logging.getLogger("tipcast")
+
+
+def run(config: SweepConfig, command: str) -> None:
+    """Run the job."""
+    check_session(config.backend, config.cluster)
+    clock = Clock()
+    with ExitStack() as stack:
+        earlier = stack.enter_context(taken_up(config)) if config.resume else None
+        config = earlier.config if earlier else config
+        check_model(config.model, config.backend.name, categorical=config.task.categorical)
+        space = sweep_plan.check(config)
+        with clock.phase("list"):
+            plan = make_plan(config)
+        identity = sweep_plan.identity(config, plan, space)
+        if earlier:
+            earlier.check(identity)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        searched = [f"model.params.{name}" for name in space]
+        record = stack.enter_context(
+            opened(config, plan, command, folder, job="sweep", later=searched, resume=config.resume)
+        )
+        record.run.set_tags({"sweep.study": identity})
+        lease = earlier.lease if earlier else stack.enter_context(leased(record.run.client, record.run.id))
+        sweep = SweepRecord(record, config, space, identity, lease)
+        with sweep.closed():
+            with clock.phase("cluster"):
+                workers = stack.enter_context(session(config.backend, config.cluster))
+                rehearse(workers, config, plan)
+            record.run.set_tags(workers.tags)
+            _search(config, plan, space, workers, sweep, earlier, clock)
+        best = sweep.best
+        record.run.log_params({f"model.params.{name}": value for name, value in best.params.items()})
+        model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
+        refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model))
+        outcome, logged = finish(workers, refit, clock)
+        sweep.close(outcome, clock.seconds)
+        said = {**summary(record, outcome, logged, clock.seconds), **sweep.said()}
+        problem = sweep.problem()
+        if problem:
+            record.run.set_tags({"error.code": problem.code, "error.message": problem})
+    closing.say(said, config.print)
+    if problem:
+        raise problem
+
+
+def _search(
+    config: SweepConfig,
+    plan: Plan,
+    space: Space,
+    workers: Session,
+    sweep: SweepRecord,
+    earlier: Earlier | None,
+    clock: Clock,
+) -> None:
+    """Run the trials that are missing."""
+    known = earlier.known if earlier else {}
+    searcher = sweep_plan.searcher(config, space, known, earlier.begun if earlier else [])
+    study = sweep_plan.study(config, plan, space, workers)
+    spec = config.search
+    hosts = Hosts(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
+    if earlier:
+        sweep.take_over(earlier)
+    sweep.total = searcher.total
+    with hosts.opened():
+        with clock.phase("load"), progress("read"):
+            _check_rows(config, plan, hosts)
+        with clock.phase("search"), progress(f"{spec.name} search") as told:
+            for event in Pool(hosts, spec.attempts).events(searcher):
+                sweep.take(event)
+                told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(sum(hosts.slots.values())))
+
+
+def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> None:
+    """Have the rows read, and refuse what cannot be trained on before any trial begins."""
+    counts = hosts.load(config.search.attempts)
+    validate.check_counts(plan.train, rows.per_file(hosts.study.fragments, counts), config.data.limits)
+    for side, name in enumerate(("data.train", "data.train (validation)")):
+        found = rows.total([parts[side] for parts in counts])
+        validate.check_split(name, found.rows, found.positives, config.data.limits)

@@ -1,0 +1,189 @@
+"""What a sweep records: a child run for each trial as it goes on, and the account of all at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, final
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema_sweep import SweepConfig
+from tipcast.jobs.sweep_resume import OVER, ROUNDS, WORKER, Earlier
+from tipcast.jobs.train_record import Record
+from tipcast.jobs.training import Outcome
+from tipcast.search.events import Begun, Ended, Event, Failed, Lost
+from tipcast.search.space import Space
+from tipcast.search.trial import SCORE, Trial
+from tipcast.tracking.children import Children
+from tipcast.tracking.lease import Lease
+
+CURVE = "roc/true_positive_rate"
+"""Metric of a child whose step is the false-positive rate in percent."""
+
+
+@final
+class SweepRecord:
+    """A sweep's runs in MLflow, written as its trials end."""
+
+    def __init__(self, record: Record, config: SweepConfig, space: Space, study: str, lease: Lease) -> None:
+        self.record, self.config, self.space, self._study = record, config, space, study
+        self.children, self._lease = Children(record.run), lease
+        self.trials: dict[int, Trial] = {}
+        """Trials that ended well, by number."""
+        self.failed: dict[int, TipcastError] = {}
+        self.runs: dict[int, str] = {}
+        """Trial -> child run of its latest attempt."""
+        self.total = 0
+        self.rounds = 0
+        """Trees that were grown, where trials are given up early."""
+        self.busy: dict[str, float] = {}
+        """Worker -> seconds of trials."""
+        self.tracking_s = 0.0
+        self._attempts: dict[int, int] = {}
+        self._started, self._known = time.monotonic(), 0
+
+    def take_over(self, earlier: Earlier) -> None:
+        """Count what an earlier run of the sweep has done."""
+        self._known = len(earlier.known)
+        self.trials, self.runs, self._attempts = dict(earlier.known), dict(earlier.runs), dict(earlier.attempts)
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Close the children that are open when the search is stopped, and say how to go on."""
+        try:
+            with self.children.closed("the sweep was stopped"):
+                yield
+        except BaseException as problem:
+            if threading.current_thread() is threading.main_thread() and isinstance(problem, KeyboardInterrupt):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would leave workers behind
+            print(
+                f"{len(self.trials)} of {self.total} trials are done; go on with: "
+                f"tipcast sweep resume={self.record.run.id}",
+                file=sys.stderr,
+            )
+            raise
+
+    def take(self, event: Event) -> None:
+        """Write what has happened to the store."""
+        start = time.perf_counter()
+        self._lease.renew()
+        self._write(event)
+        self.tracking_s += time.perf_counter() - start
+
+    def _write(self, event: Event) -> None:
+        match event:
+            case Begun(work, _):
+                for proposal in work.proposals:
+                    if proposal.number in self.trials:  # given more trees
+                        self.children.reopen(proposal.number, self.runs[proposal.number])
+                        continue
+                    self._attempts[proposal.number] = self._attempts.get(proposal.number, 0) + 1
+                    key = f"{self._study}-{proposal.number:04d}"
+                    self.runs[proposal.number] = self.children.begin(
+                        proposal.number, key, self._attempts[proposal.number], proposal.params
+                    )
+            case Ended(_, trials):
+                for trial in trials:
+                    self._ended(trial)
+            case Lost(work, reason):
+                for number in work.numbers:
+                    self.children.kill(number, reason)
+                    self.trials.pop(number, None)
+            case Failed(work, problem):
+                for number in work.numbers:
+                    self.children.fail(number, problem.code, problem)
+                    self.trials.pop(number, None)
+                    self.failed[number] = problem
+
+    def _ended(self, trial: Trial) -> None:
+        tags: dict[str, object] = {WORKER: trial.worker}
+        metrics = {f"validation/{SCORE}": trial.score}  # the first one is what MLflow compares by
+        metrics |= {f"validation/{name}": value for name, value in trial.metrics.items() if name != "rows"}
+        metrics |= {f"seconds/{name}": value for name, value in trial.phases.items()}
+        metrics |= {
+            f"fit/{name}": float(value) for name, value in trial.facts.items() if isinstance(value, int | float)
+        }
+        if trial.rounds is not None:
+            tags |= {ROUNDS: trial.rounds, OVER: str(trial.over).lower()}
+            metrics |= {"rounds": trial.rounds}
+            self.rounds += trial.grown
+        self.children.end(
+            trial.number,
+            params={f"model.params.{name}": value for name, value in trial.params.items()},
+            metrics=metrics,
+            tags=tags,
+            curves={CURVE: {round(100 * i / (len(trial.curve) - 1)): rate for i, rate in enumerate(trial.curve)}},
+            step=trial.rounds or 0,
+        )
+        self.trials[trial.number] = trial
+        self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
+
+    @property
+    def best(self) -> Trial:
+        """The trial of the highest validation AUC; of equals the first.
+
+        Raises
+        ------
+        TipcastError
+            S004 when no trial ended well.
+
+        """
+        if not self.trials:
+            first = next(iter(self.failed.values()), None)
+            what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")
+            raise TipcastError("S004", self.record.run.id, what, "look at the failed trials")
+        return max(self.trials.values(), key=lambda trial: (trial.score, -trial.number))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the search began."""
+        return max(time.monotonic() - self._started, 1e-9)
+
+    def note(self, slots: int) -> str:
+        """Return what the progress bar says beside the number of trials."""
+        done = len(self.trials) + len(self.failed) - self._known
+        if not self.trials or not done:
+            return ""
+        share = sum(self.busy.values()) / (self.elapsed_s * max(slots, 1))
+        pace = f"{60 * done / self.elapsed_s:.0f} trials/min"
+        return f"best {self.best.score:.4f} (trial {self.best.number}), {pace}, {100 * share:.0f} % busy"
+
+    def close(self, outcome: Outcome, phases: Mapping[str, float]) -> None:
+        """Record the account of all trials on the parent run."""
+        found = {
+            "sweep/trials": self.total,
+            "sweep/finished": len(self.trials),
+            "sweep/failed": len(self.failed),
+            f"sweep/best_validation_{SCORE}": self.best.score,
+            "sweep/tracking_seconds": self.tracking_s,
+            "sweep/busy_seconds": sum(self.busy.values()),
+        }
+        if self.rounds:
+            found["sweep/rounds"] = self.rounds
+        self.record.run.log_metrics(found)
+        self.record.run.set_tags({"sweep.best": f"{self._study}-{self.best.number:04d}"})
+
+    def problem(self) -> TipcastError | None:
+        """Return what is to be told of trials that failed."""
+        if not self.failed:
+            return None
+        number, first = next(iter(self.failed.items()))
+        return TipcastError(
+            "S001",
+            self.record.run.id,
+            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}",
+            f"look at their runs; tipcast sweep resume={self.record.run.id} tries them again",
+        )
+
+    def said(self) -> dict[str, Any]:
+        """Return what the job's last lines say of the search."""
+        return {
+            "study": self._study,
+            "trials": {"finished": len(self.trials), "failed": len(self.failed), "all": self.total},
+            "best": {"trial": self.best.number, f"validation/{SCORE}": self.best.score, **self.best.params},
+            "charts": self.children.charts(f"validation/{SCORE}"),
+        }

@@ -1,0 +1,115 @@
+"""Taking up a sweep that was stopped: what it was, what of it is done, and that nobody else works on it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema_sweep import SweepConfig
+from tipcast.config.stored import restored
+from tipcast.search.proposals import Proposal
+from tipcast.search.trial import Trial
+from tipcast.tracking.children import KEY, Child, Children, sweep_run
+from tipcast.tracking.lease import Lease, leased
+from tipcast.tracking.run import Run
+from tipcast.tracking.store import failures, open_store, resolve
+
+LOG = logging.getLogger("tipcast")
+
+ROUNDS, OVER, WORKER, STUDY = "trial.rounds", "trial.over", "trial.worker", "sweep.study"
+"""Tags that a trial or its sweep is taken up by."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A sweep's earlier run."""
+
+    config: SweepConfig
+    run_id: str
+    study: str
+    known: Mapping[int, Trial]
+    """Trials that have ended well."""
+    runs: Mapping[int, str]
+    """Trial -> the child run that has its results."""
+    attempts: Mapping[int, int]
+    """Trial -> how often it was begun."""
+    begun: list[Proposal]
+    """Trials that were proposed, whatever came of them."""
+    lease: Lease
+
+    def check(self, identity: str) -> None:
+        """Refuse to mix trials of different studies."""
+        if identity != self.study:
+            raise TipcastError(
+                "S003",
+                self.run_id,
+                "its data or its search are not what they were",
+                "put the data back, or start a new sweep",
+            )
+
+
+@contextlib.contextmanager
+def taken_up(config: SweepConfig) -> Iterator[Earlier]:
+    """Hold a sweep's lease; close what its last process left open.
+
+    Raises
+    ------
+    TipcastError
+        S002 another process works on it, S003 no sweep or one that cannot be gone on with, T-errors of the store.
+
+    """
+    run_id = config.resume or ""
+    store = resolve(config.tracking)
+    client = open_store(config.tracking)
+    with failures(store):
+        run = sweep_run(client, run_id)
+        with leased(client, run_id) as lease:
+            text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+            children = Children(Run(run_id, run.info.experiment_id, store, client))
+            found = children.found()
+            _close_open(children, found)
+            done = {child.number: child for child in found if child.status == "FINISHED"}
+            proposals = {child.number: Proposal(child.number, child.params) for child in found}
+            yield Earlier(
+                config=restored(text, config, f"run {run_id}"),
+                run_id=run_id,
+                study=run.data.tags.get(STUDY, ""),
+                known={number: _trial(child) for number, child in done.items()},
+                runs={number: child.run_id for number, child in done.items()},
+                attempts={child.number: child.attempt for child in found},
+                begun=[proposals[number] for number in sorted(proposals)],
+                lease=lease,
+            )
+
+
+def _close_open(children: Children, found: list[Child]) -> None:
+    """Close what a process left open that was killed outright."""
+    for child in found:
+        if child.status == "RUNNING":
+            children.open[child.number] = child.run_id
+            children.kill(child.number, "the sweep's process was gone")
+    left = sum(child.status == "RUNNING" for child in found)
+    if left:
+        LOG.info("%d trials were left open: closed as KILLED", left)
+
+
+def _trial(child: Child) -> Trial:
+    """Return a trial as its child run tells it."""
+    metrics, tags = child.metrics, child.tags
+    return Trial(
+        key=tags[KEY],
+        number=child.number,
+        params=child.params,
+        metrics={
+            name.removeprefix("validation/"): value for name, value in metrics.items() if name.startswith("validation/")
+        },
+        phases={name.removeprefix("seconds/"): value for name, value in metrics.items() if name.startswith("seconds/")},
+        worker=tags.get(WORKER, ""),
+        attempt=child.attempt,
+        rounds=int(tags[ROUNDS]) if ROUNDS in tags else None,
+        over=tags.get(OVER) == "true",
+    )

@@ -1,0 +1,1 @@
+"""Search: proposing parameters, trying them as tasks on the workers, and giving up on the worst early."""

@@ -1,0 +1,184 @@
+"""The workers as hosts of a sweep's trials: what they keep for them, how many each runs, whether they are at work."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from distributed import as_completed
+from distributed.scheduler import KilledWorker
+
+from tipcast.config.errors import TipcastError
+from tipcast.data.rows import Counts
+from tipcast.search import task
+from tipcast.search.task import SLOT, Host
+from tipcast.search.trial import Study
+
+HOST_S = 0.1
+"""How often a worker is looked for while none is there, in seconds."""
+TELL_S = 0.5
+"""How long an account of a worker's death may come after the death itself, in seconds."""
+MEMORY_EVENTS = "worker-restart-memory"
+"""Where Dask's nannies say that they end a worker for its memory."""
+
+
+@final
+class Hosts:
+    """The workers of a sweep.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    study
+        What the trials have in common.
+    per_gpu
+        Trials at once on a GPU.
+    wait_s
+        How long no worker may be able to work.
+
+    """
+
+    def __init__(self, client: Any, study: Study, per_gpu: int, wait_s: float) -> None:
+        self.client, self.study, self.wait_s = client, study, wait_s
+        self._host = Host(study, per_gpu)
+        self._memory = _MemoryEvents()
+        self._told: dict[str, bool] = {}
+        self.slots: dict[str, int] = {}
+        """Worker -> trials at once, as of the last look."""
+        self.shared: set[str] = set()
+        """Workers, also of the past, that run several trials at once."""
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the workers hosts of the trials, and free what they keep for them at the end."""
+        self.client.register_plugin(self._host)
+        allowed = self.client.run_on_scheduler(_allow_failures, number=0)  # the driver decides what is begun again
+        self.client.subscribe_topic(MEMORY_EVENTS, self._memory.take)
+        try:
+            with _quiet():
+                yield
+        finally:
+            with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
+                self.client.unsubscribe_topic(MEMORY_EVENTS)
+                self.client.run_on_scheduler(_allow_failures, number=allowed)
+                self.client.unregister_worker_plugin(self._host.name)
+
+    def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
+        """Have every worker read the rows; return what one of them read, by fragment and part.
+
+        A worker that dies meanwhile reads them when it gets its first trial.
+        """
+        for attempt in range(1, attempts + 1):
+            self.await_one()
+            there = {"allow_other_workers": True, "pure": False, "resources": {SLOT: 1}}
+            tasks = [self.client.submit(task.load, self.study.sweep, workers=[each], **there) for each in self.slots]
+            found: tuple[tuple[Counts, ...], ...] | None = None
+            with self.client.as_current():  # as_completed takes no client
+                done = as_completed(tasks)
+            for future in done:
+                problem = future.exception()
+                found = found if problem else future.result()
+                future.release()  # a result that is held would be computed again when its worker dies
+                if problem and not isinstance(problem, KilledWorker):
+                    raise problem
+                if problem and (attempt == attempts or self.memory_ended(problem.last_worker.address)):
+                    raise problem
+            if found is not None:
+                return found
+        raise AssertionError
+
+    def await_one(self) -> None:
+        """Wait until a worker is there that can take trials."""
+        deadline = time.monotonic() + self.wait_s
+        while not self.look() or not self.slots:
+            if time.monotonic() > deadline:
+                raise idle(self.wait_s)
+            time.sleep(HOST_S)
+
+    def look(self) -> bool:
+        """Count the slots of the workers that are there; tell whether any can work or is at work."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        found = {
+            address: int(worker["resources"][SLOT])
+            for address, worker in workers.items()
+            if SLOT in worker["resources"]
+        }
+        if not found.keys() <= self.slots.keys():
+            self.client.run_on_scheduler(_place)
+        self.slots = found
+        self.shared |= {address for address, slots in self.slots.items() if slots > 1}
+        if any(worker["status"] == "running" for worker in workers.values()):
+            return True
+        return bool(workers) and any(self.client.run(_at_work, on_error="ignore").values())
+
+    def memory_ended(self, address: str) -> bool:
+        """Tell whether a worker that died was ended for its memory."""
+        if address not in self._told:
+            self._told[address] = self._memory.about(address)
+        return self._told[address]
+
+
+@dataclass
+class _MemoryEvents:
+    """Workers that a nanny ended for their memory."""
+
+    seen: set[str] = field(default_factory=set)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def take(self, event: tuple[float, Any]) -> None:
+        with self.changed:
+            self.seen.add(str(event[1]["worker"]))
+            self.changed.notify_all()
+
+    def about(self, address: str) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: address in self.seen, TELL_S)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask's remarks on workers that die off the console: the trials' runs say it."""
+    loggers = [logging.getLogger(f"distributed.{name}") for name in ("scheduler", "client", "nanny")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def idle(wait_s: float) -> TipcastError:
+    """Return the error of workers that do nothing."""
+    return TipcastError(
+        "K003",
+        "all workers",
+        f"not at work for {wait_s:g} s: paused for lack of memory, or gone",
+        "give workers more memory (cluster.memory_limit), or search on fewer rows",
+    )
+
+
+def _allow_failures(dask_scheduler: Any, number: int) -> int:
+    """Set after how many deaths of workers Dask gives a task up; return what it was."""
+    before, dask_scheduler.allowed_failures = dask_scheduler.allowed_failures, number
+    return int(before)
+
+
+def _place(dask_scheduler: Any) -> None:
+    """Give workers the tasks that no worker could take: a new one says what it can run only after it was asked."""
+    for worker in list(dask_scheduler.running):
+        tasks = dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
+        dask_scheduler.transitions(tasks, stimulus_id=f"tipcast-place-{worker.address}")
+
+
+def _at_work(dask_worker: Any) -> int:
+    """Return how many tasks a worker is computing."""
+    state = dask_worker.state
+    return len(state.executing) + len(state.long_running)

@@ -1,0 +1,163 @@
+"""Trials on the workers: a free one gets the next at once, and the trial of one that died is begun again."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from distributed.scheduler import KilledWorker
+
+from tipcast.config.errors import TipcastError
+from tipcast.search import task
+from tipcast.search.events import Begun, Ended, Event, Failed, Lost
+from tipcast.search.hosts import Hosts, idle
+from tipcast.search.searchers import Searcher
+from tipcast.search.task import SLOT
+from tipcast.search.trial import Trial, Work
+
+LOOK_S = 1.0
+"""How often the workers are looked at while no trial ends, in seconds."""
+
+
+@dataclass
+class _Job:
+    work: Work
+    attempt: int
+    alone: bool
+    future: Any = None
+
+
+@final
+class Pool:
+    """The slots of all workers, kept filled with trials.
+
+    Parameters
+    ----------
+    hosts
+        The workers.
+    attempts
+        How often a trial is begun before its worker's death counts as its own failure.
+
+    """
+
+    def __init__(self, hosts: Hosts, attempts: int) -> None:
+        self._hosts, self._study, self._attempts = hosts, hosts.study, attempts
+        self._topic = f"tipcast-{hosts.study.sweep}"
+        self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._running: list[_Job] = []
+        self._again: deque[_Job] = deque()
+        self._results: dict[tuple[int, int | None, int], list[Trial]] = {}
+
+    def events(self, searcher: Searcher) -> Iterator[Event]:
+        """Run all trials; what is told has happened already, and the next trial is under way before it is told."""
+        self._hosts.client.subscribe_topic(self._topic, self._arrived)
+        told: deque[Event] = deque()
+        try:
+            while True:
+                nothing_left = self._fill(searcher, told)
+                while told:
+                    yield told.popleft()
+                if nothing_left and not self._running:
+                    return
+                for job in self._ended():
+                    told.append(self._outcome(job, searcher))
+        finally:
+            with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
+                for job in self._running:
+                    job.future.release()
+                self._hosts.client.unsubscribe_topic(self._topic)
+
+    def _fill(self, searcher: Searcher, told: deque[Event]) -> bool:
+        """Submit work while slots are free; tell whether none is left to submit."""
+        while len(self._running) < sum(self._hosts.slots.values()):
+            if self._again:
+                job = self._again.popleft()
+            else:
+                work = searcher.next()
+                if work is None:
+                    return True
+                job = _Job(work, attempt=1, alone=False)
+            self._submit(job)
+            told.append(Begun(job.work, job.attempt))
+        return False
+
+    def _submit(self, job: _Job) -> None:
+        slots = min(self._hosts.slots.values()) if job.alone else 1
+        home = (
+            {"workers": [job.work.worker], "allow_other_workers": True} if job.work.worker in self._hosts.slots else {}
+        )
+        key = f"trial-{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
+        job.future = self._hosts.client.submit(
+            task.run,
+            self._study.sweep,
+            job.work,
+            job.attempt,
+            self._topic,
+            key=key,
+            pure=False,
+            resources={SLOT: slots},
+            **home,
+        )
+        self._running.append(job)
+        job.future.add_done_callback(lambda _: self._done.put(job))
+
+    def _arrived(self, event: tuple[float, Any]) -> None:
+        """Take in what a worker reports; it comes before the word that its task is done."""
+        trials = [Trial.of_json(text) for text in event[1]]
+        self._results[trials[0].number, trials[0].rounds, trials[0].attempt] = trials
+
+    def _ended(self) -> list[_Job]:
+        """Wait until work ends, or a worker is there again; return what has ended."""
+        if not self._running:
+            self._hosts.await_one()
+            return []
+        idle_since = time.monotonic()
+        while self._done.empty():
+            with contextlib.suppress(queue.Empty):
+                self._done.put(self._done.get(timeout=LOOK_S))
+            if self._hosts.look():
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > self._hosts.wait_s:
+                raise idle(self._hosts.wait_s)
+        self._hosts.look()
+        return [self._done.get() for _ in range(self._done.qsize())]
+
+    def _outcome(self, job: _Job, searcher: Searcher) -> Event:
+        self._running.remove(job)
+        future, job.future = job.future, None
+        problem = future.exception()
+        future.release()  # a result that is held would be computed again when its worker dies
+        trials = self._results.pop((job.work.numbers[0], job.work.rounds, job.attempt), None)
+        if trials is not None:
+            for trial in trials:
+                searcher.tell(trial)
+            return Ended(job.work, trials)
+        if isinstance(problem, KilledWorker):
+            return self._died(job, problem, searcher)
+        if isinstance(problem, TipcastError):
+            return self._failed(job, problem, searcher)
+        raise problem or RuntimeError(f"a worker did not report what came of {self._study.key(job.work.numbers[0])}")
+
+    def _died(self, job: _Job, problem: KilledWorker, searcher: Searcher) -> Event:
+        worker = problem.last_worker
+        memory = self._hosts.memory_ended(worker.address)
+        reason = f"worker {worker.address} died"
+        if memory:
+            reason = f"worker out of memory, limit {worker.memory_limit / 2**20:.0f} MiB"
+        if (memory and (job.alone or worker.address not in self._hosts.shared)) or job.attempt >= self._attempts:
+            fix = "raise cluster.memory_limit, or search smaller values" if memory else "look at the worker's log"
+            code = "S005" if memory else "S007"
+            return self._failed(job, TipcastError(code, self._study.key(job.work.numbers[0]), reason, fix), searcher)
+        # Begun again it has a worker to itself: if that dies too, no other trial goes with it.
+        self._again.append(_Job(job.work, job.attempt + 1, alone=True))
+        return Lost(job.work, reason)
+
+    def _failed(self, job: _Job, problem: TipcastError, searcher: Searcher) -> Event:
+        for number in job.work.numbers:
+            searcher.fail(number)
+        return Failed(job.work, problem)

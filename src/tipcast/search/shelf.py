@@ -1,0 +1,96 @@
+"""What a worker process keeps for the trials of a sweep: its rows, read once, and trees that may be grown on."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from tipcast.data.fragments import Fragment, Part
+from tipcast.data.prepare import prepare_fragment
+from tipcast.data.rows import Counts, counted
+from tipcast.estimators import sharing
+from tipcast.estimators.sharing import Split
+from tipcast.search.trial import Study
+
+MOST_PREPARED = 4
+"""Ways in which rows are held prepared at once."""
+
+
+@dataclass
+class Shelf:
+    """One sweep's things in one process; threads that come while they are made wait for them."""
+
+    study: Study
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: Split | None = None
+    validation: tuple[Any, Any] | None = None
+    counts: tuple[tuple[Counts, ...], ...] = ()
+    """What was read of each fragment, before and from the cutoff."""
+    prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    grown: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    """Trial -> its trees so far and their state."""
+
+    def ready(self, estimator: Any, threads: int) -> tuple[Any, tuple[Any, Any]]:
+        """Return what fits with these parameters share, and the validation rows."""
+        key = sharing.sharing(estimator)
+        with self.lock:
+            if key not in self.prepared:
+                rows = self.rows or self._read(threads)
+                self.prepared[key] = sharing.prepare(estimator, rows, threads)
+                self.rows = rows if self.study.again else None
+                while len(self.prepared) > MOST_PREPARED:
+                    self.prepared.popitem(last=False)
+            assert self.validation is not None  # noqa: S101 - read with the others
+            return self.prepared[key], self.validation
+
+    def _read(self, threads: int) -> Split:
+        """Read all fragments, each copied into place and dropped, so that rows are in memory about once."""
+        study = self.study
+
+        def read(fragment: Fragment) -> tuple[Part, ...]:
+            return prepare_fragment(fragment, study.frames, study.recipe)
+
+        with ThreadPoolExecutor(threads) as pool:
+            parts = list(pool.map(read, study.fragments))
+        self.counts = tuple(map(counted, parts))
+        sides = [[both[side] for both in parts] for side in (0, 1)]
+        parts.clear()
+        self.validation = _joined(sides.pop(), study)
+        return Split(*_joined(sides.pop(), study), self.validation)
+
+
+_SHELVES: dict[str, Shelf] = {}
+
+
+def put(study: Study) -> None:
+    """Make room for a sweep in this process."""
+    _SHELVES.setdefault(study.sweep, Shelf(study))
+
+
+def shelf(sweep: str) -> Shelf:
+    """Return a sweep's shelf."""
+    return _SHELVES[sweep]
+
+
+def clear(sweep: str) -> None:
+    """Give the memory of a sweep back."""
+    _SHELVES.pop(sweep, None)
+
+
+def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
+    """Join parts into one frame and one series, emptying the list on the way."""
+    xp = study.frames.xp
+    names = list(study.recipe.features)
+    rows = sum(part.rows for part in parts)
+    order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
+    x, y, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), xp.empty(rows, dtype=xp.int32), 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        x[at : at + part.rows], y[at : at + part.rows] = part.x.values, part.y.values
+        at += part.rows
+    return study.frames.frame(x, names), study.frames.series(y, "target")

@@ -1,0 +1,193 @@
+"""The space that is searched: ranges and lists by parameter, checked before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import ModelSpec
+from tipcast.estimators import build
+
+RANGES = ("int", "float", "log")
+FORMS = "{int: [4, 12]}, {float: [0.5, 1]}, {log: [0.01, 0.3]}, {range: [4, 13, 2]} or a list"
+MOST = 10_000
+"""Values of one range, and combinations of a grid."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values that one parameter may take."""
+
+    name: str
+    kind: str
+    """``int`` or ``float``, evenly between bounds; ``log``: evenly in the logarithm; ``list``."""
+    low: float = 0.0
+    high: float = 0.0
+    """Both included."""
+    values: tuple[Any, ...] = ()
+
+    def at(self, share: float) -> Any:
+        """Return the value at a share (0 to below 1) of the way through the axis."""
+        if self.kind == "list":
+            return self.values[int(share * len(self.values))]
+        if self.kind == "int":
+            return int(self.low) + int(share * (int(self.high) - int(self.low) + 1))
+        if self.kind == "log":
+            return self.inside(math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))))
+        return self.inside(self.low + share * (self.high - self.low))
+
+    def inside(self, value: float) -> float:
+        """Keep eight digits of a value, enough to search by and to type again, within the bounds."""
+        return min(max(short(value), self.low), self.high)
+
+    def points(self, number: int) -> tuple[Any, ...]:
+        """Return the list's values, or so many of a range with both ends."""
+        if self.kind == "list":
+            return self.values
+        if self.kind == "int":
+            number = min(number, int(self.high) - int(self.low) + 1)
+        if number == 1 or self.low == self.high:
+            return self.extremes[:1]
+        inner = [i / (number - 1) for i in range(1, number - 1)]
+        if self.kind == "int":
+            middle: list[float] = [round(self.low + share * (self.high - self.low)) for share in inner]
+        else:
+            middle = [self.at(share) for share in inner]
+        return (self.extremes[0], *middle, self.extremes[1])
+
+    @property
+    def size(self) -> int | None:
+        """How many values there are; None: without end."""
+        if self.kind == "list":
+            return len(self.values)
+        return int(self.high) - int(self.low) + 1 if self.kind == "int" else None
+
+    @property
+    def extremes(self) -> tuple[Any, ...]:
+        """What is tried out beforehand: every value of a list, the bounds of a range."""
+        if self.kind == "list":
+            return self.values
+        return (int(self.low), int(self.high)) if self.kind == "int" else (self.low, self.high)
+
+
+Space = Mapping[str, Axis]
+
+
+def short(value: float) -> float:
+    """Return a number of eight digits."""
+    return float(f"{value:.8g}")
+
+
+def parse(space: Mapping[str, Any]) -> dict[str, Axis]:
+    """Read a space as yaml has it.
+
+    Parameters
+    ----------
+    space
+        Parameter -> ``{int: [low, high]}``, ``{float: [low, high]}``, ``{log: [low, high]}``,
+        ``{range: [start, stop, step]}`` (without the stop, as Python's) or a list of values; null leaves it out.
+
+    Returns
+    -------
+    dict
+        Parameter -> axis, by name: the order in which a file or a command line names them is of no effect.
+
+    Raises
+    ------
+    TipcastError
+        C003 for a form that is none of these, an empty list, bounds that are reversed or cannot be.
+
+    """
+    return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
+
+
+def merged(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> dict[str, Axis]:
+    """Return a model's space with one's own axes in place of the model's, or one's own alone where there are any."""
+    base: Mapping[str, Any] = {} if alone and own else model.space
+    return parse({**base, **own})
+
+
+def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str]) -> None:
+    """Let the estimator judge every value of the lists and the bounds of the ranges.
+
+    Raises
+    ------
+    TipcastError
+        C001 a parameter that the model does not have, C003 a value that it refuses or nothing to search.
+
+    """
+    if not space:
+        raise TipcastError("C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}")
+    for name, axis in space.items():
+        for value in axis.extremes:
+            try:
+                trial = dataclasses.replace(model, params={**model.params, name: value})
+                build.build(trial, device, "local", categorical).check()
+            except TipcastError as problem:
+                raise _located(problem, name, model) from problem
+
+
+def _located(problem: TipcastError, name: str, model: ModelSpec) -> TipcastError:
+    """Say of a refused parameter where in the space it is."""
+    if not problem.where.startswith("model."):
+        return problem
+    if problem.code != "C001":
+        return TipcastError(problem.code, f"search.space.{name}", f"{problem.what} ({problem.where})", problem.fix)
+    near = difflib.get_close_matches(name, [*model.space, *model.params], 1)
+    fix = f"did you mean search.space.{near[0]}?" if near else problem.fix
+    return TipcastError("C001", f"search.space.{name}", f"{model.name} has no such parameter", fix)
+
+
+def _axis(name: str, form: Any) -> Axis:
+    where = f"search.space.{name}"
+    if isinstance(form, list | tuple):
+        return Axis(name, "list", values=_listed(where, form))
+    if not isinstance(form, Mapping) or len(form) != 1:
+        raise TipcastError("C003", where, f"cannot be searched: {form}", f"write {FORMS}")
+    ((kind, bounds),) = form.items()
+    numbers = bounds if isinstance(bounds, list | tuple) else [bounds]
+    if any(isinstance(n, bool) or not isinstance(n, int | float) or not math.isfinite(n) for n in numbers):
+        raise TipcastError("C003", where, f"{bounds} are no finite numbers", f"write {FORMS}")
+    if kind == "range":
+        return Axis(name, "list", values=_steps(where, numbers))
+    if kind not in RANGES or len(numbers) != 2:
+        raise TipcastError("C003", where, f"cannot be searched: {dict(form)}", f"write {FORMS}")
+    low, high = numbers
+    if low > high:
+        raise TipcastError("C003", where, f"{low} is above {high}", f"write {{{kind}: [{high}, {low}]}}")
+    if kind == "log" and low <= 0:
+        raise TipcastError("C003", where, f"{low} has no logarithm", "use bounds above 0, or {float: [...]}")
+    if kind == "int" and (low != int(low) or high != int(high)):
+        raise TipcastError("C003", where, f"{low} to {high} are no whole numbers", "use {float: [...]}")
+    return Axis(name, kind, low, high)
+
+
+def _listed(where: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    if not values:
+        raise TipcastError("C003", where, "an empty list", "name values, or null to leave the parameter alone")
+    seen = set()
+    for value in values:
+        if isinstance(value, Mapping):
+            raise TipcastError("C003", where, f"no value: {value}", f"write {FORMS}")
+        if repr(value) in seen:
+            raise TipcastError("C003", where, f"{value} is there twice", "name each value once")
+        seen.add(repr(value))
+    return tuple(values)
+
+
+def _steps(where: str, numbers: Sequence[float]) -> tuple[Any, ...]:
+    if not 2 <= len(numbers) <= 3:
+        raise TipcastError("C003", where, "a range has a start, a stop and a step", "write {range: [4, 13, 2]}")
+    start, stop, step = (*numbers, 1)[:3]
+    count = math.ceil((stop - start) / step - 1e-9) if step > 0 else 0
+    if not 0 < count <= MOST:
+        raise TipcastError(
+            "C003", where, f"{list(numbers)} is a range without values", "write {range: [start, stop, step]}"
+        )
+    whole = isinstance(start, int) and isinstance(step, int)
+    return tuple(start + i * step if whole else short(start + i * step) for i in range(count))

@@ -1,0 +1,177 @@
+"""What a worker does for a trial: fit on the rows that its process shares, measure on the validation rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, final
+
+from distributed import WorkerPlugin, get_worker, secede
+
+from tipcast.backends.slots import slots
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.data.rows import Counts
+from tipcast.estimators import sharing
+from tipcast.estimators.base import Fitted
+from tipcast.estimators.build import build
+from tipcast.search import shelf
+from tipcast.search.proposals import Proposal
+from tipcast.search.trial import Study, Trial, Work
+
+SLOT = "trial"
+"""Resource of a worker: how many trials it runs at once."""
+OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
+
+
+@final
+class Host(WorkerPlugin):
+    """Makes a worker, also one that comes later, a host of a sweep's trials; clears up when it is taken away."""
+
+    idempotent = True
+
+    def __init__(self, study: Study, per_gpu: int) -> None:
+        self.name = f"tipcast-{study.sweep}"
+        self._study, self._per_gpu = study, per_gpu
+
+    async def setup(self, worker: Any) -> None:
+        """Keep what all trials have in common, and say how many may run at once."""
+        shelf.put(self._study)
+        number = slots(self._study.device, worker.state.nthreads, self._per_gpu)
+        await worker.set_resources(**{SLOT: number})
+
+    def teardown(self, worker: Any) -> None:
+        """Free the rows."""
+        shelf.clear(self._study.sweep)
+        gc.collect()
+
+
+@travelling
+def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
+    """Read the rows of a sweep into this process; return what was read of each fragment's parts."""
+    own = shelf.shelf(sweep)
+    own.ready(_estimator(own.study, {}), _threads())
+    return own.counts
+
+
+@travelling
+def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
+    """Fit, measure and report.
+
+    What came of it goes out as an event, ahead of the word that the task is done: a result that Dask held on the worker
+    would be lost with it, and the task computed again.
+
+    Parameters
+    ----------
+    sweep
+        Whose shelf this process has.
+    work
+        Parameters, and how far they are fitted.
+    attempt
+        Which one this is.
+    topic
+        Of the event: the trials, one for each of the work's proposals, as JSON.
+
+    Raises
+    ------
+    TipcastError
+        M010 a score or metric that is not finite, S005 no memory; those of the estimator.
+
+    """
+    secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
+    own = shelf.shelf(sweep)
+    try:
+        get_worker().log_event(topic, [trial.to_json() for trial in _Running(own, work, attempt).trials()])
+    except TipcastError:
+        raise
+    except Exception as problem:
+        said = str(problem).strip().partition("\n")[0]
+        if not isinstance(problem, MemoryError) and not any(word in str(problem) for word in OUT_OF_MEMORY):
+            raise TipcastError(
+                "S006", _where(own.study, work), f"{type(problem).__name__}: {said}", "see the trial's parameters"
+            ) from problem
+        raise TipcastError(
+            "S005",
+            _where(own.study, work),
+            f"out of memory: {said}",
+            "give workers more memory, run fewer trials at once, or search smaller values",
+        ) from problem
+    finally:
+        gc.collect(0)
+
+
+class _Running:
+    """One task's way through its phases."""
+
+    def __init__(self, own: shelf.Shelf, work: Work, attempt: int) -> None:
+        self._shelf, self._study, self._work, self._attempt = own, own.study, work, attempt
+        self._phases: dict[str, float] = {}
+
+    def trials(self) -> list[Trial]:
+        """Fit once, measure for each of the trials."""
+        first = self._work.proposals[0]
+        estimator = _estimator(self._study, first.params)
+        with self._phase("wait"):
+            prepared, validation = self._shelf.ready(estimator, _threads())
+        with self._phase("fit"):
+            if self._work.rounds is not None:
+                return [self._grown(estimator, prepared, validation, self._work.rounds)]
+            if self._work.sizes:
+                fits = estimator.cut(prepared, self._work.sizes, self._study.seed)
+            else:
+                fits = [sharing.fit(estimator, prepared, self._study.seed)]
+        pairs = zip(self._work.proposals, fits, strict=True)
+        return [self._trial(proposal, fitted, validation) for proposal, fitted in pairs]
+
+    def _grown(self, estimator: Any, prepared: Any, validation: tuple[Any, Any], rounds: int) -> Trial:
+        proposal = self._work.proposals[0]
+        before, state = self._shelf.grown.pop(proposal.number, (0, None))
+        grown = estimator.grow(prepared, rounds, state, self._study.seed)
+        trial = self._trial(proposal, grown.fitted, validation)
+        self._shelf.grown[proposal.number] = grown.trees, grown.state
+        return dataclasses.replace(trial, rounds=grown.trees, grown=grown.trees - before, over=grown.over)
+
+    def _trial(self, proposal: Proposal, fitted: Fitted, validation: tuple[Any, Any]) -> Trial:
+        with self._phase("score"):
+            scores = fitted.scorer.score(validation[0])
+            finite = bool(self._study.frames.xp.isfinite(scores).all())
+            measured = self._study.measure(scores, validation[1]) if finite else None
+        if measured is None:
+            raise TipcastError(
+                "M010",
+                self._study.key(proposal.number),
+                "non-finite metric: the model's scores are no numbers",
+                "search a smaller learning rate",
+            )
+        return Trial(
+            key=self._study.key(proposal.number),
+            number=proposal.number,
+            params=proposal.params,
+            metrics=measured.metrics,
+            phases=dict(self._phases),
+            worker=str(get_worker().address),
+            attempt=self._attempt,
+            curve=measured.curve,
+            facts=fitted.info,
+        )
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._phases[name] = time.perf_counter() - start
+
+
+def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
+    model = dataclasses.replace(study.model, params={**study.model.params, **params})
+    return build(model, study.device, "local", study.categorical)
+
+
+def _threads() -> int:
+    return int(get_worker().state.nthreads)
+
+
+def _where(study: Study, work: Work) -> str:
+    return study.key(work.numbers[0])

@@ -1,0 +1,117 @@
+"""The values that pass between the driver and the workers of a sweep: what to do, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tipcast.backends.base import Array, Frames
+from tipcast.config.schema import ModelSpec
+from tipcast.data.fragments import Fragment
+from tipcast.data.prepare import Recipe
+from tipcast.search.proposals import Proposal
+
+SCORE = "auc"
+"""The metric of the validation rows that trials are ranked by; more is better."""
+TREES = "n_estimators"
+"""The parameter whose smaller values are the beginnings of larger ones."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How well scores tell the classes apart, as one process measures it."""
+
+    metrics: Mapping[str, float]
+    """With ``auc``."""
+    curve: Sequence[float]
+    """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What all trials of a sweep have in common; every worker gets it once."""
+
+    id: str
+    """Digest of the data, the task, the model and the search: the same for sweeps that may be compared."""
+    sweep: str
+    """This sweep alone: what its workers keep their rows by."""
+    fragments: tuple[Fragment, ...]
+    recipe: Recipe
+    frames: Frames
+    model: ModelSpec
+    device: str
+    categorical: tuple[str, ...]
+    seed: int
+    measure: Callable[[Array, Array], Measured]
+    """Of scores and labels; importable on the workers."""
+    again: bool
+    """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
+
+    def key(self, number: int) -> str:
+        """Return the name that a trial has in every attempt and every resumed sweep."""
+        return f"{self.id}-{number:04d}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task: a fit that answers one trial, or several that differ in their number of trees alone."""
+
+    proposals: tuple[Proposal, ...]
+    sizes: tuple[int, ...] = ()
+    """Trees of each trial, where one fit is cut for several."""
+    rounds: int | None = None
+    """Trees to grow to, where trials are given up early."""
+    worker: str | None = None
+    """Where the trees so far are."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The trials' numbers."""
+        return tuple(proposal.number for proposal in self.proposals)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of a trial."""
+
+    key: str
+    number: int
+    params: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    """Of the validation rows."""
+    phases: Mapping[str, float]
+    """Phase -> seconds of its worker's thread."""
+    worker: str
+    attempt: int
+    """From 1: how often it was begun."""
+    curve: Sequence[float] = ()
+    rounds: int | None = None
+    """Trees that it was given so far, where trials are given up early."""
+    grown: int = 0
+    """Trees that this task grew."""
+    over: bool = False
+    """Whether more trees would not be used."""
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    """What the fit says of itself: device, best round."""
+
+    def to_json(self) -> str:
+        """Return the trial as text, which travels from a worker to the driver."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> Trial:
+        """Return the trial of a text."""
+        return cls(**json.loads(text))
+
+    @property
+    def score(self) -> float:
+        """What trials are ranked by."""
+        return float(self.metrics[SCORE])
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of fitting and measuring."""
+        return sum(seconds for phase, seconds in self.phases.items() if phase != "wait")

@@ -1,0 +1,287 @@
+"""A sweep that is hit anywhere: every trial is FINISHED exactly once, none is RUNNING, none is fitted twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.store import open_store
+
+pytestmark = pytest.mark.slow
+FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
+QUICK = (
+    "data.rows=6000", "model.params.n_estimators=20", "model.fit.early_stopping_rounds=null", "print=json",
+    "cluster.performance_report=false", "tracking.system_metrics=false", "cluster.threads_per_worker=2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sqlite file with MLflow's tables."""
+    file = tmp_path_factory.mktemp("tables") / "mlflow.db"
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    open_store(TrackingSpec(uri=f"sqlite:///{file}", experiment="x"))
+    if before is None:
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    return file
+
+
+@dataclass
+class Sweep:
+    """A sweep in a folder of its own, its processes and what it leaves."""
+
+    folder: Path
+    begin: Callable[..., Any]
+    processes: list[Any] = field(default_factory=list)
+
+    def start(self, *words: str, **variables: str) -> Any:
+        """Start `tipcast sweep`."""
+        variables |= {
+            "TIPCAST_WITNESS": str(self.folder),
+            "DASK_DISTRIBUTED__WORKER__PRELOAD": str(Path(__file__).with_name("witness.py")),
+            "MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}",
+        }
+        job = self.begin("sweep", *QUICK, *words, name=f"job{len(self.processes)}", **variables)
+        self.processes.append(job)
+        return job
+
+    def gate(self, number: int | None = None) -> Path:
+        """Let fits wait until the file is taken away."""
+        path = self.folder / ("gate" if number is None else f"gate{number}")
+        path.touch()
+        return path
+
+    def fits(self, what: str) -> list[tuple[int, int]]:
+        """Return trials and processes of the fits that have begun or ended, in order."""
+        path = self.folder / "fits"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [(int(number), int(process)) for which, number, process in lines if which == what]
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(self.folder / "mlflow.db", timeout=20)) as database:
+            return database.execute(sql).fetchall()
+
+    @property
+    def parent(self) -> str:
+        """The sweep's run."""
+        ((run_id,),) = self.query("select run_uuid from tags where key = 'job' and value = 'sweep'")
+        return str(run_id)
+
+    def tag(self, name: str, run_id: str | None = None) -> str:
+        found = self.query(f"select value from tags where key = '{name}' and run_uuid = '{run_id or self.parent}'")
+        return str(found[0][0]) if found else ""
+
+    def children(self) -> list[tuple[int, int, str, str]]:
+        """Return trial, attempt, state and message of every child run."""
+        rows = self.query(
+            "select n.value, a.value, r.status, coalesce(m.value, '') from runs r"
+            " join tags n on n.run_uuid = r.run_uuid and n.key = 'trial.number'"
+            " join tags a on a.run_uuid = r.run_uuid and a.key = 'trial.attempt'"
+            " left join tags m on m.run_uuid = r.run_uuid and m.key = 'error.message'"
+        )
+        return sorted((int(number), int(attempt), status, message) for number, attempt, status, message in rows)
+
+    def finished(self) -> list[int]:
+        return [number for number, _, status, _ in self.children() if status == "FINISHED"]
+
+    def whole(self, trials: int) -> None:
+        """Every trial is FINISHED exactly once, nothing is open, and fits that ended are as many as trials."""
+        assert sorted(self.finished()) == list(range(trials))
+        assert not [child for child in self.children() if child[2] == "RUNNING"]
+        assert Counter(number for number, _ in self.fits("end") if number >= 0) == Counter(range(trials))
+
+
+@pytest.fixture
+def sweep(tipcast: Callable[..., Any], tables: Path, tmp_path: Path) -> Iterator[Sweep]:
+    with (
+        contextlib.closing(sqlite3.connect(tables)) as source,
+        contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as copy,
+    ):
+        source.backup(copy)
+    made = Sweep(tmp_path, tipcast)
+    yield made
+    for name in ("gate", *(path.name for path in tmp_path.glob("gate*"))):
+        (tmp_path / name).unlink(missing_ok=True)
+
+
+def gone(processes: list[Any], limit_s: float = 2) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=limit_s)
+    return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def strike(sweep: Sweep, job: Any, number: int) -> None:
+    """Kill the worker that holds a trial at its gate, and let the trial pass the next time."""
+    gate = sweep.folder / f"gate{number}"
+    job.wait_for(lambda: number in [begun for begun, _ in sweep.fits("begin")])
+    process = [process for begun, process in sweep.fits("begin") if begun == number][-1]
+    os.kill(process, signal.SIGKILL)
+    gate.unlink()
+
+
+def test_workers_killed_at_any_time(sweep: Sweep) -> None:
+    """F05: while it reads, in the first trial, between two, in the last one."""
+    times = (-1, 0, 3, 5, 7)
+    for number in times:
+        sweep.gate(number)
+    job = sweep.start("search.trials=8", "search.attempts=9")
+    for number in times:
+        strike(sweep, job, number)
+    code, _ = job.end(60)
+    assert code == 0, job.err
+    sweep.whole(8)
+    lost = [child for child in sweep.children() if child[2] == "KILLED"]
+    assert {number for number, *_ in lost} >= {0, 3, 5, 7}
+    assert all(re.fullmatch(r"worker tcp://127.0.0.1:\d+ died", message) for *_, message in lost)
+    attempts = {number: attempt for number, attempt, status, _ in sweep.children() if status == "FINISHED"}
+    assert attempts[0] >= 2
+
+
+def test_a_trial_that_runs_out_of_memory(sweep: Sweep) -> None:
+    """F06: it fails and says why; the others are fitted once, also the one that was beside it."""
+    (sweep.folder / "hog2").touch()
+    job = sweep.start("search.trials=6", "cluster.memory_limit=700MiB")
+    code, _ = job.end(90)
+    assert code == 7, job.err
+    assert FORM.match(job.err.splitlines()[-1]), job.err
+    assert job.err.splitlines()[-1].startswith("error[S001] ")
+    assert "worker out of memory, limit 700 MiB" in job.err.splitlines()[-1]
+    assert sorted(sweep.finished()) == [0, 1, 3, 4, 5]
+    ((_, attempt, status, message),) = [child for child in sweep.children() if child[0] == 2 and child[2] != "KILLED"]
+    assert (status, attempt) == ("FAILED", 2)
+    assert "worker out of memory, limit 700 MiB" in message
+    assert Counter(number for number, _ in sweep.fits("end") if number >= 0) == Counter([0, 1, 3, 4, 5])
+    assert sweep.query(f"select status from runs where run_uuid = '{sweep.parent}'") == [("FINISHED",)]
+    assert sweep.tag("error.code") == "S001"
+
+
+def test_workers_that_are_all_paused(sweep: Sweep) -> None:
+    """F07: what would wait for ever ends after cluster.wait_s."""
+    words = ("search.trials=4", "cluster.wait_s=4", "cluster.memory_limit=1GiB")
+    job = sweep.start(*words, DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE="0.2")
+    job.wait_for(lambda: sweep.fits("end"))
+    start = time.monotonic()
+    code, _ = job.end(60)
+    assert code == 4, job.err
+    assert time.monotonic() - start < 4 + 5 + 3
+    assert FORM.match(job.err.splitlines()[-1])
+    assert job.err.splitlines()[-1].startswith("error[K003] ")
+    assert not [child for child in sweep.children() if child[2] == "RUNNING"]
+    assert sweep.tag("error.code") == "K003"
+
+
+@pytest.mark.parametrize(("number", "times", "expected"), [("SIGTERM", 1, 143), ("SIGINT", 1, 130), ("SIGINT", 2, 130)])
+def test_stopped(sweep: Sweep, number: str, times: int, expected: int) -> None:
+    """F08, F09: everything is closed as KILLED within seconds, in few lines that say how to go on."""
+    sweep.gate(2)
+    sweep.gate(3)
+    job = sweep.start("search.trials=6")
+    job.wait_for(lambda: {2, 3} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.children()) == 4)
+    job.wait_for(lambda: len(sweep.finished()) == 2)
+    tree = job.tree()
+    assert len(tree) > 1
+    for _ in range(times):
+        if number == "SIGINT":
+            os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+        else:
+            job.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3 if times > 1 else 0)
+    code, seconds = job.end(30)
+    assert code == expected, job.err
+    assert seconds < (10 if times == 1 else 2)
+    assert gone(tree)
+    lines = job.err.splitlines()
+    assert len(lines) <= 5
+    assert f"tipcast sweep resume={sweep.parent}" in job.err
+    assert "2 of 6 trials are done" in job.err
+    assert Counter(status for *_, status, _ in sweep.children()) == {"FINISHED": 2, "KILLED": 2}
+    assert sweep.query(f"select status from runs where run_uuid = '{sweep.parent}'") == [("KILLED",)]
+
+
+def test_killed_and_resumed(sweep: Sweep) -> None:
+    """F10, F28: a resumed sweep runs what is missing, one process at a time."""
+    sweep.gate(4)
+    gate = sweep.gate(5)
+    first = sweep.start("search.trials=8", "search=tpe")
+    first.wait_for(lambda: {4, 5} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.children()) == 6)
+    first.wait_for(lambda: len(sweep.finished()) == 4)
+    tree = first.tree()
+    parent = sweep.parent
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.end(5)
+    assert gone(tree, 20)
+    assert Counter(status for *_, status, _ in sweep.children()) == {"FINISHED": 4, "RUNNING": 2}
+    (sweep.folder / "gate4").unlink()
+    second = sweep.start(f"resume={parent}")
+    second.wait_for(lambda: len(sweep.fits("begin")) > 8)
+    start = time.monotonic()
+    third = sweep.start(f"resume={parent}")
+    assert third.end(30)[0] == 7, third.err
+    assert time.monotonic() - start < 8  # of which the imports are most
+    last = third.err.splitlines()[-1]
+    assert FORM.match(last)
+    assert last.startswith(f"error[S002] {parent}: process {second.process.pid} on {socket.gethostname()}")
+    gate.unlink()
+    assert second.end(60)[0] == 0, second.err
+    sweep.whole(8)
+    killed = [child for child in sweep.children() if child[2] == "KILLED"]
+    assert [(number, attempt) for number, attempt, *_ in killed] == [(4, 1), (5, 1)]
+    said = json.loads((second.folder / "stdout").read_text().splitlines()[-1])
+    assert said["run_id"] == parent
+    assert said["trials"] == {"finished": 8, "failed": 0, "all": 8}
+    fourth = sweep.start(f"resume={parent}", "data.rows=7000")
+    assert fourth.end(60)[0] == 0, fourth.err
+    assert len(sweep.fits("end")) == len([fit for fit in sweep.fits("end") if fit[0] < 0]) + 8, (
+        "nothing is fitted again"
+    )
+
+
+def test_scores_that_are_no_numbers(sweep: Sweep) -> None:
+    """F26: such a trial fails, and is never the best."""
+    job = sweep.start(
+        "search=grid", "search.space.learning_rate=[0.1,3.4e38]", "model.params.min_child_weight=0",
+        "model.params.reg_lambda=0", "tracking.register=tips",
+    )  # fmt: skip
+    assert job.end(60)[0] == 7, job.err
+    assert "non-finite metric" in job.err.splitlines()[-1]
+    assert [(number, status) for number, _, status, _ in sweep.children()] == [(0, "FINISHED"), (1, "FAILED")]
+    assert sweep.query("select code.value from tags code where code.key = 'error.code' and code.value = 'M010'")
+    said = json.loads((job.folder / "stdout").read_text().splitlines()[-1])
+    assert said["best"]["trial"] == 0
+    assert said["model_uri"] == "models:/tips/1"
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_chaos(sweep: Sweep, seed: int) -> None:
+    """F30: workers are killed at random while trials run."""
+    chance = random.Random(seed)
+    job = sweep.start(
+        "search.trials=16", "search.attempts=20", "cluster.n_workers=2", "cluster.threads_per_worker=1",
+        "model.params.n_estimators=150",
+    )  # fmt: skip
+    job.wait_for(lambda: sweep.fits("end"))
+    for _ in range(6):
+        time.sleep(min(chance.expovariate(1 / 2), 4))
+        begun = [process for _, process in sweep.fits("begin")[-2:]]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(chance.choice(begun), signal.SIGKILL)
+    code, _ = job.end(90)
+    assert code == 0, job.err
+    assert sorted(sweep.finished()) == list(range(16))
+    assert not [child for child in sweep.children() if child[2] == "RUNNING"]
+    assert set(Counter(number for number, _ in sweep.fits("end") if number >= 0).values()) == {1}

@@ -1,0 +1,71 @@
+"""A small study on synthetic trips, and real workers to run it on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from tipcast.backends.cpu import CpuFrames
+from tipcast.config.location import conf_dir
+from tipcast.config.schema import ModelSpec, SampleData
+from tipcast.config.schema_sweep import SearchSpec
+from tipcast.data.features import BASE_FEATURES
+from tipcast.data.prepare import Recipe
+from tipcast.data.sources import list_fragments
+from tipcast.jobs.sweep_plan import measured
+from tipcast.search.trial import Study
+
+DAY = 86_400_000_000
+"""In microseconds."""
+
+
+def model(name: str, **params: Any) -> ModelSpec:
+    """A model of conf/model, with some parameters changed."""
+    shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    shipped.pop("defaults")
+    shipped["params"] |= params
+    return ModelSpec(**shipped)
+
+
+def search(name: str, trials: int | None, **more: Any) -> SearchSpec:
+    """A search as configured."""
+    return SearchSpec(**{"name": name, "trials": trials, **more})
+
+
+@pytest.fixture
+def study() -> Callable[..., Study]:
+    """Make a study of some rows of one month, the last six days held out."""
+
+    def made(spec: ModelSpec, rows: int = 4000, again: bool = False) -> Study:
+        data = SampleData(
+            source="sample",
+            train="2019-01",
+            test="2019-02",
+            months=None,
+            rows=rows,
+            seed=0,
+            colour="yellow",
+            block_rows=rows // 3,
+        )
+        recipe = Recipe(features=tuple(BASE_FEATURES), threshold=0.2)
+        listing = list_fragments(data, "train", recipe.columns)
+        recipe = Recipe(recipe.features, recipe.threshold, cutoff=listing.period[1] - 6 * DAY)
+        return Study(
+            id="study",
+            sweep=uuid.uuid4().hex,
+            fragments=listing.fragments,
+            recipe=recipe,
+            frames=CpuFrames(),
+            model=spec,
+            device="cpu",
+            categorical=(),
+            seed=0,
+            measure=measured,
+            again=again,
+        )
+
+    return made

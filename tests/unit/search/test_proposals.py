@@ -1,0 +1,184 @@
+"""Proposals: seeded, in order, independent of everything else; and what decides on the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.search.halving import Halving, ladder
+from tipcast.search.proposals import Proposal, grid, random
+from tipcast.search.searchers import Asked, Listed, grouped
+from tipcast.search.space import merged, parse
+from tipcast.search.tpe import Tpe
+from tipcast.search.trial import Trial
+
+from .conftest import model, search
+
+SPACE = merged(model("xgboost"), {}, alone=False)
+
+
+def ended(number: int, params: Any, auc: float, **more: Any) -> Trial:
+    values = {"key": str(number), "phases": {}, "worker": "w", "attempt": 1, **more}
+    return Trial(number=number, params=params, metrics={"auc": auc}, **values)
+
+
+def test_random_trials_are_those_of_a_shorter_search_and_more() -> None:
+    few, many = (random(search("random", trials), SPACE, seed=4) for trials in (5, 40))
+    assert many[:5] == few
+    assert [proposal.number for proposal in many] == list(range(40))
+    assert len({repr(proposal.params) for proposal in many}) == 40
+    assert random(search("random", 5), SPACE, seed=5) != few
+    assert random(search("random", 5), dict(reversed(SPACE.items())), seed=4) != []
+
+
+def test_random_trials_of_a_small_space_come_once(caplog: pytest.LogCaptureFixture) -> None:
+    space = parse({"a": [1, 2, 3], "b": {"int": [0, 1]}})
+    found = random(search("random", 100), space, 0)
+    assert len(found) == len({repr(proposal.params) for proposal in found}) == 6
+    assert "6 points" in caplog.text
+    assert random(search("random", 4), space, 0) == found[:4]
+    assert random(search("random", 4), space, 1) != found[:4]
+
+
+def test_grid() -> None:
+    space = parse({"b": [10, 20], "a": [1, 2, 3]})
+    found = grid(search("grid", None), space)
+    assert [tuple(p.params.values()) for p in found] == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
+    assert len(grid(search("grid", 6), space)) == 6
+    with pytest.raises(TipcastError, match="6 points") as caught:
+        grid(search("grid", 5), space)
+    assert caught.value.code == "C003"
+
+
+def test_trials_that_differ_in_trees_alone_are_one_fit() -> None:
+    found = grid(search("grid", None), parse({"max_depth": [6, 8], "n_estimators": [50, 100]}))
+    works = grouped(found)
+    assert [(work.numbers, work.sizes) for work in works] == [((0, 1), (50, 100)), ((2, 3), (50, 100))]
+    listed = Listed(found, {1: ended(1, found[1].params, 0.6)}, cuts=True)
+    assert [(work.numbers, work.sizes) for work in iter(listed.next, None)] == [((0,), ()), ((2, 3), (50, 100))]
+
+
+def quality(params: Any) -> float:
+    return 0.6 - 0.01 * abs(params["max_depth"] - 9) - 0.1 * abs(params["subsample"] - 0.8)
+
+
+def asked(trials: int, at_once: int, known: Any = None, begun: Any = ()) -> list[Proposal]:
+    """Run a search whose trials end in the order in which they began."""
+    searcher = Asked(Tpe(SPACE, 3, taken=len(begun)), trials, known or {}, begun)
+    running: list[Any] = []
+    found = []
+    while True:
+        while len(running) < at_once and (work := searcher.next()):
+            found.append(work.proposals[0])
+            running.append(work.proposals[0])
+        if not running:
+            return found
+        proposal = running.pop(0)
+        searcher.tell(ended(proposal.number, proposal.params, quality(proposal.params)))
+
+
+def test_tpe_proposes_the_same_again_and_learns() -> None:
+    found = asked(40, 1)
+    assert found == asked(40, 1)
+    assert [proposal.number for proposal in found] == list(range(40))
+    assert max(map(quality, (p.params for p in found[20:]))) >= max(map(quality, (p.params for p in found[:10])))
+    many = asked(40, 8)
+    assert many[:10] == found[:10], "the first ten are drawn at random"
+
+
+def test_tpe_goes_on_where_it_was() -> None:
+    first = asked(14, 1)
+    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in first if p.number not in {5, 13}}
+    rest = asked(20, 2, known, first)
+    assert [proposal.number for proposal in rest] == [5, 13, 14, 15, 16, 17, 18, 19]
+    assert [proposal.params for proposal in rest[:2]] == [first[5].params, first[13].params]
+    assert not {repr(p.params) for p in rest[2:]} & {repr(p.params) for p in first}
+    few = asked(4, 1)
+    more = asked(8, 1, {p.number: ended(p.number, p.params, 0.5) for p in few}, few)
+    assert not {repr(p.params) for p in more} & {repr(p.params) for p in few}, "no draw comes again"
+
+
+def test_tpe_survives_failures() -> None:
+    searcher = Asked(Tpe(SPACE, 0), 15, {}, ())
+    for number in range(15):
+        work = searcher.next()
+        assert work is not None
+        if number % 2:
+            searcher.fail(number)
+        else:
+            searcher.tell(ended(number, work.proposals[0].params, 0.5))
+    assert searcher.next() is None
+
+
+@pytest.mark.parametrize(
+    ("most", "eta", "least", "rungs"),
+    [
+        (200, 3, None, (22, 66, 200)),
+        (200, 4, 12, (12, 48, 200)),
+        (100, 2, 25, (25, 50, 100)),
+        (4, 3, None, (1, 4)),
+        (1, 3, None, (1,)),
+        (10, 3, 50, (10,)),
+    ],
+)
+def test_rungs(most: int, eta: int, least: int | None, rungs: tuple[int, ...]) -> None:
+    assert ladder(most, eta, least) == rungs
+
+
+def halved(trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: int = 0) -> tuple[Any, dict[int, int]]:
+    proposals = [Proposal(number, {"number": number}) for number in range(trials)]
+    searcher = Halving(proposals, rungs, eta, {})
+    running: list[Any] = []
+    reached: dict[int, int] = {}
+    grown = 0
+    while True:
+        while len(running) < at_once and (work := searcher.next()):
+            running.append(work)
+        if not running:
+            assert grown == sum(reached.values()), "no tree was grown twice"
+            return searcher, reached
+        work = running.pop(0)
+        (number,) = work.numbers
+        assert work.rounds is not None
+        assert work.rounds > reached.get(number, 0)
+        assert work.worker == ("w" if number in reached else None), "a promotion goes where its trees are"
+        grown += work.rounds - reached.get(number, 0)
+        reached[number] = work.rounds
+        trial = ended(number, work.proposals[0].params, 0.5 + number / 1000, rounds=work.rounds)
+        searcher.tell(ended(number, trial.params, trial.score, rounds=work.rounds, over=number == over))
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_halving_gives_the_best_the_most(at_once: int) -> None:
+    _, reached = halved(27, 3, (1, 3, 9), at_once)
+    assert len(reached) == 27
+    assert reached[26] == 9
+    assert sum(reached.values()) <= 81 + at_once * 9, "a third of the trees of all, about"
+    if at_once == 1:
+        assert sorted(reached.values()) == [1] * 18 + [3] * 6 + [9] * 3
+        assert {number for number, rounds in reached.items() if rounds == 9} == {24, 25, 26}
+
+
+def test_a_trial_that_needs_no_more_trees_keeps_its_place() -> None:
+    _, reached = halved(9, 3, (1, 3, 9), 1, over=8)
+    assert reached[8] == 1, "it would have stopped early: nothing more to fit"
+
+
+def test_halving_goes_on_where_it_was() -> None:
+    proposals = [Proposal(number, {}) for number in range(9)]
+    known = {n: ended(n, {}, 0.5 + n / 100, rounds=3 if n == 5 else 1) for n in range(6)}
+    searcher = Halving(proposals, (1, 3, 9), 3, known)
+    given = []
+    while work := searcher.next():
+        (number,) = work.numbers
+        given.append((number, work.rounds))
+        if number == 4:
+            searcher.fail(4)
+        else:
+            searcher.tell(ended(number, {}, {6: 0.9}.get(number, 0.1), rounds=work.rounds))
+    assert given[:3] == [(6, 1), (7, 1), (8, 1)]
+    assert set(given[3:5]) == {(6, 3), (4, 3)}
+    assert (5, 3) not in given, "it has them already"
+    assert given[-1] == (6, 9)

@@ -1,0 +1,119 @@
+"""Spaces as yaml and the command line have them, and every mistake in them told before anything starts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.search.space import check, merged, parse
+
+from .conftest import model
+
+
+def values(form: Any, shares: tuple[float, ...] = (0.0, 0.5, 0.999999)) -> list[Any]:
+    axis = parse({"p": form})["p"]
+    return [axis.at(share) for share in shares]
+
+
+def test_forms() -> None:
+    assert values({"int": [4, 12]}) == [4, 8, 12]
+    assert values({"float": [0.5, 1]}) == [0.5, 0.75, pytest.approx(1.0)]
+    assert values({"log": [0.01, 1]}) == [0.01, 0.1, pytest.approx(1.0, rel=1e-4)]
+    assert values({"range": [4, 13, 4]}) == [4, 8, 12]
+    assert values([6, "sqrt", None]) == [6, "sqrt", None]
+    assert parse({"a": None, "b": [1]}).keys() == {"b"}
+
+
+def test_values_stay_within_bounds_and_types() -> None:
+    for form in ({"int": [1, 3]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
+        ((kind, (low, high)),) = form.items()
+        found = values(form, tuple(i / 1000 for i in range(1000)))
+        assert min(found) == low
+        assert low <= max(found) <= high
+        assert {type(value) for value in found} == {int if kind == "int" else float}
+    assert values({"log": [1e-9, 1e-3]}, (0.5,)) == [pytest.approx(1e-6)]
+    steps = parse({"p": {"range": [0.1, 0.5, 0.1]}})["p"].values
+    assert steps == (0.1, 0.2, 0.3, 0.4)
+
+
+def test_points_of_a_grid() -> None:
+    assert parse({"p": {"int": [4, 12]}})["p"].points(3) == (4, 8, 12)
+    assert parse({"p": {"int": [4, 5]}})["p"].points(3) == (4, 5)
+    assert parse({"p": {"float": [0.5, 1.0]}})["p"].points(3) == (0.5, 0.75, 1.0)
+    assert parse({"p": {"log": [0.01, 1.0]}})["p"].points(3) == (0.01, pytest.approx(0.1), 1.0)
+    assert parse({"p": {"float": [0.5, 0.5]}})["p"].points(3) == (0.5,)
+    assert parse({"p": [3, 1]})["p"].points(9) == (3, 1)
+    assert math.prod(len(axis.points(3)) for axis in merged(model("xgboost"), {}, alone=True).values()) == 3**5
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ([], "empty"),
+        ({"int": [12, 4]}, "above"),
+        ({"int": [4.5, 8]}, "whole"),
+        ({"log": [0, 1]}, "logarithm"),
+        ({"log": [-1, 1]}, "logarithm"),
+        ({"float": [0, float("inf")]}, "finite"),
+        ({"float": ["a", "b"]}, "finite"),
+        ({"float": [1, 2, 3]}, "cannot be searched"),
+        ({"normal": [0, 1]}, "cannot be searched"),
+        ({"int": [1, 2], "float": [1, 2]}, "cannot be searched"),
+        ({"range": [5, 4, 1]}, "without values"),
+        ({"range": [1, 4, 0]}, "without values"),
+        ({"range": [4]}, "a start, a stop"),
+        ([1, 2, 1], "twice"),
+        ([{"int": [1, 2]}], "no value"),
+        (7, "cannot be searched"),
+    ],
+)
+def test_forms_that_cannot_be(form: Any, words: str) -> None:
+    with pytest.raises(TipcastError, match=words) as caught:
+        parse({"max_depth": form})
+    assert caught.value.code == "C003"
+    assert caught.value.where == "search.space.max_depth"
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "code", "words"),
+    [
+        ("xgboost", {"max_dept": [4, 6]}, "C001", ["search.space.max_dept", "did you mean search.space.max_depth?"]),
+        ("xgboost", {"num_leaves_": [4, 6]}, "C001", ["search.space.num_leaves_"]),
+        ("xgboost", {"subsample": [0.5, 1.5]}, "C003", ["search.space.subsample", "1.5"]),
+        ("xgboost", {"learning_rate": {"float": [0, 1]}}, "C003", ["search.space.learning_rate"]),
+        ("xgboost", {"n_estimators": {"int": [0, 10]}}, "C003", ["search.space.n_estimators"]),
+        ("random_forest", {"max_features": ["sqrt", "root"]}, "C003", ["search.space.max_features", "root"]),
+        ("logistic", {"C": [0, 1]}, "C003", ["search.space.C"]),
+        ("logistic", {"C": None}, "C003", ["nothing is searched"]),
+    ],
+)
+def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]) -> None:
+    spec = model(name)
+    with pytest.raises(TipcastError) as caught:
+        check(spec, merged(spec, own, alone=False), "cpu", ())
+    assert caught.value.code == code, caught.value
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
+def test_the_models_own_spaces_are_right(name: str) -> None:
+    spec = model(name)
+    check(spec, merged(spec, {}, alone=False), "cpu", ())
+
+
+def test_the_command_line_overrides_the_models_space() -> None:
+    words = ["search.space.max_depth=[6,8,10]", "search.space.subsample=null", "search.space.gamma={log:[0.1,10]}"]
+    from tipcast.config.arguments import to_overrides
+
+    (composed,) = compose("sweep", to_overrides(words))
+    config = to_object(composed.config)
+    space = merged(config.model, config.search.space, alone=False)
+    assert list(space) == ["colsample_bytree", "gamma", "learning_rate", "max_depth", "min_child_weight"]
+    assert space["max_depth"].values == (6, 8, 10)
+    assert (space["gamma"].kind, space["gamma"].low, space["gamma"].high) == ("log", 0.1, 10)
+    assert list(merged(config.model, {"max_depth": [6, 8]}, alone=True)) == ["max_depth"]
