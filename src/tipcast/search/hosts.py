@@ -78,7 +78,7 @@ class Hosts:
             self.await_one()
             there = {"allow_other_workers": True, "pure": False, "resources": {SLOT: 1}}
             tasks = [self.client.submit(task.load, self.study.sweep, workers=[each], **there) for each in self.slots]
-            found = None
+            found: tuple[tuple[Counts, ...], ...] | None = None
             with self.client.as_current():  # as_completed takes no client
                 done = as_completed(tasks)
             for future in done:
