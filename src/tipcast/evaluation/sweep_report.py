@@ -65,10 +65,11 @@ def note(
 
     """
     best = rows[0]
+    found = f"[trial {best.number}]({best.link}), **{best.score:.4f}**, with {_params(best.params)}"
     parts = [
         f"### {head}",
-        f"Best by validation AUC: [trial {best.number}]({best.link}), **{best.score:.4f}**, with {_params(best.params)}."
-        " It was fitted again over all workers and tested; the model below is that one.",
+        f"Best by validation AUC: {found}. "
+        "It was fitted again over all workers and tested; the model below is that one.",
         f"[Compare all trials as charts]({charts})",
         _leaderboard(rows),
         " ".join(facts),
