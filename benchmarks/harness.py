@@ -116,6 +116,7 @@ def compare(
     names: tuple[str, str] = ("a", "b"),
     warmups: int = 1,
     environment: Mapping[str, str] | None = None,
+    tries: int = MAX_TRIES,
 ) -> Comparison:
     """Run two works in turn until enough undisturbed pairs are measured.
 
@@ -125,13 +126,15 @@ def compare(
         Functions or commands. The order within a pair alternates, so that neither profits from a warm cache. A function
         may return seconds that do not count, as a float.
     pairs
-        Undisturbed pairs wanted; at most ``MAX_TRIES`` times as many are run.
+        Undisturbed pairs wanted.
     names
         What the two are called in the result.
     warmups
         Runs of each before the first pair, not counted.
     environment
         Variables added for commands.
+    tries
+        How many times as many pairs may be run.
 
     Raises
     ------
@@ -144,7 +147,7 @@ def compare(
         first()
         second()
     measured: list[Pair] = []
-    while sum(not pair.void for pair in measured) < pairs and len(measured) < pairs * MAX_TRIES:
+    while sum(not pair.void for pair in measured) < pairs and len(measured) < pairs * tries:
         measured.append(_pair(first, second, swapped=len(measured) % 2 == 1))
     return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
 
@@ -199,7 +202,10 @@ def write_result(
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name."""
+    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name.
+
+    TIPCAST_COMMIT names the commit where the tree is a copy of it.
+    """
     versions = {}
     for library in LIBRARIES:
         try:
@@ -209,7 +215,7 @@ def describe_environment() -> dict[str, Any]:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"),
+        "commit": os.environ.get("TIPCAST_COMMIT") or _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"),
         "changed": bool(_output("git", "-C", str(RESULTS.parent), "status", "--porcelain", "--", "../src", "../conf")),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),

@@ -1,4 +1,4 @@
-"""Print README's table of results from the committed result files: `python benchmarks/table.py`."""
+"""Print the tables of results that README and docs/gpu.md show, from the committed result files."""
 
 from __future__ import annotations
 
@@ -70,5 +70,58 @@ def aucs() -> str:
     return "\n".join(lines)
 
 
+PHASES = ("read", "fit", "evaluate", "log")
+
+
+def gpu_jobs() -> str:
+    """Return the table of whole jobs on GPUs, in seconds, beside the bare library calls on one."""
+    found = [result for result in read("gpu_train")["results"] if "phases_s" in result]
+    bare = {(row["model"], row["rows"]): row["job_s"] for row in found if row["what"] == "bare calls"}
+    head = ("model", "rows", "GPUs", *PHASES, "job", "bare calls", "peak of a GPU")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in found:
+        if row["what"] != "bare calls":
+            phases = [f"{row['phases_s'][name]:.2f}" for name in PHASES]
+            alone = f"{bare[row['model'], row['rows']]:.2f}" if row["gpus"] == 1 else ""
+            peak = f"{row['memory']['device_peak_bytes'] / 1e9:.1f} GB"
+            cells = (
+                f"`{row['model']}`",
+                _million(row["rows"]),
+                str(row["gpus"]),
+                *phases,
+                f"{row['job_s']:.2f}",
+                alone,
+            )
+            lines.append(f"| {' | '.join((*cells, peak))} |")
+    return "\n".join(lines)
+
+
+def gpu_fits() -> str:
+    """Return the table of fits on one GPU against the bare library, and on two."""
+    found = read("gpu_fit")["results"]
+    lines = [
+        "| fit of 80M rows | bare library | tipcast, one GPU | ratio | two GPUs | one over two |",
+        "|" + "---|" * 6,
+    ]
+    for one, two in zip(found[::2], found[1::2], strict=True):
+        ours, bare = (one["medians_s"][name] for name in ("tipcast fit", "bare library"))
+        name = f"`{one['model']}`, {one['params']['n_estimators']} trees of depth {one['params']['max_depth']}"
+        cells = (name, f"{bare:.2f} s", f"{ours:.2f} s", f"{one['ratio']:.2f} x", f"{two['median_s']:.2f} s")
+        lines.append(f"| {' | '.join(cells)} | {ours / two['median_s']:.2f} x |")
+    return "\n".join(lines)
+
+
+def gpu_faults() -> str:
+    """Return the table of what becomes of a fit on two GPUs that loses a worker."""
+    lines = ["| fit on two GPUs, a worker is | the job ends with K003 after |", "|---|---|"]
+    for row in read("gpu_faults")["results"]:
+        lines.append(f"| `{row['model']}`, {row['worker']} | {row['error_after_s']:.1f} s |")
+    return "\n".join(lines)
+
+
+TABLES = {"README.md": (aucs, times), "docs/gpu.md": (gpu_fits, gpu_jobs, gpu_faults)}
+"""Page -> the tables it shows."""
+
 if __name__ == "__main__":
-    print(aucs(), times(), sep="\n\n")
+    for tables in TABLES.values():
+        print(*(table() for table in tables), sep="\n\n", end="\n\n")

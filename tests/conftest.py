@@ -1,16 +1,22 @@
-"""Fixtures that every room's tests share: the real trips, a Dask client, the frames of each backend."""
+"""Fixtures that every room's tests share: the real trips, a Dask client, a session of each backend."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
-from tipcast.backends.base import Frames
+from tipcast.backends import gpus
+from tipcast.backends.base import Frames, Session
 from tipcast.backends.cpu import CpuFrames
+from tipcast.backends.session import session
+from tipcast.config.schema import BackendSpec, LocalCudaCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
@@ -45,3 +51,66 @@ def client() -> Iterator[Client]:
 def frames() -> Frames:
     """The frame library of the CPU."""
     return CpuFrames()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let RAPIDS' libraries, which the project does not write, warn of what they do."""
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def cpu_session(client: Client) -> Session:
+    """Two threads of one in-process worker and NumPy."""
+    return Session(client=client, device="cpu", frames=CpuFrames(), n_workers=1, n_threads=2)
+
+
+@pytest.fixture(scope="session")
+def gpu_session() -> Iterator[Session]:
+    """A worker for each GPU and CuPy; without a GPU a skip, or a failure where TIPCAST_REQUIRE_GPU=1 asks for one."""
+    missing = gpus.missing_packages()
+    lack = f"no {', '.join(missing)}" if missing else "" if gpus.visible() else "no NVIDIA GPU"
+    if lack and os.environ.get("TIPCAST_REQUIRE_GPU") == "1":
+        pytest.fail(f"TIPCAST_REQUIRE_GPU=1, but {lack}")
+    if lack:
+        pytest.skip(lack)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fixture has no marker of its own
+        opening = session(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
+        opened = opening.__enter__()
+    yield opened
+    opening.__exit__(None, None, None)
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> Session:
+    """The session of each device."""
+    opened: Session = request.getfixturevalue(f"{request.param}_session")
+    return opened
+
+
+@pytest.fixture(scope="session")
+def placed() -> Callable[[Session, Sequence[tuple[pd.DataFrame, pd.Series]]], tuple[list[Any], list[Any]]]:
+    """Put features and labels on a session's workers, as frames of its device: futures of each."""
+
+    def place(opened: Session, parts: Sequence[tuple[pd.DataFrame, pd.Series]]) -> tuple[list[Any], list[Any]]:
+        def x(values: Any, names: list[str], frames: Frames) -> Any:  # nested, so that they travel by value
+            matrix = frames.xp.empty(values.shape, dtype="float32", order="F")
+            matrix[...] = frames.xp.asarray(values)
+            return frames.frame(matrix, names)
+
+        def y(values: Any, frames: Frames) -> Any:
+            return frames.series(frames.xp.asarray(values, dtype="int32"), "target")
+
+        workers = sorted(opened.client.nthreads())
+        futures: tuple[list[Any], list[Any]] = ([], [])
+        for at, (features, labels) in enumerate(parts):
+            where = {"workers": [workers[at % len(workers)]], "pure": False}
+            futures[0].append(
+                opened.client.submit(x, features.to_numpy(), list(features.columns), opened.frames, **where)
+            )
+            futures[1].append(opened.client.submit(y, labels.to_numpy(), opened.frames, **where))
+        return futures
+
+    return place

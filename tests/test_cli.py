@@ -58,6 +58,7 @@ def test_help_and_cfg_of_each_job(job: str, tmp_path: Path) -> None:
         (["train", "--modle", "x"], "C001", 2, ["modle"]),
         (["train", "model.params.max_depth=deep"], "C", 2, ["max_depth", "deep"]),
         (["train", "backend=gpu"], "K", 4, ["backend"]),
+        (["train", "backend=tpu"], "C", 2, ["backend"]),
         (["train", "data=files", "data.train=no.parquet", "data.test=no2.parquet"], "D001", 3, ["no.parquet"]),
         (["train", "data=files", "data.train=no-*.parquet", "data.test=no2.parquet"], "D001", 3, ["no-*.parquet"]),
         (["train", "data.train=2019-03", "data.test=2019-01"], "D019", 3, ["2019-01", "2019-03"]),

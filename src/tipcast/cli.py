@@ -99,6 +99,8 @@ def _run(job: str, arguments: list[str]) -> int:
 def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _terminate)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     try:

@@ -43,8 +43,9 @@ class Job:
             time.sleep(0.1)
 
     def fitting(self) -> None:
-        """Wait until XGBoost trains."""
-        self.wait_for(lambda: "got rank" in self.err)
+        """Wait until XGBoost trains: a worker loads it for nothing else."""
+        self.wait_for(lambda: any(map(_trains, self.tree())))
+        time.sleep(1)
 
     @property
     def err(self) -> str:
@@ -67,6 +68,15 @@ class Job:
         start = time.monotonic()
         code = self.process.wait(limit_s)
         return code, time.monotonic() - start
+
+
+def _trains(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline()) and any(
+            "libxgboost" in region.path for region in process.memory_maps()
+        )
+    except psutil.Error:  # it has ended meanwhile
+        return False
 
 
 @pytest.fixture

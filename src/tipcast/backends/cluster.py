@@ -19,7 +19,7 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.security import Security
 
-from tipcast.backends.cores import shared_out
+from tipcast.backends.cores import check_share, shared_out
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -31,9 +31,8 @@ SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_T
 HIDDEN = ("MLFLOW_", "DATABRICKS_")
 """Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
 
-LEAST_MEMORY = "512MiB"
-"""What a worker process needs for the libraries alone."""
-
+QUIET = ("distributed.worker", "distributed.core", "asyncio", "tornado", "tornado.application")
+"""Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving."""
 
 Opener = Callable[[Any, str], AbstractContextManager[Client]]
 """Opens a cluster of one kind, of its specification and the frame library, and connects."""
@@ -66,7 +65,8 @@ def connect(
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)  # a task's error reaches the driver anyway
+    for name in ("distributed.worker", "asyncio"):  # what fails there reaches the driver anyway
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
         if type(spec) in openers:
@@ -106,7 +106,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": SPAWN_ENVIRONMENT,
-        "logging": {"distributed": "error", "distributed.worker": "critical"},  # in the workers
+        "logging": {"distributed": "error", **dict.fromkeys(QUIET, "critical")},  # in the workers
     }
 
 
@@ -175,11 +175,7 @@ def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:
                 "C003", f"cluster.{name}", f"{getattr(spec, name)} is no time to wait", "use seconds above 0"
             )
     if isinstance(spec, schema.LocalCluster):
-        try:
-            if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
-                raise ValueError(f"{spec.memory_limit} is too little: a worker needs {LEAST_MEMORY}")
-        except ValueError as problem:
-            raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
+        check_share(spec)
         return
     if type(spec) in others:
         return

@@ -30,9 +30,17 @@ def prepare(client: Client) -> list[gpus.Gpu]:
     Raises
     ------
     TipcastError
-        K006 a worker without a GPU, or two that share one; K007 a worker without RAPIDS.
+        K006 a worker without a GPU, or one of several threads or workers; K007 a worker without RAPIDS.
 
     """
+    crowded = sorted(address for address, threads in client.nthreads().items() if threads > 1)
+    if crowded:
+        raise TipcastError(
+            "K006",
+            ", ".join(crowded),
+            "worker with several threads, which would share a GPU",
+            "start workers with `dask cuda worker ADDRESS`",
+        )
     found = everywhere(client, gpus.own)
     without = sorted(address for address, own in found.items() if own is None)
     if without:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -66,12 +67,7 @@ class GpuFrames:
         """
         if "://" in uri:
             return self._from_host(CpuFrames().read_parquet(uri, row_groups, columns, storage_options))
-        import cudf
-
-        frame = cudf.read_parquet(uri, columns=list(columns), row_groups=[list(row_groups)], use_pandas_metadata=False)
-        missing = set(columns) - set(frame.columns)
-        if missing:
-            raise ValueError(f"no column {sorted(missing)}")
+        frame = _decoded(uri, row_groups, columns)
         odd = [name for name in columns if not _is_plain(frame[name])]
         read = {name: _array(frame[name]) for name in columns if name not in odd}
         if odd:  # decimals and the like: whose conversion must not differ from the host's by a bit
@@ -123,16 +119,34 @@ class GpuFrames:
         """Wrap a (rows, columns) array, each column contiguous, as a DataFrame without a copy."""
         import cudf
 
-        return cudf.DataFrame(values, columns=list(names))
+        return cudf.DataFrame(values, columns=list(names), nan_as_null=False)
 
     def series(self, values: Array, name: str) -> Frame:
         """Wrap a 1-D array as a Series without a copy."""
         import cudf
 
-        return cudf.Series(values, name=name)
+        return cudf.Series(values, name=name, nan_as_null=False)
 
     def _from_host(self, columns: Mapping[str, Any]) -> dict[str, Array]:
         return {name: self.xp.asarray(values) for name, values in columns.items()}
+
+
+def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Frame:
+    """Decode by the reader inside cuDF: around it, folders' names become columns, and columns an index."""
+    import cudf
+    import pylibcudf
+
+    if not Path(path).exists():
+        raise FileNotFoundError(path)
+    options = (
+        pylibcudf.io.parquet.ParquetReaderOptions.builder(pylibcudf.io.SourceInfo([path]))
+        .use_pandas_metadata(False)
+        .ignore_missing_columns(False)
+        .build()
+    )
+    options.set_row_groups([list(row_groups)])
+    options.set_column_names(list(columns))
+    return cudf.DataFrame.from_pylibcudf(pylibcudf.io.parquet.read_parquet(options))
 
 
 def _pieces(block: bytes) -> Iterator[bytes]:

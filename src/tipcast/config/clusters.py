@@ -87,7 +87,7 @@ class SshCluster(ClusterSpec):
 class SlurmCluster(ClusterSpec):
     """Workers that are jobs of Slurm, one for each GPU with backend=gpu; the scheduler runs in the driver."""
 
-    n_workers: int = MISSING
+    n_workers: int = 1
     queue: str | None = None
     account: str | None = None
     walltime: str = "01:00:00"

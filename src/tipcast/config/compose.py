@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tipcast.config import schema, schema_sweep
 from tipcast.config.errors import TipcastError
 from tipcast.config.location import conf_dir
+from tipcast.config.plain import redact
 
 QUIET = {
     "hydra.run.dir": ".",
@@ -152,8 +153,9 @@ def _explain(job: str, overrides: Sequence[str], problem: Exception) -> TipcastE
     chain = [problem, *([problem.__cause__] if problem.__cause__ else [])]
     text = "\n".join(str(link) for link in chain)
     if isinstance(problem, OverrideParseException):
+        given = re.sub(r"//[^/\s]*@|\?.*", "...", redact(problem.override))  # what does not parse may hide a secret
         return TipcastError(
-            "C005", problem.override, "cannot be read as key=value", "quote it as in 'key=[a,b]' or \"key='a b'\""
+            "C005", given, "cannot be read as key=value", "quote what has a blank, a comma or ?, as \"key='a b'\""
         )
     if isinstance(problem, MissingConfigException):
         return _unknown_option(text)

@@ -27,7 +27,7 @@ class Counts:
 
 
 TASKS_PER_WORKER = 6
-"""Fragments that each worker should get at least, so that all have about as many rows and end together."""
+"""Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
 SUMS = ("rows", "positives", "cash", "bytes", "rows_read", "raw_bytes", "missing_passengers")
 """Fields of Counts and of Part that add up."""
 
@@ -115,7 +115,8 @@ def collect(session: Session, listing: Listing, prepared: Sequence[Any]) -> Load
 def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
     """Return what each task reads: the listing's fragments, joined where the device's frames want many rows at once."""
     rows = sum(fragment.rows or 0 for fragment in listing.fragments)
-    return merged(listing.fragments, min(session.frames.batch_rows, rows // (session.n_workers * TASKS_PER_WORKER) + 1))
+    tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
+    return merged(listing.fragments, min(session.frames.batch_rows, rows // tasks + 1))
 
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:

@@ -7,16 +7,15 @@ import importlib.util
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-MISSING = "missing"
-"""Booster attribute: the value that means missing; absent: NaN does."""
-MANY_ROWS = 200_000
-"""Rows from which sending them to a GPU and back costs less than scoring them on a processor."""
+MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
+MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than scoring them on a processor
 
 
 class XGBoostScorer:
@@ -92,7 +91,9 @@ class NvForestScorer:
             import treelite
 
             model = treelite.Model.deserialize_bytes(self.checkpoint)
-            self._model = nvforest.load_from_treelite_model(model, device=self.device)
+            with warnings.catch_warnings():  # nvForest is built with an older treelite, which reads newer checkpoints
+                warnings.filterwarnings("ignore", "(?s).*newer Treelite version")
+                self._model = nvforest.load_from_treelite_model(model, device=self.device)
         return self._model.predict_proba(values)[:, -1].clip(0, 1)  # the mean of many ones may round to above one
 
 

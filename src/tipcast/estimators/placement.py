@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distributed import wait
@@ -68,6 +70,48 @@ def results(client: Any, tasks: Mapping[str, Future]) -> dict[str, Any]:
                 client.cancel(pending, force=True)
                 raise gone(lost) from None
     return dict(zip(tasks, client.gather(pending), strict=True))
+
+
+def watched(client: Any, work: Callable[[], Any]) -> Any:
+    """Return the result of a library's own work on all workers.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    work
+        What to run, in a thread of its own.
+
+    Raises
+    ------
+    TipcastError
+        K003 as soon as a worker is gone: its peers may wait for it, and Dask for rows that only it could make.
+    Exception
+        What went wrong in the work.
+
+    """
+    before = set(client.nthreads())
+    done: list[Any] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as problem:
+            failed.append(problem)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while not done:
+        thread.join(LOOK_S)
+        if failed:
+            time.sleep(LOOK_S)  # the library may know before the scheduler does
+        lost = before - set(client.nthreads())
+        if lost and not done:
+            raise gone(lost) from (failed[0] if failed else None)
+        if failed:
+            raise failed[0]
+    return done[0]
 
 
 def gone(lost: Any) -> TipcastError:

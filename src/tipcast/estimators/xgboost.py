@@ -35,7 +35,7 @@ class DistributedXGBoost:
 
     def check(self) -> None:
         """Refuse parameters that XGBoost would."""
-        try_out(plan(self.params, self.training, self.device, self.categorical))
+        try_out(plan(self.params, self.training, self.device, self.categorical, tell=True))
 
     def fit(
         self,
@@ -93,7 +93,7 @@ class LocalXGBoost:
 
     def check(self) -> None:
         """Refuse parameters that XGBoost would."""
-        try_out(plan(self.params, self.training, self.device, self.categorical))
+        try_out(plan(self.params, self.training, self.device, self.categorical, tell=True))
 
     def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
         """Train on frames in memory; with validation rows stop early and keep the best rounds."""

@@ -95,7 +95,13 @@ class Plan:
         return {"max_bin": self.max_bin, "feature_types": types, "enable_categorical": True, "missing": MISSING}
 
 
-def plan(params: Mapping[str, Any], training: Mapping[str, Any], device: str, categorical: Sequence[str] = ()) -> Plan:
+def plan(
+    params: Mapping[str, Any],
+    training: Mapping[str, Any],
+    device: str,
+    categorical: Sequence[str] = (),
+    tell: bool = False,
+) -> Plan:
     """Translate a model's ``params`` and ``fit``.
 
     Parameters
@@ -109,6 +115,8 @@ def plan(params: Mapping[str, Any], training: Mapping[str, Any], device: str, ca
         The session's device, ``cpu`` or ``cuda``.
     categorical
         Features that are categories; names that the data lacks are of no effect.
+    tell
+        Whether to say what was translated.
 
     Raises
     ------
@@ -128,9 +136,11 @@ def plan(params: Mapping[str, Any], training: Mapping[str, Any], device: str, ca
             "choose the device by backend=cpu or backend=gpu",
         )
     if given.get("tree_method") == "gpu_hist":
-        logging.getLogger("tipcast").warning(
-            "tree_method=gpu_hist is now hist: backend=%s decides the device", "gpu" if device == "cuda" else device
-        )
+        if tell:
+            side = "gpu" if device == "cuda" else device
+            logging.getLogger("tipcast").warning(
+                "tree_method=gpu_hist is now hist: backend=%s decides the device", side
+            )
         given["tree_method"] = "hist"
     if given.get("tree_method", "hist") != "hist":
         raise TipcastError(

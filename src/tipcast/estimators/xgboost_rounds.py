@@ -16,7 +16,7 @@ from xgboost.collective import Config
 
 from tipcast.backends.base import Frame
 from tipcast.estimators.base import Future, History, columns
-from tipcast.estimators.placement import gone, results
+from tipcast.estimators.placement import results, watched
 from tipcast.estimators.xgboost_plan import Plan
 
 COLLECTIVE = {"retry": 1, "timeout": 300}
@@ -48,7 +48,9 @@ def _train_parts(
     held_out = None
     if len(parts) > 2:
         held_out = xgboost.QuantileDMatrix(_Parts(parts[2], parts[3], types), ref=rows, nthread=threads, **options)
-    return boost(planned, rows, held_out, seed, threads)
+    booster, history = boost(planned, rows, held_out, seed, threads)
+    booster.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
+    return booster, history
 
 
 class _Parts(xgboost.DataIter):
@@ -76,11 +78,11 @@ def together(
     client: Any, planned: Plan, features: Sequence[str], parts: Sequence[Sequence[Future]], seed: int
 ) -> tuple[xgboost.Booster, History]:
     """Train by xgboost.dask on all workers that hold rows."""
-    before = set(client.nthreads())
     options = planned.matrix(features)
     x_like = pd.DataFrame({name: np.empty(0, np.float32) for name in features})
     y_like = pd.Series(np.empty(0, np.int32), name="target")
-    try:
+
+    def train() -> Any:
         with client.as_current():  # xgboost.dask asks for the current client, whichever it is given
             rows = dxgb.DaskQuantileDMatrix(
                 client, _collection(parts[0], x_like), _collection(parts[1], y_like), **options
@@ -89,7 +91,7 @@ def together(
             if len(parts) > 2:
                 held_out = (_collection(parts[2], x_like), _collection(parts[3], y_like))
                 evals = [(dxgb.DaskQuantileDMatrix(client, *held_out, ref=rows, **options), "validation")]
-            result = dxgb.train(
+            return dxgb.train(
                 client,
                 {**planned.params, "seed": seed},
                 rows,
@@ -100,11 +102,8 @@ def together(
                 callbacks=[Witness()],
                 coll_cfg=_collective(client),
             )
-    except (xgboost.core.XGBoostError, RuntimeError, ValueError, AssertionError) as problem:
-        lost = before - set(client.nthreads())
-        if not lost:
-            raise
-        raise gone(lost) from problem
+
+    result = watched(client, train)
     return result["booster"], result["history"]
 
 

@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import fsspec
 from distributed import as_completed
@@ -32,6 +33,8 @@ def run(config: PrepareConfig, command: str) -> None:
         raise TipcastError(
             "C004", "data.months", "needs a value", "add data.months=2019-01..2019-03, or the files to prepare"
         )
+    if not config.out.strip():
+        raise TipcastError("C004", "out", "needs a value", "add out=FOLDER or out=s3://BUCKET/PREFIX")
     check(config.backend, config.cluster)
     clock = Clock()
     out, token = config.out, uuid.uuid4().hex[:8]
@@ -49,7 +52,7 @@ def run(config: PrepareConfig, command: str) -> None:
             with clock.phase("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
             with clock.phase("write"):
-                manifest = _write(workers, out, due, layout, listing.colour, token)
+                manifest = _written(workers, out, due, layout, listing.colour, token)
     names = [month.name for month in planned]
     rows = sum(manifest[name].rows for name in names)
     closing.say(
@@ -75,6 +78,17 @@ def _nothing_half(out: str, due: Sequence[months.Month], token: str) -> Iterator
     except BaseException:
         months.discard(out, due, token)
         raise
+
+
+def _written(*write: Any) -> dict[str, months.Written]:
+    """Write the months, or say in one line where that fails."""
+    try:
+        return _write(*write)
+    except OSError as problem:
+        where = problem.filename or write[1]
+        raise TipcastError(
+            "D023", where, f"cannot be written: {problem.strerror or problem}", "check the path, rights and free space"
+        ) from problem
 
 
 def _write(

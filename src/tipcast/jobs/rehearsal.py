@@ -37,7 +37,18 @@ def rehearse(workers: Session, config: TrainConfig, plan: Plan) -> None:
         )
         for address in client.nthreads()
     ]
-    client.gather(tasks)
+    usable = client.gather(client.map(_usable, tasks, pure=False))
+    if len(tasks) > 1 and all(usable):  # what the workers say to each other has a first time too
+        x, y = (client.map(_side, tasks, at=at, pure=False) for at in (0, 1))
+        build(small, workers.device, "distributed", config.task.categorical).fit(client, x, y, (x, y), seed=0)
+
+
+def _usable(rows: tuple[Any, Any] | None) -> bool:
+    return rows is not None
+
+
+def _side(rows: tuple[Any, Any], at: int) -> Any:
+    return rows[at]
 
 
 def _short(fit: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,19 +64,21 @@ def _rehearse(
     model: ModelSpec,
     device: str,
     categorical: tuple[str, ...],
-) -> None:
+) -> tuple[Any, Any] | None:
+    """Return features and labels to fit on, None where they are of one class: the real rows may well have both."""
     fragment, recipe = train
     if recipe.cutoff is not None:
         recipe = dataclasses.replace(recipe, cutoff=sum(fragment.period) // 2)
     part = max(prepare_fragment(fragment, frames, recipe), key=lambda each: each.rows)
     (tested,) = prepare_fragment(test[0], frames, test[1])
     if not 0 < part.positives < part.rows or not 0 < tested.positives < tested.rows:
-        return  # the real rows may well have both classes
+        return None
     estimator = build(model, device, "local", categorical)
     fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
     scores = fitted.scorer.score(tested.x)
     _count(scores, tested, None)
     _count(scores, tested, tested.card)
+    return part.x, part.y
 
 
 def _count(scores: Any, part: Part, mask: Any) -> None:

@@ -72,7 +72,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
     with clock.phase("log"):
         record.data(data)
         record.metrics(data, fitted, outcome)
-        record.plots(fitted, outcome)
+        record.plots(data, fitted, outcome)
         saved = fitted.save(folder)
         columns, trips = held_out(workers, plan)
         rows_held_out = features.compute(columns, config.task.features)
@@ -104,8 +104,8 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError(
             "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
         )
-    if config.seed < 0:
-        raise TipcastError("C003", "seed", f"{config.seed} is below 0", "use 0 or more")
+    if not 0 <= config.seed < 2**31:
+        raise TipcastError("C003", "seed", f"{config.seed} is no seed of every library", "use 0 to 2147483647")
     if not task.features:
         raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(FEATURES)}")
     if len(set(task.features)) < len(task.features):
@@ -117,6 +117,8 @@ def make_plan(config: TrainConfig) -> Plan:
             raise TipcastError(
                 "C003", "task.categorical", f"{name} is none of task.features", "name features of the task"
             )
+    if not config.tracking.experiment.strip():
+        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
     register = config.tracking.register
     if register is not None and (not register or set(register) & set("/:")):
         raise TipcastError(

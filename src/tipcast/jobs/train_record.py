@@ -114,7 +114,7 @@ class Record:
         )
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
-    def plots(self, fitted: Fitted, outcome: Outcome) -> None:
+    def plots(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
         """Record the plots, and the ROC's points as a table."""
         test, name = outcome.test, self.config.model.name
         subtitle = f"{name}, {test.metrics['rows']:,.0f} {self.plan.test.colour} trips of {self.periods['test']}"
@@ -125,12 +125,13 @@ class Record:
         log(plots.calibration(test, subtitle), "plots/calibration.png")
         log(plots.confusion(test, subtitle), "plots/confusion.png")
         log(plots.scores(test, subtitle), "plots/scores.png")
-        log(plots.importance(fitted.importance, subtitle, kind=fitted.importance_kind), "plots/feature_importance.png")
+        trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.colour} trips of {self.periods['train']}"
+        log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
             best = fitted.info.get("best_iteration")
             log(
-                plots.history(fitted.history, metric, subtitle, best=None if best is None else int(best)),
+                plots.history(fitted.history, metric, trained, best=None if best is None else int(best)),
                 "plots/history.png",
             )
         curve = test.roc

@@ -10,7 +10,7 @@ from pathlib import Path
 
 LIBRARIES = (
     "mlflow", "dask", "distributed", "pandas", "numpy", "pyarrow", "scikit-learn", "treelite",
-    "xgboost", "xgboost-cpu", "cudf-cu13", "cuml-cu13", "dask-cuda",
+    "xgboost", "xgboost-cpu", "xgboost-cu13", "cudf-cu13", "cuml-cu13", "dask-cuda", "nvforest-cu13", "cupy-cuda13x",
 )  # fmt: skip
 
 

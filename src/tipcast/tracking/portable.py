@@ -35,7 +35,7 @@ TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
 CODE = Path(__file__).parent / "model_code" / "model.py"
 NEEDS = {
-    "xgboost-ubj": (("xgboost-cpu", "xgboost"),),
+    "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
     "treelite": (("treelite",), ("scikit-learn",)),
     "npz-logistic": (),
 }

@@ -128,6 +128,12 @@ def failures(uri: str) -> Iterator[None]:
         raise TipcastError(
             "T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration"
         ) from problem
+    except ModuleNotFoundError as problem:
+        if not _from_mlflow(problem):
+            raise
+        raise TipcastError(
+            "T002", redact(uri), f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
+        ) from problem
     except OSError as problem:
         if not _from_mlflow(problem):
             raise
@@ -210,7 +216,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
             f"another process has held its lock for {wait_s:g} s",
             "wait for it to end, or raise tracking.wait_s",
         ) from problem
-    except (sqlite3.Error, PermissionError) as problem:
+    except (sqlite3.Error, OSError) as problem:
         raise TipcastError(
             "T002",
             path,

@@ -60,6 +60,15 @@ def test_hydra_prints_nothing_of_a_mistake(capfd: pytest.CaptureFixture[str]) ->
     assert os.environ.get("HYDRA_FULL_ERROR") == before
 
 
+def test_what_does_not_parse_shows_no_secret() -> None:
+    for value in ("https://user:hunter2@example.invalid/x.parquet?token=hunter2", "'http://user:hunter2@here/'junk"):
+        with pytest.raises(TipcastError) as caught:
+            load("train", f"data.train={value}")
+        assert caught.value.code == "C005"
+        assert "hunter2" not in str(caught.value)
+        assert "data.train" in str(caught.value)
+
+
 def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
     configs = compose("train", ["--multirun", "seed=1,2,3"])
     assert [composed.config.seed for composed in configs] == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from distributed import Client
 
 from tipcast.backends.base import Frames, Session
+from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.data import rows
+from tipcast.data.fragments import Fragment, merged
 from tipcast.data.prepare import Recipe
 
 NAMES = ("pickup_hour", "PULocationID")
@@ -74,3 +77,44 @@ def test_a_damaged_file_is_named(session: Session, trip_files: Any) -> None:
         rows.collect(session, listing, rows.start(session, listing, recipe))
     assert caught.value.code == "D005"
     assert path.name in str(caught.value)
+
+
+def test_row_groups_are_joined_within_a_file_and_a_number_of_rows(trip_files: Any) -> None:
+    first = trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01", rows=1000, row_group_size=100)
+    second = trip_files.write("yellow_tripdata_2019-02.parquet", rows=300)
+    fragments = [
+        Fragment(str(path), "parquet", (group,), {}, (0, 1), "", 100)
+        for path, groups in ((first, 10), (second, 3))
+        for group in range(groups)
+    ]
+    assert merged(fragments, 0) == tuple(fragments)
+    assert [(each.part, each.rows) for each in merged(fragments, 400)] == [
+        ((0, 1, 2, 3), 400),
+        ((4, 5, 6, 7), 400),
+        ((8, 9), 200),
+        ((0, 1, 2), 300),
+    ]
+    assert [each.uri for each in merged(fragments, 10_000)] == [str(first), str(second)]
+    text = [Fragment("a.csv", "csv", (at, 10), {}, (0, 1), "") for at in (0, 10)]
+    assert merged(text, 10_000) == tuple(text)
+
+
+def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any) -> None:
+    class Eager(CpuFrames):
+        batch_rows = 350
+
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)
+    recipe = Recipe(features=NAMES, threshold=0.2)
+    listing = trip_files.listing(path, recipe.columns)
+    listing = dataclasses.replace(
+        listing,
+        fragments=tuple(dataclasses.replace(listing.fragments[0], part=(at,), rows=100) for at in range(10)),
+    )
+    found = []
+    for opened in (session, dataclasses.replace(session, frames=Eager())):
+        loaded = rows.collect(opened, listing, rows.start(opened, listing, recipe))
+        x = pd.concat(opened.client.gather(loaded.splits[0].x), ignore_index=True)
+        found.append((loaded.splits[0].parts, x))
+    assert len(found[0][0]) == 10
+    assert len(found[1][0]) < 10
+    pd.testing.assert_frame_equal(found[0][1], found[1][1])

@@ -15,6 +15,7 @@ from tipcast.config.location import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.estimators import native
 from tipcast.estimators.build import build
+from tipcast.estimators.predict import every_way
 
 SMALL = {
     "xgboost": {"n_estimators": 20, "max_depth": 4},
@@ -85,3 +86,45 @@ def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
 def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pickle"):
         native.load(tmp_path / "model.pkl", "pickle")
+
+
+@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic"])
+def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name):
+    model = build(spec(name), "cpu", "local").fit(*parts[0], parts[3], seed=0)
+    saved = model.save(tmp_path)
+    rows = parts[3][0].to_numpy()
+    ways = native.available(saved.format)
+    assert ways
+    assert set(ways) <= set(native.PATHS[saved.format])
+    assert not set(ways) & {"xgboost-cuda", "nvforest-cuda", "cupy"} or native.gpus()
+    found = every_way(client, model.scorer, saved, rows)
+    assert list(found) == ["estimator", *ways]
+    for way, scores in found.items():
+        np.testing.assert_allclose(scores, model.scorer.score(rows), atol=1e-6, err_msg=way)
+
+
+def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch):
+    saved = build(spec("xgboost"), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+    rows = parts[3][0].to_numpy()
+    scorer = native.load(saved.path, saved.format, device="auto")
+    expected = native.load(saved.path, saved.format).score(rows)
+    np.testing.assert_array_equal(scorer.score(rows), expected)
+    assert scorer._large is None
+    saved.path.unlink()  # nothing is read later whose digest nobody checked
+    monkeypatch.setattr(native, "MANY_ROWS", 10)
+    np.testing.assert_allclose(scorer.score(rows), expected, atol=1e-6)
+    assert scorer._large is not None
+
+
+def test_a_device_that_is_not_here_is_refused(tmp_path, parts, spec, monkeypatch):
+    saved = build(spec("logistic"), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+    monkeypatch.setattr(native, "gpus", lambda: 0)
+    with pytest.raises(ValueError, match="nothing that is installed here scores npz-logistic on cuda"):
+        native.load(saved.path, saved.format, device="cuda")
+
+
+def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):
+    booster = build(spec("xgboost"), "cpu", "local").fit(*parts[0], None, seed=0).model
+    scorer = pickle.loads(pickle.dumps(native.XGBoostScorer(booster, 1, "cuda")))
+    assert scorer.device == "cuda"
+    assert '"device":"cpu"' in scorer.booster.save_config().replace(" ", "")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
+from tipcast.config.errors import TipcastError
 from tipcast.estimators.build import build
 from tipcast.estimators.predict import predict
 
@@ -57,6 +61,27 @@ def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joi
     np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
     np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
     pair.wait_for_workers(2, timeout=30)
+
+
+def test_boosters_end_at_once_when_a_worker_dies(pair, parts, spec, rows):
+    x, y = _futures(pair, rows)
+    long = build(spec("xgboost", fit={"early_stopping_rounds": None}, n_estimators=50_000), "cpu", "distributed")
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(long.fit, pair, x[:3], y[:3], None, 0)
+        while not all(any("do_train" in str(key) or str(key).startswith("fn") for key in keys) for keys in _busy(pair)):
+            assert not training.done(), training.result()
+            time.sleep(0.1)
+        os.kill(next(iter(pair.run(os.getpid).values())), signal.SIGKILL)
+        start = time.monotonic()
+        with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
+            training.result(60)
+        assert time.monotonic() - start < 15
+    pair.restart()
+
+
+def _busy(client):
+    """Return the keys that each worker is at work on."""
+    return list(client.processing().values())
 
 
 def test_boosters_over_two_processes_agree_with_one(pair, parts, spec, joined, rows):

@@ -32,6 +32,8 @@ def list_sample(data: SampleData, months: object, wanted: Wanted, key: str) -> L
     for name, value, least in (("rows", data.rows, 1), ("block_rows", data.block_rows, 1), ("seed", data.seed, 0)):
         if value < least:
             raise TipcastError("C003", f"data.{name}", f"{value} is too small", f"use {least} or more")
+    if data.seed >= 2**63:
+        raise TipcastError("C003", "data.seed", f"{data.seed} is too large", "use less than 2**63")
     if data.rows > MOST_BLOCKS * data.block_rows:
         raise TipcastError(
             "C003",

@@ -1,0 +1,57 @@
+"""Rows for the GPU benchmarks: prepared months of synthetic trips on disk, and the same in device memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tipcast.backends.base import Session
+from tipcast.config.schema import FilesData
+from tipcast.data import rows
+from tipcast.data.features import BASE_FEATURES
+from tipcast.data.prepare import Recipe
+from tipcast.data.sources import list_fragments
+
+TRAIN, TEST = "2018-01..2018-12", "2019-01..2019-01"
+TEST_ROWS = 1_000_000
+GROUP = 1_000_000
+"""Rows of a row group, as the TLC's own files have."""
+
+
+def months(folder: Path, count: int) -> tuple[Path, Path]:
+    """Return folders of prepared training and test months, made once, all cores at work."""
+    made = []
+    for name, period, trips in ((f"train-{count}", TRAIN, count), (f"test-{TEST_ROWS}", TEST, min(TEST_ROWS, count))):
+        out = folder / name
+        words = [f"data.months={period}", f"data.rows={trips}", f"data.block_rows={GROUP}", f"row_group_rows={GROUP}"]
+        threads = max((os.cpu_count() or 4) // 4, 1)
+        words += ["cluster.n_workers=4", f"cluster.threads_per_worker={threads}", "cluster.memory_limit=64GiB"]
+        command = [sys.executable, "-m", "tipcast", "prepare", *words, f"out={out}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        made.append(out)
+    return made[0], made[1]
+
+
+def in_memory(workers: Session, folder: Path) -> rows.Rows:
+    """Read and prepare months as `tipcast train` does; the rows stay on the workers."""
+    recipe = Recipe(features=BASE_FEATURES, threshold=0.2)
+    data = FilesData(source="files", train=str(folder), block_bytes=1 << 25)
+    listing = list_fragments(data, "train", recipe.columns)
+    return rows.collect(workers, listing, rows.start(workers, listing, recipe)).splits[0]
+
+
+def attempt(name: Mapping[str, Any], part: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a part's result, or what went wrong in it, so that the others are still measured and written."""
+    print("--", *(f"{key}={value}" for key, value in name.items()), flush=True)
+    try:
+        found = {**name, **part()}
+    except Exception as problem:
+        traceback.print_exc()
+        found = {**name, "error": f"{type(problem).__name__}: {problem}"[:2000]}
+    print({key: value for key, value in found.items() if key not in ("pairs", "command")}, flush=True)
+    return found

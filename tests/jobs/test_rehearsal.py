@@ -1,0 +1,59 @@
+"""A rehearsal runs what the job runs, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client, LocalCluster
+
+from tipcast.backends.base import Session
+from tipcast.config.compose import compose, to_object
+from tipcast.estimators import base, logistic, xgboost
+from tipcast.jobs import rehearsal
+from tipcast.jobs.rehearsal import rehearse
+from tipcast.jobs.train import make_plan
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    """Two workers in this process."""
+    with (
+        LocalCluster(processes=False, n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as connected,
+    ):
+        yield connected
+
+
+def planned(*words: str):
+    (composed,) = compose("train", ["data.rows=4000", *words])
+    config = to_object(composed.config)
+    return config, make_plan(config)
+
+
+@pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
+def test_every_model_rehearses(cpu_session: Session, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    counted = []
+    monkeypatch.setattr(rehearsal, "tally", lambda *arguments, **_: counted.append(arguments))
+    rehearse(dataclasses.replace(cpu_session, rehearses=True), *planned(f"model={model}"))
+    assert len(counted) == 2, "of all rows, and of those paid by card"
+
+
+def test_several_workers_rehearse_together(cpu_session: Session, two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+    fit = logistic.DistributedLogistic.fit
+
+    def seen(self: object, client: Client, x: list, *rest: object, **more: object) -> base.Fitted:
+        fits.append(len(x))
+        return fit(self, client, x, *rest, **more)
+
+    monkeypatch.setattr(logistic.DistributedLogistic, "fit", seen)
+    session = dataclasses.replace(cpu_session, client=two, n_workers=2, rehearses=True)
+    rehearse(session, *planned("model=logistic"))
+    assert fits == [2]
+
+
+def test_nothing_is_rehearsed_where_nothing_is_compiled(cpu_session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xgboost.LocalXGBoost, "fit", None)
+    rehearse(cpu_session, *planned())

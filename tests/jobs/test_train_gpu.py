@@ -1,0 +1,101 @@
+"""`tipcast train backend=gpu` as a user runs it, held against the same job on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from tipcast.backends import gpus
+from tipcast.data.synthetic import sample_block
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run tipcast in a folder of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    return subprocess.run(
+        [sys.executable, "-m", "tipcast", *words],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"} | variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("model", ["xgboost", "random_forest", "xgboost_forest", "logistic"])
+def test_without_a_gpu_it_ends_at_once(tmp_path: Path, model: str) -> None:
+    start = time.monotonic()
+    ended = command(tmp_path, "train", "backend=gpu", f"model={model}", CUDA_VISIBLE_DEVICES="")
+    assert time.monotonic() - start < 3
+    assert ended.returncode == 4
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error[K006] backend=gpu: no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES='')")
+    assert ended.stdout == ""
+    assert not list(tmp_path.iterdir()), "no run, no cluster"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["backend=gpu", "cluster=local"], "C003" if not gpus.missing_packages() else "K007"),
+        (["backend=cpu", "cluster=local_cuda"], "C003"),
+        (["cluster=ssh", "cluster.hosts=[a,b]"], "C009"),
+        (["cluster=ssh", "cluster.hosts=[a]", "cluster.insecure=true"], "C003"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, words: list[str], code: str) -> None:
+    ended = command(tmp_path, "train", *words)
+    assert ended.stderr.splitlines()[-1].startswith(f"error[{code}]"), ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu_session")  # for its skip, or failure, without a GPU
+@pytest.mark.parametrize(("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01)])
+def test_a_gpu_learns_what_the_cpu_does(
+    tmp_path: Path, taxi: Path, job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, model: str, apart: float
+) -> None:
+    train = taxi / "yellow" / "yellow_tripdata_2018_120k.parquet"
+    test = taxi / "yellow" / "yellow_tripdata_2019-0*_10k.parquet"  # 50,000 trips: fewer tell less than 0.002
+    words = [f"model={model}", "data=files", f"data.train={train}", f"data.test={test}"]
+    on_cpu = job("train", *words)
+    ended = command(tmp_path, "train", "backend=gpu", "tracking.register=tips", "print=json", *words)
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert abs(said["metrics"]["test/auc"] - on_cpu.auc) <= apart
+    run = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").get_run(said["run_id"])
+    assert run.data.metrics["parity/max_abs_diff"] <= 1e-5
+    assert run.data.metrics["memory/device_peak_bytes"] > 100 << 20
+    assert run.data.tags["fit.device"].startswith("cuda")
+    assert int(run.data.tags["gpu.count"]) == len(gpus.visible())
+    assert run.data.tags["gpu.name"] == gpus.visible()[0].name
+    assert {"estimator"} < set(run.data.tags["parity.ways"].split(", "))
+    for name in ("train/rows", "train/positive_rate", "test/rows"):
+        assert run.data.metrics[name] == on_cpu.run.data.metrics[name]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.chdir(tmp_path)
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.set_registry_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    names = ("tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID")
+    period = (1_551_398_400_000_000, 1_554_076_800_000_000)
+    trips = sample_block(period, 0, 0, 1000, "yellow", names)
+    frame = pd.DataFrame(
+        {name: values.view("datetime64[us]") if "time" in name else values for name, values in trips.items()}
+    )
+    scores = mlflow.pyfunc.load_model(said["model_uri"]).predict(frame)
+    assert np.isfinite(scores).all()
+    assert ((scores >= 0) & (scores <= 1)).all()

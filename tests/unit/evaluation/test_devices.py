@@ -1,0 +1,75 @@
+"""The evaluation on a GPU gives the CPU's numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tipcast.backends.base import Session
+from tipcast.evaluation import buckets, metrics
+
+pytestmark = pytest.mark.gpu
+
+
+def spread(session: Session, values: np.ndarray, parts: int = 5) -> list[Any]:
+    """Put an array on the workers' devices in uneven partitions."""
+
+    def place(part: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
+        return frames.xp.asarray(part)
+
+    cuts = np.sort(np.random.default_rng(len(values)).integers(0, len(values) + 1, parts - 1))
+    return [session.client.submit(place, part, session.frames, pure=False) for part in np.split(values, cuts)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("rows", "digits"), [(60_000, 3), (60_000, 9), (12, 9)])
+def test_a_gpu_evaluates_as_the_cpu_does(
+    cpu_session: Session, gpu_session: Session, monkeypatch: pytest.MonkeyPatch, dtype: type, rows: int, digits: int
+) -> None:
+    monkeypatch.setattr(buckets, "LEAST_ROWS", 4096)
+    draw = np.random.default_rng(3)
+    scores = np.round(draw.random(rows), digits).astype(dtype)
+    labels = (draw.random(rows) < scores).astype(np.int32)
+    labels[:2] = 0, 1
+    card = draw.random(rows) < 0.7
+    card[:2] = True
+    found = []
+    for session in (cpu_session, gpu_session):
+        spreads = [spread(session, values) for values in (scores, labels, card)]
+        whole = metrics.evaluate(session.client, *spreads[:2], threshold=None)
+        found.append((whole, metrics.auc(session.client, *spreads)))
+    (cpu, cpu_card), (gpu, gpu_card) = found
+    assert gpu.metrics == pytest.approx(cpu.metrics, abs=1e-12, rel=1e-12)
+    assert gpu.threshold == cpu.threshold
+    assert gpu.confusion == cpu.confusion
+    assert (gpu_card.rows, gpu_card.positives) == (cpu_card.rows, cpu_card.positives)
+    assert gpu_card.value == cpu_card.value
+    for curve in ("roc", "precision_recall", "calibration", "histogram"):
+        for field in dataclasses.fields(getattr(cpu, curve)):
+            one, other = (getattr(getattr(each, curve), field.name) for each in (cpu, gpu))
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12, err_msg=f"{curve}.{field.name}")
+
+
+def test_many_blocks_count_as_one(gpu_session: Session) -> None:
+    draw = np.random.default_rng(4)
+    scores = draw.random(10_000).astype(np.float32)
+    labels = (draw.random(10_000) < scores).astype(np.int32)
+    spreads = [spread(gpu_session, values) for values in (scores, labels)]
+    whole = metrics.evaluate(gpu_session.client, *spreads, threshold=0.5)
+
+    def resize(size: int) -> int:  # nested, so that it travels by value
+        from tipcast.evaluation import counts
+
+        before = counts.BLOCKS["cupy"]
+        counts.BLOCKS["cupy"] = size
+        return before
+
+    sizes = gpu_session.client.run(resize, 333)
+    try:
+        blocks = metrics.evaluate(gpu_session.client, *spreads, threshold=0.5)
+    finally:
+        gpu_session.client.run(resize, next(iter(sizes.values())))
+    assert blocks.metrics == pytest.approx(whole.metrics, abs=1e-12)
