@@ -27,7 +27,14 @@ BASE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
 CONDA = yaml.safe_load((ROOT / "conda.yaml").read_text(encoding="utf-8"))
 MLPROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
-ENTRY_POINTS = {"main": "train", "train": "train", "sweep": "sweep", "prepare": "prepare", "doctor": "doctor"}
+ENTRY_POINTS = {
+    "main": "train",
+    "train": "train",
+    "sweep": "sweep",
+    "compare": "compare",
+    "prepare": "prepare",
+    "doctor": "doctor",
+}
 FLOORS = {"mlflow": "3.10", "hydra-core": "1.3.8", "pyarrow": "14.0.1", "s3fs": "2025"}
 """Lowest versions that SECURITY.md promises, or below which pip goes back to something unusable."""
 HOSTILE = [

@@ -22,6 +22,7 @@ from tipcast.config.errors import TipcastError
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
     "sweep": "try many parameters in parallel, fit the best, log it with a leaderboard of all",
+    "compare": "say what differs between two runs: tipcast compare RUN RUN",
     "prepare": "write trips as Parquet months that spread over workers",
     "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }
@@ -75,19 +76,20 @@ def _run(job: str, arguments: list[str]) -> int:
     # Waiting threads sleep rather than spin: set before any OpenMP library is loaded, inherited by the workers.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from tipcast.backends import gpus
-    from tipcast.config.arguments import as_given, to_overrides
+    from tipcast.config.arguments import as_given, named, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("tipcast").setLevel(logging.INFO)
-    overrides = to_overrides(arguments)
+    overrides = to_overrides(named(job, arguments))
     for composed in compose(job, overrides):
         specification = to_object(composed.config)
         if specification.debug:
             DEBUG.set()
         if job != DOCTOR:  # which tells it in its table
-            gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
+            if hasattr(specification, "cluster"):
+                gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
         given = [redact(as_given(override)) for override in composed.overrides]
         run(specification, shlex.join(["tipcast", job, *given]))

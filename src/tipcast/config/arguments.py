@@ -91,6 +91,13 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     return result
 
 
+def named(job: str, arguments: Sequence[str]) -> list[str]:
+    """Return arguments with the runs of `tipcast compare RUN RUN` under their key."""
+    runs = [word for word in arguments if job == "compare" and word.isalnum()]
+    rest = [word for word in arguments if word not in runs]
+    return [f"runs=[{','.join(runs)}]", *rest] if runs else rest
+
+
 def as_given(override: str) -> str:
     """Return an override as a user writes it, without what ``to_overrides`` put before it."""
     return override[2:] if override.startswith("++") and override[2:].startswith(OPEN) else override

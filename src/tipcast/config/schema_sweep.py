@@ -8,7 +8,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from tipcast.config.schema import TrainConfig
+from tipcast.config.schema import Output, TrackingSpec, TrainConfig
 
 
 @dataclass
@@ -40,8 +40,19 @@ class SweepConfig(TrainConfig):
     """Run of a sweep that was stopped."""
 
 
+@dataclass
+class CompareConfig:
+    """Schema of conf/compare.yaml."""
+
+    runs: list[str] = MISSING
+    tracking: TrackingSpec = MISSING
+    print: Output = MISSING
+    debug: bool = False
+
+
 def register() -> None:
     """Make the schemas known to Hydra."""
     store = ConfigStore.instance()
     store.store(name="sweep_schema", node=SweepConfig)
+    store.store(name="compare_schema", node=CompareConfig)
     store.store(group="schema", name="search", node=SearchSpec)

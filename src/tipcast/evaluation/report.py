@@ -98,17 +98,17 @@ def _scores(test: Evaluation, validation: Evaluation | None) -> str:
     lines = [[name, *(f"{each.metrics[name]:.4f}" for _, each in found)] for name in names]
     basis = "the most accurate one on validation rows" if validation else "set beforehand"
     text = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
-    return _table(["metric", *(name for name, _ in found)], lines) + "\n\n" + text
+    return table(["metric", *(name for name, _ in found)], lines) + "\n\n" + text
 
 
 def _splits(splits: Sequence[Split]) -> str:
-    return _table(["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits])
+    return table(["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits])
 
 
 def _phases(phases: Mapping[str, float]) -> str:
     total = sum(phases.values())
     lines = [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]
-    return _table(["phase", "seconds"], [*lines, ["all", f"{total:.2f}"]])
+    return table(["phase", "seconds"], [*lines, ["all", f"{total:.2f}"]])
 
 
 def _plot(run_id: str | None) -> str:
@@ -124,7 +124,7 @@ def _repeat(command: str) -> str:
     return f"Repeat this run:\n\n{fence}\n{command}\n{fence}"
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is text, the others are numbers."""
     ruler = ["---", *["---:"] * (len(head) - 1)]
     rows = [_spaced(head), ruler, *(_spaced([cell.replace("|", "\\|") for cell in line]) for line in lines)]

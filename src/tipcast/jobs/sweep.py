@@ -14,7 +14,7 @@ from tipcast.backends.session import session
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.data import rows, validate
 from tipcast.estimators.build import check as check_model
-from tipcast.jobs import closing, sweep_plan
+from tipcast.jobs import closing, sweep_account, sweep_plan
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import Earlier, taken_up
@@ -64,7 +64,8 @@ def run(config: SweepConfig, command: str) -> None:
         model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
         refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model))
         outcome, logged = finish(workers, refit, clock)
-        sweep.close(outcome, clock.seconds)
+        sweep.close()
+        sweep_account.write(sweep)
         said = {**summary(record, outcome, logged, clock.seconds), **sweep.said()}
         problem = sweep.problem()
         if problem:
@@ -95,10 +96,10 @@ def _search(
     with hosts.opened():
         with clock.phase("load"), progress("read"):
             _check_rows(config, plan, hosts)
-        with clock.phase("search"), progress(f"{spec.name} search") as told:
+        with clock.phase("search"), sweep.timed(), progress(f"{spec.name} search") as told:
             for event in Pool(hosts, spec.attempts).events(searcher):
                 sweep.take(event)
-                told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(sum(hosts.slots.values())))
+                told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(hosts.slots))
 
 
 def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> None:

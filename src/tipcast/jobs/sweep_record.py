@@ -14,7 +14,6 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.jobs.sweep_resume import OVER, ROUNDS, WORKER, Earlier
 from tipcast.jobs.train_record import Record
-from tipcast.jobs.training import Outcome
 from tipcast.search.events import Begun, Ended, Event, Failed, Lost
 from tipcast.search.space import Space
 from tipcast.search.trial import SCORE, Trial
@@ -42,6 +41,12 @@ class SweepRecord:
         """Trees that were grown, where trials are given up early."""
         self.busy: dict[str, float] = {}
         """Worker -> seconds of trials."""
+        self.busy_trials: set[int] = set()
+        """Trials that ended in this process."""
+        self.slots: dict[str, int] = {}
+        """Worker -> trials at once."""
+        self.search_s = 0.0
+        """Seconds of the search."""
         self.tracking_s = 0.0
         self._attempts: dict[int, int] = {}
         self._started, self._known = time.monotonic(), 0
@@ -120,6 +125,7 @@ class SweepRecord:
             step=trial.rounds or 0,
         )
         self.trials[trial.number] = trial
+        self.busy_trials.add(trial.number)
         self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
 
     @property
@@ -138,22 +144,30 @@ class SweepRecord:
             raise TipcastError("S004", self.record.run.id, what, "look at the failed trials")
         return max(self.trials.values(), key=lambda trial: (trial.score, -trial.number))
 
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Time the search."""
+        self._started = time.monotonic()
+        yield
+        self.search_s = self.elapsed_s
+
     @property
     def elapsed_s(self) -> float:
         """Seconds since the search began."""
         return max(time.monotonic() - self._started, 1e-9)
 
-    def note(self, slots: int) -> str:
-        """Return what the progress bar says beside the number of trials."""
+    def note(self, slots: Mapping[str, int]) -> str:
+        """Return what the progress bar says beside the number of trials, on workers of so many slots."""
+        self.slots |= slots
         done = len(self.trials) + len(self.failed) - self._known
         if not self.trials or not done:
             return ""
-        share = sum(self.busy.values()) / (self.elapsed_s * max(slots, 1))
+        share = sum(self.busy.values()) / (self.elapsed_s * max(sum(slots.values()), 1))
         pace = f"{60 * done / self.elapsed_s:.0f} trials/min"
         return f"best {self.best.score:.4f} (trial {self.best.number}), {pace}, {100 * share:.0f} % busy"
 
-    def close(self, outcome: Outcome, phases: Mapping[str, float]) -> None:
-        """Record the account of all trials on the parent run."""
+    def close(self) -> None:
+        """Record the sums over all trials."""
         found = {
             "sweep/trials": self.total,
             "sweep/finished": len(self.trials),

@@ -22,6 +22,7 @@ from tipcast.evaluation import plots, report
 from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure.origin import git_commit, versions
 from tipcast.tracking import portable
+from tipcast.tracking.facts import CONFIG, VERSIONS
 from tipcast.tracking.run import Run, open_run
 
 EXAMPLES = 5
@@ -241,5 +242,6 @@ def opened(
     if commit:
         tags["mlflow.source.git.commit"] = commit
     with open_run(config.tracking, name=config.model.name, tags=tags, params=params, resume=resume) as run:
-        run.log_text(yaml.safe_dump(plain, sort_keys=False), "config.yaml")
+        run.log_text(yaml.safe_dump(plain, sort_keys=False), CONFIG)
+        run.log_text(yaml.safe_dump(versions(), sort_keys=False), VERSIONS)
         yield Record(run, config, plan, command, folder)

@@ -1,6 +1,10 @@
-"""Plots of an evaluation as PNG bytes, in one restrained style; the only room that knows matplotlib."""
+"""Plots of an evaluation and of a sweep as PNG bytes, in one restrained style; the only room that knows matplotlib."""
 
 from tipcast.evaluation.plots.bars import confusion, importance, scores
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
+from tipcast.evaluation.plots.trials import busy, parallel, pareto, roc_overlay
 
-__all__ = ["calibration", "confusion", "history", "importance", "precision_recall", "roc", "scores"]
+__all__ = [
+    "busy", "calibration", "confusion", "history", "importance", "parallel", "pareto", "precision_recall", "roc",
+    "roc_overlay", "scores",
+]  # fmt: skip

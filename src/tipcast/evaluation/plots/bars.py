@@ -80,7 +80,14 @@ def scores(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str] = 
     return style.png(figure)
 
 
-def importance(importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", most: int = 15) -> bytes:
+def importance(
+    importance: Mapping[str, float],
+    subtitle: str,
+    *,
+    kind: str = "gain",
+    most: int = 15,
+    title: str = "Feature importance",
+) -> bytes:
     """Draw the features' shares of the importance as bars, longest first.
 
     Parameters
@@ -93,6 +100,8 @@ def importance(importance: Mapping[str, float], subtitle: str, *, kind: str = "g
         What the importance measures, for the axis.
     most
         Bars shown.
+    title
+        Of the page.
 
     Returns
     -------
@@ -104,7 +113,7 @@ def importance(importance: Mapping[str, float], subtitle: str, *, kind: str = "g
     ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:most]
     names, values = [name for name, _ in ranked], [value / total for _, value in ranked]
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = style.page("Feature importance", subtitle, (left, 0.125, 0.92 - left, 0.715))
+    figure, axes = style.page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
     axes.barh(names, values, height=0.62, color=style.BLUE, alpha=0.85)
     for i, value in enumerate(values):
         style.write(axes, value + 0.012 * max(values), i, style.percent(value, 1), va="center", bbox=None)

@@ -1,0 +1,185 @@
+"""Plots of a sweep: the best trials' ROC curves, parameters against scores, scores against seconds, busy workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
+
+from tipcast.evaluation.plots import style
+
+COLOURS = (style.BLUE, style.ORANGE, "#009e73", "#cc79a7", "#8a6d00")
+"""Of the Okabe-Ito palette, the yellow darkened: lines on white."""
+SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", style.BLUE])
+"""From the worst score to the best."""
+
+
+def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str, *, pixels: int = 900) -> bytes:
+    """Draw ROC curves over each other.
+
+    Parameters
+    ----------
+    curves
+        Label and true-positive rates at even false-positive rates from 0 to 1, the best first; five at most.
+    subtitle
+        Model, rows and period.
+    pixels
+        Width and height of the picture.
+
+    Returns
+    -------
+    bytes
+        PNG.
+
+    """
+    figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
+    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
+    for (label, rates), colour in reversed(list(zip(curves, COLOURS, strict=False))):
+        axes.plot(np.linspace(0, 1, len(rates)), rates, color=colour, linewidth=2.2, label=label)
+    style.shares(axes)
+    style.name_axes(axes, "false-positive rate", "true-positive rate")
+    handles, labels = axes.get_legend_handles_labels()
+    style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1])
+    return style.png(figure, pixels)
+
+
+def parallel(
+    values: Mapping[str, Sequence[Any]],
+    scores: Sequence[float],
+    subtitle: str,
+    *,
+    logs: Sequence[str] = (),
+    pixels: int = 900,
+) -> bytes:
+    """Draw one line a trial across one axis a parameter, darker for better scores, the best one on top.
+
+    Parameters
+    ----------
+    values
+        Parameter -> its value in each trial; numbers, or words in the order in which they first come.
+    scores
+        Of the trials; the last axis.
+    subtitle
+        Model, rows and period.
+    logs
+        Parameters whose axis is logarithmic.
+    pixels
+        Width and height of the picture.
+
+    Returns
+    -------
+    bytes
+        PNG.
+
+    """
+    figure, axes = style.page("Parameters and validation AUC", subtitle, (0.075, 0.19, 0.85, 0.61))
+    columns = {**values, "validation_AUC": scores}
+    places = [_placed(found, name in logs) for name, found in columns.items()]
+    ranks = np.argsort(np.argsort(scores)) / max(len(scores) - 1, 1)
+    for trial in np.argsort(scores):
+        best = trial == int(np.argmax(scores))
+        look: dict[str, Any] = {"color": style.ORANGE, "linewidth": 3.2, "zorder": 5}
+        if not best:
+            look = {"color": SHADES(float(ranks[trial])), "linewidth": 1.3, "alpha": 0.85, "zorder": 2 + ranks[trial]}
+        axes.plot(range(len(places)), [place[0][trial] for place in places], **look)
+    for at, (_, low, high) in enumerate(places):
+        axes.plot([at, at], [0, 1], color=style.INK, linewidth=1, zorder=4)
+        for height, text in ((-0.035, low), (1.035, high)):
+            style.write(axes, at, height, text, ha="center", va="top" if height < 0 else "bottom", bbox=None)
+    axes.set_xlim(-0.02, len(places) - 1 + 0.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_yticks([])
+    axes.set_xticks(range(len(places)), [name.replace("_", "\n") for name in columns])
+    axes.tick_params(axis="x", pad=26, labelsize=style.SMALL if len(columns) < 7 else 9.5)
+    return style.png(figure, pixels)
+
+
+def _placed(values: Sequence[Any], log: bool) -> tuple[list[float], str, str]:
+    """Return values as heights 0 to 1, and what the axis's ends say."""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        words = list(dict.fromkeys(map(str, values)))
+        top = max(len(words) - 1, 1)
+        return [words.index(str(value)) / top for value in values], words[0], words[-1] if len(words) > 1 else ""
+    numbers = [math.log(value) if log else float(value) for value in values]
+    low, high = min(numbers), max(numbers)
+    ends = f"{min(values):.3g}", f"{max(values):.3g}" if high > low else ""
+    return [(number - low) / (high - low) if high > low else 0.5 for number in numbers], *ends
+
+
+def pareto(seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, pixels: int = 900) -> bytes:
+    """Draw each trial's score against its seconds, and those that none is both quicker and better than."""
+    figure, axes = style.page("Validation AUC and seconds of a trial", subtitle)
+    front = pareto_front(seconds, scores)
+    axes.plot(seconds, scores, "o", color=style.FAINT, markersize=7, markeredgecolor="white", label="trial")
+    axes.plot(
+        [seconds[at] for at in front],
+        [scores[at] for at in front],
+        "o-",
+        color=style.BLUE,
+        linewidth=1.8,
+        markersize=8.5,
+        markeredgecolor="white",
+        drawstyle="steps-post",
+        label="none is quicker and better",
+    )
+    best = max(front, key=lambda at: scores[at])
+    style.ring(axes, seconds[best], scores[best])
+    axes.margins(0.06, 0.1)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_locator(MaxNLocator(7))
+    style.name_axes(axes, "seconds of fitting and measuring", "validation AUC")
+    style.key(axes, "best")
+    return style.png(figure, pixels)
+
+
+def pareto_front(seconds: Sequence[float], scores: Sequence[float]) -> list[int]:
+    """Return the trials than which none is both quicker and better, by rising seconds."""
+    front: list[int] = []
+    for at in sorted(range(len(scores)), key=lambda at: (seconds[at], -scores[at])):
+        if not front or scores[at] > scores[front[-1]]:
+            front.append(at)
+    return front
+
+
+def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: float, subtitle: str) -> bytes:
+    """Draw how many seconds each worker spent on trials, and what share of its slots' time that was.
+
+    Parameters
+    ----------
+    workers
+        Worker -> seconds of its trials, added up.
+    slots
+        Worker -> trials at once; of workers that are gone, one.
+    elapsed_s
+        Seconds that the search took.
+    subtitle
+        Model, rows and period.
+
+    Returns
+    -------
+    bytes
+        PNG of 900 x 900 pixels.
+
+    """
+    names = sorted(workers)
+    left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
+    figure, axes = style.page("Busy seconds of the workers", subtitle, (left, 0.125, 0.92 - left, 0.715))
+    seconds = [workers[name] for name in names]
+    axes.barh(names, seconds, height=0.62, color=style.BLUE, alpha=0.85)
+    for at, name in enumerate(names):
+        share = workers[name] / max(elapsed_s * slots.get(name, 1), 1e-9)
+        text = f"{workers[name]:.1f} s: {style.percent(share)} busy"
+        style.write(axes, workers[name], at, f" {text}", va="center", bbox=None)
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(seconds, default=1) * 1.45)
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    style.name_axes(axes, "seconds of trials in all slots", "")
+    return style.png(figure)

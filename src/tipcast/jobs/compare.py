@@ -1,0 +1,68 @@
+"""`tipcast compare RUN RUN`: what differs between two runs: configuration, data, versions, seconds and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import Output
+from tipcast.config.schema_sweep import CompareConfig
+from tipcast.jobs import closing
+from tipcast.tracking.facts import SECTIONS, Facts, facts
+from tipcast.tracking.store import failures, open_store, resolve
+
+MISSING = "-"
+
+
+def run(config: CompareConfig, command: str) -> None:
+    """Run the job.
+
+    Raises
+    ------
+    TipcastError
+        C003 for other than two runs, T004 for one that is not there.
+
+    """
+    if len(config.runs) != 2:
+        raise TipcastError("C003", "runs", f"{len(config.runs)} runs are named", "name two, as tipcast compare RUN RUN")
+    client = open_store(config.tracking)
+    with failures(resolve(config.tracking)):
+        first, second = (facts(client, run_id) for run_id in config.runs)
+    found = {name: differences(first.sections[name], second.sections[name]) for name in SECTIONS}
+    if config.print is Output.json:
+        closing.say({"runs": list(config.runs), **found, "command": command}, config.print)
+        return
+    print("\n".join(text(first, second, found)), flush=True)
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return name -> both values, where they differ; None where one has none."""
+    names = list(dict.fromkeys((*first, *second)))
+    return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
+
+
+def text(first: Facts, second: Facts, found: Mapping[str, Mapping[str, list[Any]]]) -> list[str]:
+    """Return the lines that people read: a table for each section, with the change of numbers."""
+    lines = [
+        f"{'':<40}  {first.name:<24}  {second.name:<24}",
+        f"{'run':<40}  {first.id[:24]:<24}  {second.id[:24]:<24}",
+    ]
+    for section, rows in found.items():
+        lines.append(f"{section}" if rows else f"{section}: the same")
+        for name, (left, right) in rows.items():
+            lines.append(f"  {name:<38}  {_cell(left):<24}  {_cell(right):<24}  {_change(left, right)}".rstrip())
+    return lines
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return MISSING
+    shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return shown if len(shown) <= 24 else f"{shown[:23]}…"
+
+
+def _change(left: Any, right: Any) -> str:
+    if isinstance(left, float) and isinstance(right, float):
+        return f"{right - left:+.4g}"
+    return ""
