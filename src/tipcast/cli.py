@@ -87,9 +87,8 @@ def _run(job: str, arguments: list[str]) -> int:
         specification = to_object(composed.config)
         if specification.debug:
             DEBUG.set()
-        if job != DOCTOR:  # which tells it in its table
-            if hasattr(specification, "cluster"):
-                gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
+        if job != DOCTOR and hasattr(specification, "cluster"):  # the doctor tells it in its table
+            gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
         run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
         given = [redact(as_given(override)) for override in composed.overrides]
         run(specification, shlex.join(["tipcast", job, *given]))
