@@ -12,12 +12,14 @@ from typing import Any
 import mlflow
 import pytest
 
+from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.jobs import prepare, train
+from tipcast.jobs import prepare, sweep, train
 from tipcast.tracking.store import open_store
 
-JOBS = {"train": train.run, "prepare": prepare.run}
+JOBS = {"train": train.run, "sweep": sweep.run, "prepare": prepare.run}
+TRACKED = {"train", "sweep"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 
@@ -60,12 +62,12 @@ def job(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
 
     def run(name: str, *overrides: str) -> Ended:
         words = [*QUICK, *overrides]
-        if name == "train":
+        if name in TRACKED:
             words += [*QUICK_TRAIN, f"tracking.uri={store}"]
-        (composed,) = compose(name, words)
+        (composed,) = compose(name, to_overrides(words))
         capsys.readouterr()
         JOBS[name](to_object(composed.config), f"tipcast {name}")
         said = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if name == "train" else None)
+        return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if name in TRACKED else None)
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -19,7 +20,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
-from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
@@ -91,14 +92,10 @@ class Run:
 
         Parameters
         ----------
-        uri
-            The first file, or what stands for the source.
-        digest
-            Digest over all of the dataset's files.
-        name
-            What the page calls it.
-        context
-            ``train``, ``validation`` or ``test``.
+        uri, digest
+            The first file, or what stands for the source; digest over all of the dataset's files.
+        name, context
+            What the page calls it; ``train``, ``validation`` or ``test``.
         profile
             Rows and other facts, kept with the dataset.
 
@@ -122,8 +119,11 @@ class Run:
         self.client.log_text(self.id, text, path)
 
     def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
-        """Log a table that MLflow's page shows as one."""
-        self.client.log_table(self.id, {name: list(values) for name, values in columns.items()}, path)
+        """Log a table that MLflow's page shows as one; one of an earlier time is replaced."""
+        self.log_text(json.dumps({"columns": list(columns), "data": [*zip(*columns.values(), strict=True)]}), path)
+        tables = json.loads(self.client.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
+        if (entry := {"path": path, "type": "table"}) not in tables:
+            self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
 
     @property
     def link(self) -> str:

@@ -17,11 +17,21 @@ from matplotlib.image import imread
 from tipcast.evaluation import metrics, plots
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.curves import wilson
+from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.result import Evaluation
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
 HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
+CURVES = [(f"trial {i}: AUC 0.7{9 - i}", [(j / 50) ** (0.4 + 0.1 * i) for j in range(51)]) for i in range(5)]
+PARAMS = {
+    "learning_rate": [0.01, 0.3, 0.1, 0.05],
+    "max_depth": [4, 6, 8, 10],
+    "max_features": ["sqrt", 0.5, "sqrt", None],
+    "subsample": [0.5, 0.5, 0.5, 0.5],
+}
+SCORES = [0.61, 0.64, 0.65, 0.6]
+SECONDS = [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +62,10 @@ def draw(kind: str, found: Evaluation) -> bytes:
         "scores": lambda: plots.scores(found, SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
+        "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
+        "parallel": lambda: plots.parallel(PARAMS, SCORES, SUBTITLE, logs=["learning_rate"]),
+        "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
+        "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
     }
     return each[kind]()
 
@@ -152,3 +166,26 @@ def test_threads_draw_the_same_without_pyplot(evaluation: Evaluation) -> None:
     assert alone == together
     module = sys.modules.get("matplotlib.pyplot")
     assert module is None or not module.get_fignums()
+
+
+def test_the_pareto_front_has_what_none_is_quicker_and_better_than() -> None:
+    assert pareto_front([1.0, 2.0, 3.0, 2.0, 0.5], [0.6, 0.7, 0.65, 0.71, 0.6]) == [4, 3]
+    assert pareto_front([1.0, 1.0], [0.5, 0.6]) == [1]
+
+
+def test_parallel_coordinates_show_both_ends_and_the_best_on_top(drawn: list[Figure]) -> None:
+    draw("parallel", None)  # type: ignore[arg-type]
+    shown = words(drawn[0])
+    for text in ("0.01", "0.3", "4", "10", "sqrt", "None", "0.6", "0.65", "validation\nAUC"):
+        assert text in shown
+    lines = [line for line in drawn[0].axes[0].lines if len(line.get_xdata()) == 5]
+    assert len(lines) == 4
+    best = max(lines, key=lambda line: line.get_zorder())
+    assert list(best.get_ydata())[-1] == 1
+
+
+def test_busy_workers_show_their_share(drawn: list[Figure]) -> None:
+    plots.busy({"a:1": 30.0, "b:2": 5.0}, {"a:1": 2}, 20.0, SUBTITLE)
+    shown = " ".join(words(drawn[0]))
+    assert "30.0 s: 75 % busy" in shown
+    assert "5.0 s: 25 % busy" in shown

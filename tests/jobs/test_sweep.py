@@ -1,0 +1,225 @@
+"""`tipcast sweep` as a user runs it: the parent run and its children, every search, and what two sweeps differ in."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import yaml
+from PIL import Image
+
+from tipcast.config.errors import TipcastError
+
+QUICK = ("data.rows=5000", "model.params.n_estimators=12")
+
+
+def children(client: Any, run: Any) -> list[Any]:
+    found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+    return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))
+
+
+@pytest.fixture(scope="module")
+def client(store: str) -> Any:
+    return mlflow.MlflowClient(store)
+
+
+@pytest.fixture
+def swept(job: Callable[..., Any], client: Any) -> Callable[..., Any]:
+    """Run a sweep; return what it said, its run and its children."""
+
+    def run(*words: str) -> tuple[dict[str, Any], Any, list[Any]]:
+        ended = job("sweep", *QUICK, *words)
+        return ended.said, ended.run, children(client, ended.run)
+
+    return run
+
+
+def artifact(client: Any, run: Any, path: str) -> bytes:
+    return Path(client.download_artifacts(run.info.run_id, path)).read_bytes()
+
+
+def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(swept: Callable[..., Any], client: Any) -> None:
+    said, parent, runs = swept("search.trials=9", "search.space.max_depth=[3,4,5]", "tracking.register=swept")
+    assert said["trials"] == {"finished": 9, "failed": 0, "all": 9}
+    assert [run.info.status for run in (parent, *runs)] == ["FINISHED"] * 10
+    assert [run.data.tags["trial.key"] for run in runs] == [f"{said['study']}-{number:04d}" for number in range(9)]
+    scores = [run.data.metrics["validation/auc"] for run in runs]
+    best = runs[scores.index(max(scores))]
+    assert said["best"]["trial"] == int(best.data.tags["trial.number"])
+    assert parent.data.metrics["sweep/best_validation_auc"] == max(scores)
+    assert parent.data.tags["sweep.best"] == best.data.tags["trial.key"]
+    for name in ("max_depth", "learning_rate", "subsample"):
+        assert parent.data.params[f"model.params.{name}"] == best.data.params[f"model.params.{name}"]
+    assert parent.data.params["model.params.n_estimators"] == "12"
+    assert parent.data.params["search.name"] == "random"
+    assert said["model_uri"].startswith("models:/swept/")
+    assert parent.data.metrics["test/auc"] == pytest.approx(said["metrics"]["test/auc"])
+    assert 0.5 < parent.data.metrics["test/auc"] < 1
+    assert parent.data.metrics["parity/max_abs_diff"] <= 1e-5
+    assert not [run for run in runs if client.list_artifacts(run.info.run_id)], "only the parent has artifacts"
+    assert {name for run in runs for name in run.data.metrics if name.startswith("test/")} == set()
+    for name in ("list", "cluster", "load", "search", "read", "fit", "evaluate", "log"):
+        assert name in said["phases"]
+        assert f"seconds/{name}" in parent.data.metrics
+
+
+def test_the_account_of_all_trials(swept: Callable[..., Any], client: Any) -> None:
+    said, parent, runs = swept("search.trials=9")
+    table = json.loads(artifact(client, parent, "sweep/leaderboard.json"))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [row["rank"] for row in rows] == list(range(1, 10))
+    assert [row["validation/auc"] for row in rows] == sorted((row["validation/auc"] for row in rows), reverse=True)
+    assert {row["run_id"] for row in rows} == {run.info.run_id for run in runs}
+    assert all(row["run_id"] in row["run"] for row in rows)
+    names = {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
+    for name in ("roc", "parallel", "seconds", "parameter_importance", "busy"):
+        assert f"sweep/{name}.png" in names
+        with Image.open(io.BytesIO(artifact(client, parent, f"sweep/{name}.png"))) as picture:
+            assert picture.size == (900, 900)
+    note = parent.data.tags["mlflow.note.content"]
+    assert len(note) <= 8000
+    assert f"trial {said['best']['trial']}]" in note
+    assert "Compare all trials as charts" in note
+    assert "mlflow.parentRunId" in note
+    assert "test AUC" in note
+    assert said["charts"].endswith("workflowType=machine_learning")
+    curve = client.get_metric_history(runs[0].info.run_id, "roc/true_positive_rate")
+    assert [point.step for point in curve] == list(range(0, 101, 2))
+    rates = [point.value for point in curve]
+    assert rates == sorted(rates)
+    assert rates[0] < 0.02
+    assert rates[-1] == 1
+    area = sum((a + b) / 2 for a, b in zip(rates[:-1], rates[1:], strict=True)) / 50
+    assert area == pytest.approx(runs[0].data.metrics["validation/auc"], abs=0.01)
+
+
+def test_the_refit_is_what_train_makes_of_the_best_parameters(
+    swept: Callable[..., Any], job: Callable[..., Any], client: Any
+) -> None:
+    said, parent, _ = swept("search.trials=3")
+    best = {name: value for name, value in said["best"].items() if name not in {"trial", "validation/auc"}}
+    trained = job("train", *QUICK, *(f"model.params.{name}={value}" for name, value in best.items()))
+    assert trained.said["metrics"] == said["metrics"]
+    config = yaml.safe_load(artifact(client, parent, "config.yaml"))
+    assert config["search"]["trials"] == 3
+
+
+@pytest.mark.parametrize("search", ["tpe", "grid", "halving"])
+def test_searches(swept: Callable[..., Any], client: Any, search: str) -> None:
+    words = {
+        "tpe": ["search.trials=5"],
+        "grid": ["search.space.max_depth=[3,5]", "search.space.n_estimators=[4,12,8]"],
+        "halving": ["search.trials=9", "model.fit.early_stopping_rounds=null"],
+    }[search]
+    said, parent, runs = swept(f"search={search}", *words)
+    assert said["trials"]["finished"] == len(runs) == {"tpe": 5, "grid": 6, "halving": 9}[search]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    if search == "grid":
+        assert [run.data.params["model.params.n_estimators"] for run in runs] == ["4", "12", "8"] * 2
+    if search == "halving":
+        rounds = [int(run.data.tags["trial.rounds"]) for run in runs]
+        assert set(rounds) == {1, 3, 12}
+        assert parent.data.metrics["sweep/rounds"] == sum(rounds), "no tree was grown twice"
+        promoted = runs[rounds.index(12)]
+        steps = [point.step for point in client.get_metric_history(promoted.info.run_id, "validation/auc")]
+        assert sorted(steps) == [1, 3, 12]
+
+
+def test_the_same_trials_for_any_number_of_workers(swept: Callable[..., Any]) -> None:
+    found = []
+    for workers, threads in ((1, 1), (2, 1), (1, 8)):
+        _, _, runs = swept(
+            "search.trials=8", f"cluster.n_workers={workers}", f"cluster.threads_per_worker={threads}", "seed=3"
+        )
+        found.append([(run.data.params, run.data.metrics["validation/auc"]) for run in runs])
+    assert found[0] == found[1] == found[2]
+
+
+def test_other_models(swept: Callable[..., Any]) -> None:
+    for words in (["model=logistic", "~model.params.n_estimators"], ["model=xgboost_forest"]):
+        said, _, _ = swept("search.trials=2", *words)
+        assert said["trials"]["finished"] == 2
+
+
+def test_a_finished_sweep_is_resumed_without_a_fit(swept: Callable[..., Any], store: str) -> None:
+    said, parent, runs = swept("search.trials=4", "search=tpe")
+    again, resumed, later = swept(f"resume={parent.info.run_id}", "search=halving", "seed=9")
+    assert again["run_id"] == said["run_id"]
+    assert again["best"] == said["best"]
+    assert again["metrics"] == said["metrics"]
+    assert resumed.info.status == "FINISHED"
+    assert [run.info.run_id for run in later] == [run.info.run_id for run in runs]
+    assert [run.info.end_time for run in later] == [run.info.end_time for run in runs]
+
+
+def test_what_cannot_be_resumed(
+    swept: Callable[..., Any], job: Callable[..., Any], client: Any, tmp_path: Path
+) -> None:
+    _, parent, _ = swept("search.trials=1", "search.space.max_depth=[3]")
+    trained = job("train", *QUICK, "model.params.n_estimators=2")
+    for run_id in ("nothing", trained.run.info.run_id):
+        with pytest.raises(TipcastError) as caught:
+            swept(f"resume={run_id}")
+        assert caught.value.code == "S003"
+    config = yaml.safe_load(artifact(client, parent, "config.yaml"))
+    for change in (
+        {"seed": 5},
+        {"data": {**config["data"], "train": "${oc.env:HOME}"}},
+        {"model": {**config["model"], "_target_": "os.system"}},
+        {"model": {**config["model"], "cpu": {"local": "os.system", "distributed": "os.system"}}},
+        {"task": {**config["task"], "threshold": "high"}},
+        {"search": None},
+    ):
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, **change}))
+        client.log_artifact(parent.info.run_id, str(tmp_path / "config.yaml"))
+        with pytest.raises(TipcastError) as caught:
+            swept(f"resume={parent.info.run_id}")
+        assert caught.value.code in {"S003", "C006"}, change
+    assert client.get_run(parent.info.run_id).info.status == "FINISHED", "it is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["search.space.max_dept=[3]"], "C001", "max_depth"),
+        (["search.trials=0"], "C003", "search.trials"),
+        (["search=grid", "search.trials=3"], "C003", "243 points"),
+        (["search=halving", "search.space.n_estimators=[3]"], "C003", "halving decides"),
+        (["search=halving", "model=logistic", "~model.params.n_estimators"], "C003", "cannot be grown on"),
+        (["task.validation=0"], "C003", "validation rows"),
+        (["data.limits.min_rows=1000000"], "D014", "rows"),
+    ],
+)
+def test_mistakes(swept: Callable[..., Any], words: list[str], code: str, text: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        swept(*words)
+    assert caught.value.code == code
+    assert text in str(caught.value)
+
+
+def test_two_sweeps_are_compared(
+    swept: Callable[..., Any], store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tipcast import cli
+
+    first, _, _ = swept("search.trials=2")
+    second, _, _ = swept("search.trials=3", "data.seed=1")
+    capsys.readouterr()
+    assert cli.main(["compare", first["run_id"], second["run_id"], f"tracking.uri={store}"]) == 0
+    shown = capsys.readouterr().out
+    for section in ("configuration", "data", "seconds", "metrics", "versions: the same"):
+        assert section in shown
+    assert [line.split() for line in shown.splitlines() if "search.trials" in line] == [["search.trials", "2", "3"]]
+    assert "data.digest" in shown
+    assert (
+        cli.main(["compare", f"runs=[{first['run_id']},{first['run_id']}]", f"tracking.uri={store}", "print=json"]) == 0
+    )
+    same = json.loads(capsys.readouterr().out)
+    assert [same[name] for name in ("configuration", "data", "versions", "seconds", "metrics")] == [{}] * 5
+    assert cli.main(["compare", first["run_id"], f"tracking.uri={store}"]) == 2
+    assert cli.main(["compare", first["run_id"], "0" * 32, f"tracking.uri={store}"]) == 5
