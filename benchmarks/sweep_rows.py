@@ -1,0 +1,80 @@
+"""Rows, parameters and a study for the benchmarks of sweeps: one Parquet month of synthetic trips that all read."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from tipcast.backends.base import Frames
+from tipcast.backends.cpu import CpuFrames
+from tipcast.config.compose import compose, to_object
+from tipcast.config.location import conf_dir
+from tipcast.config.schema import ModelSpec
+from tipcast.config.schema_sweep import SearchSpec
+from tipcast.data.prepare import Recipe, prepare_fragment
+from tipcast.data.sources import list_fragments
+from tipcast.jobs import prepare
+from tipcast.jobs.sweep_plan import measured
+from tipcast.search.proposals import Proposal, random
+from tipcast.search.space import merged
+from tipcast.search.trial import Study
+
+DAYS = 6
+"""Of the month that are held out."""
+
+
+def model(rounds: int, **params: Any) -> ModelSpec:
+    """Return XGBoost as conf/model has it, with so many rounds and without early stopping."""
+    shipped = yaml.safe_load((conf_dir() / "model" / "xgboost.yaml").read_text(encoding="utf-8"))
+    shipped.pop("defaults")
+    shipped["params"] |= {"n_estimators": rounds, **params}
+    return ModelSpec(**{**shipped, "fit": {}})
+
+
+def proposals(spec: ModelSpec, trials: int, seed: int = 0) -> list[Proposal]:
+    """Return parameters drawn from the model's space."""
+    return random(SearchSpec(name="random", trials=trials), merged(spec, {}, alone=False), seed)
+
+
+def month(folder: Path, rows: int) -> Path:
+    """Write a month of synthetic trips."""
+    words = ["data.months=2019-01", f"data.rows={rows}", f"out={folder}", "print=json", "cluster.processes=false"]
+    (composed,) = compose("prepare", words)
+    prepare.run(to_object(composed.config), "prepare")
+    return next(folder.glob("*.parquet"))
+
+
+def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | None = None) -> Study:
+    """Return what the trials on a file have in common."""
+    (composed,) = compose("train", ["data=files", f"data.train={file}", f"data.test={file}"])
+    config = to_object(composed.config)
+    recipe = Recipe(features=tuple(config.task.features), threshold=config.task.threshold)
+    listing = list_fragments(config.data, "train", recipe.columns)
+    return Study(
+        id="bench",
+        sweep=uuid.uuid4().hex[:8],
+        fragments=listing.fragments,
+        recipe=dataclasses.replace(recipe, cutoff=listing.period[1] - DAYS * 86_400_000_000),
+        frames=frames or CpuFrames(),
+        model=spec,
+        device=device,
+        categorical=(),
+        seed=0,
+        measure=measured,
+        again=False,
+    )
+
+
+def frames(common: Study) -> Sequence[Any]:
+    """Return training and validation rows in memory: x, y, x, y."""
+    parts = [prepare_fragment(fragment, common.frames, common.recipe) for fragment in common.fragments]
+    sides = [[both[side] for both in parts if both[side].rows] for side in (0, 1)]
+    return [
+        pd.concat([getattr(part, name) for part in side], ignore_index=True) for side in sides for name in ("x", "y")
+    ]
