@@ -188,7 +188,7 @@ def test_what_cannot_be_resumed(
     [
         (["search.space.max_dept=[3]"], "C001", "max_depth"),
         (["search.trials=0"], "C003", "search.trials"),
-        (["search=grid", "search.trials=3"], "C003", "243 points"),
+        (["search=grid", "search.trials=3"], "C003", "729 points"),
         (["search=halving", "search.space.n_estimators=[3]"], "C003", "halving decides"),
         (["search=halving", "model=logistic", "~model.params.n_estimators"], "C003", "cannot be grown on"),
         (["task.validation=0"], "C003", "validation rows"),

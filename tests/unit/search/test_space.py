@@ -47,7 +47,7 @@ def test_points_of_a_grid() -> None:
     assert parse({"p": {"log": [0.01, 1.0]}})["p"].points(3) == (0.01, pytest.approx(0.1), 1.0)
     assert parse({"p": {"float": [0.5, 0.5]}})["p"].points(3) == (0.5,)
     assert parse({"p": [3, 1]})["p"].points(9) == (3, 1)
-    assert math.prod(len(axis.points(3)) for axis in merged(model("xgboost"), {}, alone=True).values()) == 3**5
+    assert math.prod(len(axis.points(3)) for axis in merged(model("xgboost"), {}, alone=True).values()) == 3**6
 
 
 @pytest.mark.parametrize(
