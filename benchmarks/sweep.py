@@ -187,7 +187,7 @@ def halving(file: Path, given: argparse.Namespace) -> dict[str, Any]:
         for name in ("in full", "halving"):
             common = sweep_rows.study(file, sweep_rows.model(given.rounds))
             trials = sweep_rows.proposals(common.model, given.halving)
-            rungs = ladder(given.rounds, given.eta, None) if name == "halving" else (given.rounds,)
+            rungs = ladder(given.rounds, given.eta, given.min_rounds) if name == "halving" else (given.rounds,)
             grown: list[Trial] = []
             hosts = Hosts(client, common, 1, 60)
             with hosts.opened():
@@ -226,6 +226,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5, help="0: no speed, no memory")
     parser.add_argument("--halving", type=int, default=0, help="trials of the comparison of halving; 0: none")
     parser.add_argument("--eta", type=int, default=3)
+    parser.add_argument("--min-rounds", type=int, default=None)
     parser.add_argument("--no-result", action="store_true", help="print only")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:
