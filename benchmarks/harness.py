@@ -39,7 +39,7 @@ MAX_FOREIGN = 0.10
 MAX_TRIES = 3
 """At most this many times the wanted pairs are measured."""
 LIBRARIES = (
-    "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "dask-ml", "xgboost-cpu", "xgboost",
+    "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "xgboost-cpu", "xgboost",
     "treelite", "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda", "xgboost-cu13",
 )  # fmt: skip
 

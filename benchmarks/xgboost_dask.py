@@ -1,7 +1,7 @@
 """P2: what Dask adds to XGBoost's training on a CPU, and whether the model stays the same.
 
 Bare `xgboost.train` on rows in memory and tipcast's distributed estimator on the same rows in one Dask worker take
-turns; both build their matrices and run the same rounds. The worker is up before the clock starts.
+turns; both build their matrices and run the same rounds. The worker, a process of its own, is up before the clock starts.
 
     python benchmarks/xgboost_dask.py --rows 2000000 --rounds 100 --pairs 5
 """
@@ -52,7 +52,6 @@ def main() -> None:
     parser.add_argument("--max-depth", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--processes", action="store_true", help="the worker is a process of its own, as in a run")
     parser.add_argument("--no-result", action="store_true", help="print only")
     given = parser.parse_args()
 
@@ -79,9 +78,8 @@ def main() -> None:
         distributed.LocalCluster(
             n_workers=1,
             threads_per_worker=given.threads,
-            processes=given.processes,
+            host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
-            **({"host": "127.0.0.1"} if given.processes else {}),
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -25,12 +25,16 @@ class Watcher:
         self.peak = 0
         threading.Thread(target=self._watch, daemon=True, name="tipcast-device-memory").start()
 
-    def sample(self) -> int:
-        """Take a sample and return the peak so far, in bytes."""
+    def used(self) -> int:
+        """Return what the GPU holds now, in bytes."""
         used = int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
         if self._pool is not None:
             used -= max(self._pool.pool_size() - self._counts.allocation_counts.current_bytes, 0)
-        self.peak = max(self.peak, used)
+        return used
+
+    def sample(self) -> int:
+        """Take a sample and return the peak so far, in bytes."""
+        self.peak = max(self.peak, self.used())
         return self.peak
 
     def _watch(self) -> None:
@@ -64,6 +68,11 @@ def watch() -> None:
     global _watcher
     if _watcher is None and (found := gpus.first()) is not None:
         _watcher = Watcher(*found)
+
+
+def used_bytes() -> int | None:
+    """Return what this process's GPU holds now, in bytes; None where nothing is watched."""
+    return None if _watcher is None else _watcher.used()
 
 
 def peak_bytes() -> int | None:

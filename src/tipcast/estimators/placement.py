@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 from distributed import wait
@@ -57,61 +57,29 @@ def results(client: Any, tasks: Mapping[str, Future]) -> dict[str, Any]:
     """
     pending = list(tasks.values())
     while True:
+        problem: BaseException | None = None
         try:
             with client.as_current():
                 wait(pending, timeout=LOOK_S)
-            break
+            if all(task.status == "finished" for task in pending):
+                return dict(zip(tasks, client.gather(pending), strict=True))
         except TimeoutError:
-            failed = next((task for task in pending if task.status == "error"), None)
-            if failed is not None:
-                failed.result()  # raises; the others wait for it
-            lost = set(tasks) - set(client.nthreads())
-            if lost:
-                client.cancel(pending, force=True)
-                raise gone(lost) from None
-    return dict(zip(tasks, client.gather(pending), strict=True))
-
-
-def watched(client: Any, work: Callable[[], Any]) -> Any:
-    """Return the result of a library's own work on all workers.
-
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    work
-        What to run, in a thread of its own.
-
-    Raises
-    ------
-    TipcastError
-        K003 as soon as a worker is gone: its peers may wait for it, and Dask for rows that only it could make.
-    Exception
-        What went wrong in the work.
-
-    """
-    before = set(client.nthreads())
-    done: list[Any] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except BaseException as problem:
-            failed.append(problem)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    while not done:
-        thread.join(LOOK_S)
-        if failed:
-            time.sleep(LOOK_S)  # the library may know before the scheduler does
-        lost = before - set(client.nthreads())
-        if lost and not done:
-            raise gone(lost) from (failed[0] if failed else None)
-        if failed:
-            raise failed[0]
-    return done[0]
+            pass
+        except CancelledError as cancelled:  # what a task needs is gone
+            problem = cancelled
+        failed = next((task for task in pending if task.status == "error"), None)
+        if failed is not None:
+            problem = failed.exception()
+        if problem is not None:
+            time.sleep(LOOK_S)  # a task may know of a lost peer before the scheduler does
+        lost = set(tasks) - set(client.nthreads())
+        if lost:
+            client.cancel(pending, force=True)
+            raise gone(lost) from problem
+        if failed is not None:
+            failed.result()  # raises; the others wait for it
+        if problem is not None:
+            raise problem
 
 
 def gone(lost: Any) -> TipcastError:

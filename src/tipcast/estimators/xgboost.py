@@ -17,7 +17,7 @@ from tipcast.estimators.base import Fitted, Future, History, Progress, columns, 
 from tipcast.estimators.placement import by_worker
 from tipcast.estimators.sharing import Grown, Split
 from tipcast.estimators.xgboost_plan import MISSING, Plan, plan, try_out
-from tipcast.estimators.xgboost_rounds import DEVICE, alone, boost, together
+from tipcast.estimators.xgboost_rounds import DEVICE, alone, boost, threaded, together
 
 
 @final
@@ -70,11 +70,12 @@ class DistributedXGBoost:
         planned = plan(self.params, self.training, self.device, self.categorical)
         features: list[str] = client.submit(columns, x[0], pure=False).result()
         both = (x, y) if validation is None else (x, y, *validation)
-        workers = set().union(*(by_worker(client, parts) for parts in both))
+        held = [by_worker(client, rows) for rows in both[::2]]  # labels lie where their features do
+        workers = set().union(*held)
         if len(workers) == 1:
-            booster, history = alone(client, workers.pop(), planned, both, seed)
+            booster, history = alone(client, workers.pop(), planned, features, both, seed)
         else:
-            booster, history = together(client, planned, features, both, seed)
+            booster, history = together(client, held, planned, features, both, seed)
         return fitted(planned, booster, history, features)
 
 
@@ -100,8 +101,11 @@ class LocalXGBoost:
         planned = self._plan()
         features = columns(x)
         options = planned.matrix(features)
-        rows = xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
-        held_out = xgboost.QuantileDMatrix(*validation, ref=rows, nthread=threads, **options) if validation else None
+        with threaded(threads):
+            rows = xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
+            held_out = (
+                xgboost.QuantileDMatrix(*validation, ref=rows, nthread=threads, **options) if validation else None
+            )
         return train(planned, rows, held_out, seed, threads)
 
     @property

@@ -1,56 +1,143 @@
-"""Where XGBoost's rounds run: in one task on one worker, or on several workers by xgboost.dask."""
+"""Where XGBoost's rounds run: in one task on one worker, or in one on each of several that agree on every split."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import xgboost
-from xgboost import dask as dxgb
+from distributed import MultiLock
+from distributed.comm.addressing import get_address_host
 from xgboost.callback import TrainingCallback
-from xgboost.collective import Config
+from xgboost.collective import CommunicatorContext
+from xgboost.tracker import RabitTracker
 
 from tipcast.backends.base import Frame
-from tipcast.estimators.base import Future, History, columns
-from tipcast.estimators.placement import results, watched
+from tipcast.estimators.base import Future, History
+from tipcast.estimators.placement import results
 from tipcast.estimators.xgboost_plan import Plan
 
-COLLECTIVE = {"retry": 1, "timeout": 300}
+COLLECTIVE = {"dmlc_retry": 1, "dmlc_timeout": 300}
 """A worker that does not answer its peers for 300 s ends the training with an error."""
-LOOPBACK = ("inproc://", "tcp://127.0.0.1:", "tcp://localhost:")
 
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
 
 
 def alone(
-    client: Any, address: str, planned: Plan, parts: Sequence[Sequence[Future]], seed: int
+    client: Any, address: str, planned: Plan, features: Sequence[str], parts: Sequence[Sequence[Future]], seed: int
 ) -> tuple[xgboost.Booster, History]:
     """Train as one task: where all rows are on one worker there is nobody to agree with."""
     threads = client.nthreads()[address]
     lists = [list(each) for each in parts]
-    task = client.submit(_train_parts, planned, lists, seed, threads, workers=[address], pure=False)
+    task = client.submit(_train_parts, planned, features, lists, seed, threads, workers=[address], pure=False)
     found: tuple[xgboost.Booster, History] = results(client, {address: task})[address]
     return found
 
 
+def together(
+    client: Any,
+    held: Sequence[Mapping[str, Sequence[int]]],
+    planned: Plan,
+    features: Sequence[str],
+    parts: Sequence[Sequence[Future]],
+    seed: int,
+) -> tuple[xgboost.Booster, History]:
+    """Train as one task on each worker that holds rows, which agree on every split by XGBoost's collective.
+
+    Parameters
+    ----------
+    client
+        ``distributed.Client`` whose workers hold the parts.
+    held
+        Worker's address -> numbers of the parts that it holds; of the rows to train on, and of the validation rows
+        where there are such.
+    planned, features, seed
+        What to train.
+    parts
+        Features and labels, part by part alike; then those of the validation rows.
+
+    Raises
+    ------
+    TipcastError
+        K003 as soon as a worker is lost.
+
+    """
+    threads = client.nthreads()
+    workers = [*held[0], *sorted(set().union(*held) - set(held[0]))]  # the first has rows, and returns the booster
+    lists = [
+        [[part[at] for at in held[number // 2].get(address, ())] for number, part in enumerate(parts)]
+        for address in workers
+    ]
+    with MultiLock(workers, client):  # or two jobs on the same workers may each wait for the other's second task
+        first = workers[0]
+        # In a worker's process: a tracker may abort its own when a peer is lost.
+        tracker = client.submit(_tracker, len(workers), get_address_host(first), workers=[first], pure=False)
+        reached = client.submit(RabitTracker.worker_args, tracker, workers=[first], pure=False)
+        peers = results(client, {first: reached})[first]
+        tasks = {
+            address: client.submit(
+                _train_share, planned, features, own, seed, threads[address], peers, rank, workers=[address], pure=False
+            )
+            for rank, (address, own) in enumerate(zip(workers, lists, strict=True))
+        }
+        found: tuple[xgboost.Booster, History] = results(client, tasks)[first]
+    return found
+
+
+def _tracker(workers: int, host: str) -> RabitTracker:
+    """Start what tells workers where their peers are; it runs until all have left or it is deleted."""
+    tracker = RabitTracker(n_workers=workers, host_ip=host, sortby="task")
+    tracker.start()
+    return tracker
+
+
+def _train_share(
+    planned: Plan,
+    features: Sequence[str],
+    parts: Sequence[Sequence[Frame]],
+    seed: int,
+    threads: int,
+    peers: Mapping[str, Any],
+    rank: int,
+) -> tuple[xgboost.Booster, History] | None:
+    """Take part in training on the rows of all workers; all end up with the same booster, and the first returns it."""
+    quiet = xgboost.config_context(verbosity=0)  # where a worker has no rows it would warn
+    with quiet, CommunicatorContext(**peers, **COLLECTIVE, dmlc_task_id=f"{rank:06d}"):
+        found = _train_parts(planned, features, parts, seed, threads)
+    return None if rank else found
+
+
 def _train_parts(
-    planned: Plan, parts: Sequence[Sequence[Frame]], seed: int, threads: int
+    planned: Plan, features: Sequence[str], parts: Sequence[Sequence[Frame]], seed: int, threads: int
 ) -> tuple[xgboost.Booster, History]:
     """Train on features and labels of parts, and on those of the validation rows where there are such."""
-    options = planned.matrix(columns(parts[0][0]))
-    types = options.pop("feature_types", None)
-    rows = xgboost.QuantileDMatrix(_Parts(parts[0], parts[1], types), nthread=threads, **options)
-    held_out = None
-    if len(parts) > 2:
-        held_out = xgboost.QuantileDMatrix(_Parts(parts[2], parts[3], types), ref=rows, nthread=threads, **options)
+    with threaded(threads):
+        rows = _matrix(planned, features, parts[0], parts[1], threads)
+        held_out = _matrix(planned, features, parts[2], parts[3], threads, ref=rows) if len(parts) > 2 else None
     booster, history = boost(planned, rows, held_out, seed, threads)
     booster.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
     return booster, history
+
+
+def _matrix(
+    planned: Plan,
+    features: Sequence[str],
+    x: Sequence[Frame],
+    y: Sequence[Frame],
+    threads: int,
+    ref: xgboost.QuantileDMatrix | None = None,
+) -> xgboost.QuantileDMatrix:
+    """Bin parts; a worker without any takes part with no rows."""
+    options = planned.matrix(features)
+    if not x:
+        nothing = np.empty((0, len(features)), np.float32)
+        return xgboost.QuantileDMatrix(nothing, np.empty(0), feature_names=list(features), ref=ref, **options)
+    types = options.pop("feature_types", None)
+    return xgboost.QuantileDMatrix(_Parts(x, y, types), ref=ref, nthread=threads, **options)
 
 
 class _Parts(xgboost.DataIter):
@@ -74,61 +161,29 @@ class _Parts(xgboost.DataIter):
         self._at = 0
 
 
-def together(
-    client: Any, planned: Plan, features: Sequence[str], parts: Sequence[Sequence[Future]], seed: int
-) -> tuple[xgboost.Booster, History]:
-    """Train by xgboost.dask on all workers that hold rows."""
-    options = planned.matrix(features)
-    x_like = pd.DataFrame({name: np.empty(0, np.float32) for name in features})
-    y_like = pd.Series(np.empty(0, np.int32), name="target")
-
-    def train() -> Any:
-        with client.as_current():  # xgboost.dask asks for the current client, whichever it is given
-            rows = dxgb.DaskQuantileDMatrix(
-                client, _collection(parts[0], x_like), _collection(parts[1], y_like), **options
-            )
-            evals = []
-            if len(parts) > 2:
-                held_out = (_collection(parts[2], x_like), _collection(parts[3], y_like))
-                evals = [(dxgb.DaskQuantileDMatrix(client, *held_out, ref=rows, **options), "validation")]
-            return dxgb.train(
-                client,
-                {**planned.params, "seed": seed},
-                rows,
-                planned.rounds,
-                evals=evals,
-                early_stopping_rounds=planned.stop_after if evals else None,
-                verbose_eval=False,
-                callbacks=[Witness()],
-                coll_cfg=_collective(client),
-            )
-
-    result = watched(client, train)
-    return result["booster"], result["history"]
-
-
 def boost(
     planned: Plan, rows: xgboost.QuantileDMatrix, held_out: xgboost.QuantileDMatrix | None, seed: int, threads: int
 ) -> tuple[xgboost.Booster, History]:
     """Train, and leave the rest to ``fitted``."""
     history: dict[str, dict[str, list[float]]] = {}
-    booster = xgboost.train(
-        {**planned.params, "seed": seed, "nthread": threads},
-        rows,
-        planned.rounds,
-        evals=[(held_out, "validation")] if held_out else [],
-        early_stopping_rounds=planned.stop_after if held_out else None,
-        evals_result=history,
-        verbose_eval=False,
-        callbacks=[Witness()],
-    )
+    with threaded(threads):
+        booster = xgboost.train(
+            {**planned.params, "seed": seed, "nthread": threads},
+            rows,
+            planned.rounds,
+            evals=[(held_out, "validation")] if held_out else [],
+            early_stopping_rounds=planned.stop_after if held_out else None,
+            evals_result=history,
+            verbose_eval=False,
+            callbacks=[Witness()],
+        )
     return booster, history
 
 
-def _collective(client: Any) -> Config:
-    """Return how workers find each other; on one machine the tracker listens on the loopback only."""
-    local = str(client.scheduler_info(n_workers=0)["address"]).startswith(LOOPBACK)
-    return Config(**COLLECTIVE, tracker_host_ip="127.0.0.1" if local else None)
+def threaded(threads: int) -> AbstractContextManager[None]:
+    """Let XGBoost use so many threads: Dask sets OpenMP to one in a worker process, which ``nthread`` does not lift."""
+    context: AbstractContextManager[None] = xgboost.config_context(nthread=threads)
+    return context
 
 
 class Witness(TrainingCallback):
@@ -138,8 +193,3 @@ class Witness(TrainingCallback):
         """Copy the device of the booster's configuration into an attribute, which travels with it."""
         model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
         return model
-
-
-def _collection(parts: Sequence[Future], like: Frame) -> Any:
-    """Return parts as a collection like a frame of the host, which a driver without a GPU can make."""
-    return dd.from_delayed(list(parts), meta=like, verify_meta=False)

@@ -10,7 +10,7 @@ import xgboost
 from tipcast.estimators.base import Fitted, History, columns
 from tipcast.estimators.sharing import Grown, Split
 from tipcast.estimators.xgboost_plan import Plan
-from tipcast.estimators.xgboost_rounds import Witness
+from tipcast.estimators.xgboost_rounds import Witness, threaded
 
 MAXIMISED = ("auc", "aucpr", "pre")
 """Evaluation metrics of which more is better."""
@@ -36,8 +36,9 @@ class State:
 def matrices(planned: Plan, split: Split, threads: int) -> Matrices:
     """Bin rows."""
     options = planned.matrix(columns(split.x))
-    rows = xgboost.QuantileDMatrix(split.x, split.y, nthread=threads, **options)
-    return Matrices(rows, xgboost.QuantileDMatrix(*split.validation, ref=rows, nthread=threads, **options))
+    with threaded(threads):
+        rows = xgboost.QuantileDMatrix(split.x, split.y, nthread=threads, **options)
+        return Matrices(rows, xgboost.QuantileDMatrix(*split.validation, ref=rows, nthread=threads, **options))
 
 
 def cut(
@@ -94,16 +95,17 @@ def grow(
     """
     history: dict[str, dict[str, list[float]]] = {}
     before = state.scores if state else ()
-    booster = xgboost.train(
-        {**planned.params, "seed": seed, "seed_per_iteration": True, "nthread": threads},
-        shared.rows,
-        rounds - len(before),
-        evals=[(shared.held_out, "validation")],
-        evals_result=history,
-        verbose_eval=False,
-        xgb_model=state.raw if state else None,
-        callbacks=[Witness()],
-    )
+    with threaded(threads):
+        booster = xgboost.train(
+            {**planned.params, "seed": seed, "seed_per_iteration": True, "nthread": threads},
+            shared.rows,
+            rounds - len(before),
+            evals=[(shared.held_out, "validation")],
+            evals_result=history,
+            verbose_eval=False,
+            xgb_model=state.raw if state else None,
+            callbacks=[Witness()],
+        )
     name, new = list(history["validation"].items())[-1]
     scores = (*before, *new)
     left = State(booster.save_raw("ubj"), scores)

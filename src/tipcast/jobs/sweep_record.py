@@ -105,7 +105,8 @@ class SweepRecord:
                     self.failed[number] = problem
 
     def _ended(self, trial: Trial) -> None:
-        tags: dict[str, object] = {WORKER: trial.worker}
+        told = {f"fit.{name}": value for name, value in trial.facts.items() if isinstance(value, str)}
+        tags: dict[str, object] = {WORKER: trial.worker, **told}
         metrics = {f"validation/{SCORE}": trial.score}  # the first one is what MLflow compares by
         metrics |= {f"validation/{name}": value for name, value in trial.metrics.items() if name != "rows"}
         metrics |= {f"seconds/{name}": value for name, value in trial.phases.items()}

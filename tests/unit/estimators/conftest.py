@@ -80,6 +80,16 @@ def pair() -> Iterator[Client]:
 
 
 @pytest.fixture
+def short_lived() -> Iterator[Client]:
+    """Two workers that a test may kill."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as connected,
+    ):
+        yield connected
+
+
+@pytest.fixture
 def spec() -> Callable[..., ModelSpec]:
     """A shipped model with some parameters changed."""
 

@@ -8,20 +8,9 @@ import threading
 import time
 
 import pytest
-from distributed import Client, LocalCluster
 
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import placement
-
-
-@pytest.fixture
-def short_lived():
-    """Two workers that a test may kill."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
-        yield connected
 
 
 def test_parts_are_found_where_they_were_put(pair):
@@ -63,20 +52,4 @@ def test_a_lost_worker_ends_the_wait(short_lived):
     with pytest.raises(TipcastError, match=f"K003.*{one}.*worker lost while training"):
         placement.results(short_lived, tasks)
     assert time.monotonic() - start < 15
-    os.kill(pids[other], signal.SIGKILL)
-
-
-def test_a_lost_worker_ends_a_librarys_own_work(short_lived):
-    pids = short_lived.run(os.getpid)
-    one, other = sorted(pids)
-    forever = threading.Event()
-    threading.Timer(1.0, os.kill, (pids[one], signal.SIGKILL)).start()
-    start = time.monotonic()
-    with pytest.raises(TipcastError, match=f"K003.*{one}.*worker lost while training"):
-        placement.watched(short_lived, lambda: forever.wait(60))
-    assert time.monotonic() - start < 15
-    forever.set()
-    assert placement.watched(short_lived, lambda: 5) == 5
-    with pytest.raises(ZeroDivisionError):
-        placement.watched(short_lived, lambda: 1 / 0)
     os.kill(pids[other], signal.SIGKILL)

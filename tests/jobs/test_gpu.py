@@ -1,4 +1,4 @@
-"""`tipcast train backend=gpu` as a user runs it, held against the same job on the CPU."""
+"""Jobs with backend=gpu as a user runs them, held against the same on the CPU."""
 
 from __future__ import annotations
 
@@ -99,3 +99,35 @@ def test_a_gpu_learns_what_the_cpu_does(
     scores = mlflow.pyfunc.load_model(said["model_uri"]).predict(frame)
     assert np.isfinite(scores).all()
     assert ((scores >= 0) & (scores <= 1)).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu_session")
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("xgboost", ["search=random", "search.trials=6"]),
+        ("xgboost", ["search=tpe", "search.trials=6", "search.trials_per_gpu=2"]),
+        ("xgboost", ["search=halving", "search.trials=9", "search.trials_per_gpu=2", "model.params.n_estimators=27"]),
+        (
+            "random_forest",
+            ["search=grid", "search.space={max_depth:[4,8],n_estimators:[5,10]}", "search.trials_per_gpu=2"],
+        ),
+    ],
+)
+def test_a_sweep_tries_on_gpus(tmp_path: Path, model: str, words: list[str]) -> None:
+    ended = command(
+        tmp_path, "sweep", "backend=gpu", f"model={model}", "data.rows=200000", "print=json", "debug=true", *words
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout.splitlines()[-1])
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    parent = client.get_run(said["run_id"])
+    trials = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{said['run_id']}'")
+    assert len(trials) == said["trials"]["finished"] == said["trials"]["all"]
+    assert {trial.info.status for trial in trials} == {"FINISHED"}
+    assert all(trial.data.tags["fit.device"].startswith("cuda") for trial in trials)
+    best = max(trial.data.metrics["validation/auc"] for trial in trials)
+    assert best == pytest.approx(said["best"]["validation/auc"], abs=1e-12)
+    assert 0.5 < said["metrics"]["test/auc"] < 1
+    assert parent.data.metrics["parity/max_abs_diff"] <= 1e-5

@@ -1,0 +1,59 @@
+"""The GPU tests on this machine: what passed, what failed, on which GPUs.
+
+python benchmarks/gpu_tests.py [--gpus 1] [--dry] [PYTEST WORDS ...]
+
+A skip is a failure (TIPCAST_REQUIRE_GPU=1). The result is kept for each number of GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+from harness import write_result
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> int:
+    """Run the tests and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=1, help="how many the tests see, from the first")
+    parser.add_argument("--dry", action="store_true", help="write no result")
+    given, words = parser.parse_known_args()
+    environment = {
+        **os.environ,
+        "TIPCAST_REQUIRE_GPU": "1",
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(given.gpus))),
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "tests.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", f"--junit-xml={file}"]
+        start = time.perf_counter()
+        ended = subprocess.run([*command, *words], cwd=ROOT, env=environment, check=False)
+        seconds = time.perf_counter() - start
+        cases = list(ElementTree.parse(file).iter("testcase")) if file.exists() else []  # noqa: S314 - pytest's own
+    rows = [
+        {
+            "test": f"{case.get('classname')}::{case.get('name')}",
+            "outcome": next((each.tag for each in case if each.tag in ("failure", "error", "skipped")), "passed"),
+            "seconds": float(case.get("time", 0)),
+        }
+        for case in cases
+    ]
+    failed = [row["test"] for row in rows if row["outcome"] != "passed"]
+    print(f"{given.gpus} GPUs: {len(rows) - len(failed)} of {len(rows)} passed in {seconds:.0f} s", *failed, sep="\n")
+    if not given.dry:
+        facts = {"gpus": given.gpus, "passed": len(rows) - len(failed), "failed": failed, "seconds": seconds}
+        write_result(f"gpu_tests_{given.gpus}", rows, **facts)
+    return ended.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
