@@ -1,7 +1,7 @@
 """P2: what Dask adds to XGBoost's training on a CPU, and whether the model stays the same.
 
 Bare `xgboost.train` on rows in memory and tipcast's distributed estimator on the same rows in one Dask worker take
-turns; both build their matrices and run the same rounds. The worker, a process of its own, is up before the clock starts.
+turns; both build their matrices and run the same rounds. The worker is a process, which is up before the clock starts.
 
     python benchmarks/xgboost_dask.py --rows 2000000 --rounds 100 --pairs 5
 """
