@@ -49,8 +49,8 @@ def shipped(name: str) -> ModelSpec:
     return ModelSpec(**spec)
 
 
-def searched(folder: Path, name: str, gpus: int, at_once: int, trials: int) -> dict[str, Any]:
-    """Time a search, and read the memory of each worker's GPU after each trial that it ends."""
+def searched(folder: Path, name: str, gpus: int, at_once: int, trials: int, watched: bool) -> dict[str, Any]:
+    """Time a search; read the memory of each worker's GPU after each trial where that is asked for: it takes time."""
     spec = shipped(name)
     with session(BackendSpec("gpu"), LocalCudaCluster("local_cuda", n_workers=gpus)) as workers:
         client = workers.client
@@ -65,7 +65,8 @@ def searched(folder: Path, name: str, gpus: int, at_once: int, trials: int) -> d
             load_s = time.perf_counter() - start
             _run(hosts, [Proposal(at, proposals[at % trials].params) for at in range(2 * gpus * at_once)])
             start = time.perf_counter()
-            ended = _run(hosts, [Proposal(1000 + each.number, each.params) for each in proposals], memory)
+            again = [Proposal(1000 + each.number, each.params) for each in proposals]
+            ended = _run(hosts, again, memory if watched else None)
             seconds = time.perf_counter() - start
     found = [trial for event in ended for trial in event.trials]
     return {
@@ -75,6 +76,7 @@ def searched(folder: Path, name: str, gpus: int, at_once: int, trials: int) -> d
         "busy": sum(trial.seconds for trial in found) / (seconds * gpus * at_once),
         "best_auc": max(trial.score for trial in found),
         "trial_s": statistics.median(trial.seconds for trial in found),
+        "trials_s": [trial.seconds for trial in sorted(found, key=lambda trial: trial.number)],
         "memory_bytes": memory,
         "memory_growth": memory[-1] / memory[SETTLED] - 1 if len(memory) > SETTLED else None,
     }
@@ -131,7 +133,7 @@ def main() -> None:
             for what, gpus, at_once, trials in cases:
                 name = {"what": what, "model": model, "rows": given.rows, "gpus": gpus, "at_once": at_once}
                 name["trials"] = trials
-                found.append(attempt(name, partial(searched, train, model, gpus, at_once, trials)))
+                found.append(attempt(name, partial(searched, train, model, gpus, at_once, trials, what == "memory")))
                 if not given.dry:
                     write_result(f"gpu_sweep_{max(given.gpus)}", [*found, *ratios(found)], goals=GOALS)
     for row in ratios(found):

@@ -42,9 +42,9 @@ def proposals(spec: ModelSpec, trials: int, seed: int = 0) -> list[Proposal]:
     return random(SearchSpec(name="random", trials=trials), merged(spec, {}, alone=False), seed)
 
 
-def month(folder: Path, rows: int) -> Path:
+def month(folder: Path, rows: int, name: str = "2019-01") -> Path:
     """Write a month of synthetic trips."""
-    words = ["data.months=2019-01", f"data.rows={rows}", f"out={folder}", "print=json", "cluster.processes=false"]
+    words = [f"data.months={name}", f"data.rows={rows}", f"out={folder}", "print=json", "cluster.processes=false"]
     (composed,) = compose("prepare", words)
     prepare.run(to_object(composed.config), "prepare")
     return next(folder.glob("*.parquet"))

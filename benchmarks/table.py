@@ -119,7 +119,41 @@ def gpu_faults() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"README.md": (aucs, times), "docs/gpu.md": (gpu_fits, gpu_jobs, gpu_faults)}
+def gpu_together() -> str:
+    """Return the table of what XGBoost's rounds cost on two GPUs."""
+    found = {(row["way"], row["rounds"]): row["median_s"] for row in read("gpu_together")["results"]}
+    lines = ["| XGBoost, 80M rows, two GPUs | 1 round | 100 rounds | a further round |", "|---|---|---|---|"]
+    for way in dict.fromkeys(way for way, _ in found):
+        one, many = found[way, 1], found[way, 100]
+        lines.append(f"| {way} | {one:.2f} s | {many:.2f} s | {1e3 * (many - one) / 99:.0f} ms |")
+    return "\n".join(lines)
+
+
+def gpu_sweeps() -> str:
+    """Return the table of a sweep's speed on GPUs."""
+    lines = ["| GPUs | trials at once on each | trials a minute | against one at a time on one GPU |", "|" + "---|" * 4]
+    for name in ("gpu_sweep_1", "gpu_sweep_2"):
+        found = read(name)["results"]
+        speed = {(row["gpus"], row["at_once"]): row for row in found if row["what"] == "speed"}
+        for row in found:
+            if row["what"] == "ratio" and (name == "gpu_sweep_1" or row["gpus"] > 1 or row["at_once"] > 3):
+                at = row["gpus"], row["at_once"]
+                lines.append(f"| {at[0]} | {at[1]} | {speed[at]['trials_per_minute']:.0f} | {row['faster']:.2f} x |")
+    return "\n".join(lines)
+
+
+def carried() -> str:
+    """Return the table of models that were trained on a GPU and score elsewhere."""
+    lines = ["| trained on a GPU | trips scored there and here | largest difference |", "|---|---|---|"]
+    for row in read("carried")["results"]:
+        lines.append(f"| `{row['model']}` | {_million(row['rows'])} | {row['max_abs_diff']:.1e} |")
+    return "\n".join(lines)
+
+
+TABLES = {
+    "README.md": (aucs, times),
+    "docs/gpu.md": (carried, gpu_fits, gpu_together, gpu_jobs, gpu_sweeps, gpu_faults),
+}
 """Page -> the tables it shows."""
 
 if __name__ == "__main__":

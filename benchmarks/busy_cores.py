@@ -1,0 +1,82 @@
+"""P5: what waiting threads cost: a fit whose threads sleep while they wait, as tipcast's do, against OpenMP's spinning.
+
+    python benchmarks/busy_cores.py [--rows 500000] [--rounds 30] [--pairs 5] [--dry]
+
+Once with as many busy processes beside it as there are cores, as the trials of a sweep or another user's job would be,
+and once on an idle machine. Each fit is a process of its own, which times itself without its start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from harness import compare, write_result
+
+GOALS = {"busy": 0.5, "idle": 1.05}
+FIT = """
+import sys, time
+import numpy as np, xgboost
+rows, rounds, threads = map(int, sys.argv[1:])
+rng = np.random.default_rng(0)
+x = rng.integers(0, 200, (rows, 7)).astype(np.float32)
+y = (x[:, 0] + rng.integers(0, 200, rows) > 200).astype(np.float32)
+matrix = xgboost.QuantileDMatrix(x, y, nthread=threads)
+start = time.perf_counter()
+xgboost.train({"objective": "binary:logistic", "nthread": threads, "max_depth": 6}, matrix, rounds)
+print(time.perf_counter() - start)
+"""
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Keep so many cores at work."""
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--dry", action="store_true", help="write no result")
+    given = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+
+    def fit(policy: str | None) -> float:
+        """Return the seconds that do not count: all but the rounds."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+        start = time.perf_counter()
+        ended = subprocess.run(
+            [sys.executable, "-c", FIT, str(given.rows), str(given.rounds), str(cores)],
+            env=environment | ({"OMP_WAIT_POLICY": policy} if policy else {}),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return time.perf_counter() - start - float(ended.stdout)
+
+    found = []
+    for name, processes in (("busy", cores), ("idle", 0)):
+        with busy(processes):
+            names = (f"sleeping threads, {name}", f"OpenMP's default, {name}")
+            found.append(compare(lambda: fit("passive"), lambda: fit(None), given.pairs, names=names))
+        print(f"{found[-1]}; goal {GOALS[name]}", flush=True)
+    if not given.dry:
+        write_result("busy_cores", found, goals=GOALS, cores=cores, **vars(given))
+
+
+if __name__ == "__main__":
+    main()
