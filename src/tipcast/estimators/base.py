@@ -25,7 +25,7 @@ class NativeFile:
 
     path: Path
     format: str
-    """``xgboost-ubj``, ``treelite`` or ``npz-logistic``."""
+    """``xgboost-ubj``, ``treelite``, ``npz-logistic`` or ``npz-svc``."""
 
 
 class Scorer(Protocol):

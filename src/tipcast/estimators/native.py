@@ -130,7 +130,7 @@ class BySizeScorer:
         return scores.get() if hasattr(scores, "get") else scores
 
 
-PATHS = {
+PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
     "treelite": {
         "scikit-learn": ("treelite", "sklearn"),  # four times as fast as treelite's interpreter, the same numbers
@@ -139,6 +139,7 @@ PATHS = {
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
     "npz-logistic": {"numpy": (), "cupy": ("cupy",)},
+    "npz-svc": {"svc-numpy": ()},
 }
 """Format -> the ways to score it, best first -> the packages that each needs."""
 _ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy")
@@ -158,11 +159,7 @@ def _ways(format: str) -> tuple[str, ...]:
 def _works(format: str, way: str) -> bool:
     if any(importlib.util.find_spec(name) is None for name in PATHS[format][way]) or (way in _ON_GPU and not gpus()):
         return False
-    if way != "xgboost-cuda":
-        return True
-    import xgboost
-
-    return bool(xgboost.build_info().get("USE_CUDA"))
+    return way != "xgboost-cuda" or bool(importlib.import_module("xgboost").build_info().get("USE_CUDA"))
 
 
 def gpus() -> int:
@@ -185,7 +182,7 @@ def load(
     path
         A file whose digest the caller has checked: a damaged one can crash the process.
     format
-        ``xgboost-ubj``, ``treelite`` or ``npz-logistic``; ValueError for another.
+        One of ``PATHS``; ValueError for another.
     device
         ``cpu``, ``cuda``, or ``auto``: few rows on the processor, many on a GPU where there is one, back on the host.
     threads
@@ -230,9 +227,10 @@ def _load(content: bytes, way: str, threads: int) -> Any:
         if kind == "treelite":
             return TreeliteScorer(model, threads)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
+    if kind == "svc":  # a saved model of this format holds that module in place of this one
+        return importlib.import_module("tipcast.estimators.native_svc").loaded(content)
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        numbers = (arrays["coef"], float(arrays["intercept"]), arrays["mean"], arrays["scale"])
-        return LogisticScorer(*numbers, device="cuda" if kind == "cupy" else "cpu")
+        return LogisticScorer(**arrays, device="cuda" if kind == "cupy" else "cpu")
 
 
 def _values(x: Any) -> Any:

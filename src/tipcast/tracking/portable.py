@@ -27,7 +27,7 @@ from mlflow.types.schema import AnyType
 from tipcast.config.errors import TipcastError
 from tipcast.data import features
 from tipcast.data.schema import tlc_name
-from tipcast.estimators import native
+from tipcast.estimators import native, native_svc
 from tipcast.tracking.run import Run
 
 MANIFEST_VERSION = 1
@@ -38,6 +38,7 @@ NEEDS = {
     "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
     "treelite": (("treelite",), ("scikit-learn",)),
     "npz-logistic": (),
+    "npz-svc": (),
 }
 """Format of the native file -> what a machine needs to score it, in the first of the builds that is installed here."""
 
@@ -80,7 +81,8 @@ def log_model(
     names: Sequence[str] = facts["features"]
     signature = _signature(names, colour)
     example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
-    sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(native.__file__))}
+    scorers = native_svc if format == native_svc.FORMAT else native
+    sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(scorers.__file__))}
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,

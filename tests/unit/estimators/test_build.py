@@ -73,6 +73,9 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("logistic", "penalty", "l1", "C001.*model.params.C"),
         ("logistic", "C", 0, "C003.*model.params.C"),
         ("logistic", "max_iter", "many", "C003.*max_iter"),
+        ("svc", "kernel", "linear", "C003.*model.params.kernel.*rbf"),
+        ("svc", "gamma", "scale", "C003.*model.params.gamma"),
+        ("svc", "probability", True, "C001.*sigmoid"),
     ],
 )
 def test_check_refuses(spec, model, param, value, expected):
@@ -88,6 +91,8 @@ def test_check_refuses(spec, model, param, value, expected):
         ("xgboost_forest", {"num_boost_round": 3}, "C003.*num_boost_round"),
         ("random_forest", {"epochs": 3}, "C001.*model.fit.epochs"),
         ("logistic", {"epochs": 3}, "C001.*model.fit.epochs"),
+        ("svc", {"rows": 0}, "C003.*model.fit.rows"),
+        ("svc", {"folds": 1}, "C003.*model.fit.folds"),
     ],
 )
 def test_check_refuses_of_fit(spec, model, training, expected):

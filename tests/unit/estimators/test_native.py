@@ -13,7 +13,7 @@ import yaml
 
 from tipcast.config.location import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.estimators import native
+from tipcast.estimators import native, native_svc
 from tipcast.estimators.build import build
 from tipcast.estimators.predict import every_way
 
@@ -22,6 +22,7 @@ SMALL = {
     "xgboost_forest": {"n_estimators": 20, "max_depth": 6},
     "random_forest": {"n_estimators": 20, "max_depth": 8},
     "logistic": {},
+    "svc": {},
 }
 
 
@@ -68,13 +69,14 @@ def test_treelites_own_interpreter_agrees_with_scikit_learn(parts, spec, tmp_pat
 
 def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
     saved = fitted.save(tmp_path)
+    code = (native_svc if saved.format == native_svc.FORMAT else native).__file__  # the one that travels with it
     x = parts[3][0].to_numpy()
     np.save(tmp_path / "x.npy", x)
     script = (
         "import sys, numpy as np\n"
         "sys.modules['tipcast'] = None\n"  # importing tipcast fails
         "import importlib.util as u\n"
-        f"spec = u.spec_from_file_location('native', {native.__file__!r})\n"
+        f"spec = u.spec_from_file_location('native', {code!r})\n"
         "native = u.module_from_spec(spec); spec.loader.exec_module(native)\n"
         f"scores = native.load({str(saved.path)!r}, {saved.format!r}).score(np.load({str(tmp_path / 'x.npy')!r}))\n"
         f"np.save({str(tmp_path / 'scores.npy')!r}, scores)\n"
@@ -88,7 +90,7 @@ def test_an_unknown_format_is_refused(tmp_path):
         native.load(tmp_path / "model.pkl", "pickle")
 
 
-@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic"])
+@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic", "svc"])
 def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name):
     model = build(spec(name), "cpu", "local").fit(*parts[0], parts[3], seed=0)
     saved = model.save(tmp_path)

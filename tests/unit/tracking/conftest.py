@@ -194,10 +194,15 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     weights = {"coef": np.linspace(-1, 1, 7), "intercept": 0.1, "mean": x.mean(axis=0), "scale": x.std(axis=0)}
     np.savez(folder / "model.npz", **weights)
     margin = (x - weights["mean"]) / weights["scale"] @ weights["coef"] + weights["intercept"]
+    z = (x - weights["mean"]) / weights["scale"]
+    machine = {"vectors": z[:40], "dual": np.linspace(-1, 1, 40), "intercept": 0.1, "gamma": 0.2}
+    np.savez(folder / "svc.npz", **machine, mean=weights["mean"], scale=weights["scale"], slope=2.0, offset=-0.3)
+    kernel = np.exp(-0.2 * ((z[:, None] - z[None, :40]) ** 2).sum(axis=2))
     return {
         "xgboost-ubj": (folder / "model.ubj", booster.inplace_predict(x, missing=-1.0)),
         "treelite": (folder / "model.tl", forest.predict_proba(x)[:, 1]),
         "npz-logistic": (folder / "model.npz", 1 / (1 + np.exp(-margin))),
+        "npz-svc": (folder / "svc.npz", 1 / (1 + np.exp(0.3 - 2 * (kernel @ machine["dual"] + 0.1)))),
     }
 
 

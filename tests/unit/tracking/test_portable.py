@@ -38,7 +38,8 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     folder = saved[format].folder
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     native = natives[format][0]
-    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", "artifacts/native.py"} <= files
+    scorer = "artifacts/native_svc.py" if format == "npz-svc" else "artifacts/native.py"
+    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", scorer} <= files
     assert (folder / "artifacts" / native.name).read_bytes() == native.read_bytes()
     manifest = json.loads((folder / "artifacts" / "manifest.json").read_text())
     assert manifest["format"] == format
