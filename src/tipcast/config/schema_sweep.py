@@ -29,6 +29,10 @@ class SearchSpec:
     """How often a trial is begun, when its worker dies, before it counts as failed."""
     trials_per_gpu: int = 1
     """Trials at once on each GPU; a CPU worker runs one on each thread."""
+    through: str = "pool"
+    """``pool``: trials as tasks of our own. ``joblib``: by scikit-learn's GridSearchCV over joblib's Dask backend."""
+    rows: int = 20_000
+    """Through joblib: most training rows, and most validation rows."""
 
 
 @dataclass

@@ -122,7 +122,7 @@ def rows(training: Mapping[str, Any]) -> int:
 def pipeline(estimator: DistributedSvc | LocalSvc) -> Any:
     """Return the fit as scikit-learn has it, unfitted: scaling, the classifier and the sigmoid of its decisions.
 
-    scikit-learn 1.8 deprecated ``SVC(probability=True)`` in favour of this calibration: the sigmoid of Platt (1999),
+    scikit-learn 1.9 deprecated ``SVC(probability=True)`` in favour of this calibration: the sigmoid of Platt (1999),
     Probabilistic Outputs for Support Vector Machines, is fitted on the decisions of classifiers that have not seen the
     rows, by cross-validation, and the classifier itself on all of them.
     """

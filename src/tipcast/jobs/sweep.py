@@ -14,7 +14,7 @@ from tipcast.backends.session import session
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.data import rows, validate
 from tipcast.estimators.build import check as check_model
-from tipcast.jobs import closing, sweep_account, sweep_plan
+from tipcast.jobs import closing, sweep_account, sweep_joblib, sweep_plan
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import Earlier, taken_up
@@ -85,6 +85,9 @@ def _search(
     clock: Clock,
 ) -> None:
     """Run the trials that are missing."""
+    if config.search.through == "joblib":
+        sweep_joblib.search(config, plan, space, workers, sweep, earlier, clock)
+        return
     known = earlier.known if earlier else {}
     searcher = sweep_plan.searcher(config, space, known, earlier.begun if earlier else [])
     study = sweep_plan.study(config, plan, space, workers)

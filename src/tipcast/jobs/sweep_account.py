@@ -96,13 +96,14 @@ def _curve(sweep: SweepRecord, trial: Trial) -> Sequence[float]:
 def _facts(sweep: SweepRecord) -> list[str]:
     spent = sum(sweep.busy.values())
     if not spent:
-        return []
+        return list(sweep.remarks)
     done, seconds = len(sweep.busy_trials), max(sweep.search_s, 1e-9)
     slots = max(sum(sweep.slots.values()), 1)
     facts = [
+        *sweep.remarks,
         f"{done} trials in {seconds:.1f} s, {60 * done / seconds:.0f} a minute: {slots} at once, the workers "
         f"{100 * spent / (seconds * slots):.0f} % busy, and {100 * sweep.tracking_s / seconds:.1f} % of the time spent "
-        "on recording them."
+        "on recording them.",
     ]
     if sweep.rounds:
         facts.append(f"{sweep.rounds:,} trees were grown.")

@@ -17,7 +17,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
 from tipcast.data.fragments import merged
-from tipcast.estimators import build, sharing
+from tipcast.estimators import build, scikit_learn, sharing
 from tipcast.evaluation.metrics import evaluate_here
 from tipcast.jobs.training import Plan
 from tipcast.search import space as spaces
@@ -30,6 +30,7 @@ from tipcast.search.trial import TREES, Measured, Study
 CURVE_STEPS = 50
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 SEARCHES = ("random", "tpe", "grid", "halving")
+THROUGH = ("pool", "joblib")
 
 
 def measured(scores: Array, labels: Any) -> Measured:
@@ -70,6 +71,8 @@ def check(config: SweepConfig) -> Space:
         raise TipcastError(
             "C003", "search=halving", f"{config.model.name} cannot be grown on", "use search=random, tpe or grid"
         )
+    if spec.through == "joblib":
+        _check_joblib(config, space)
     return space
 
 
@@ -96,7 +99,8 @@ def study(config: SweepConfig, plan: Plan, space: Space, workers: Session) -> St
 def identity(config: SweepConfig, plan: Plan, space: Space) -> str:
     """Return a digest of all that decides what trials are proposed and what comes of them."""
     search = to_plain(config.search)
-    for name in ("attempts", "trials_per_gpu", "space"):
+    own = () if config.search.through == "joblib" else ("through", "rows")  # of no effect on the pool's trials
+    for name in ("attempts", "trials_per_gpu", "space", *own):
         del search[name]
     facts = {
         "train": plan.train.digest,
@@ -145,10 +149,31 @@ def _local(config: SweepConfig, space: Space, params: Mapping[str, Any] | None =
     return build.build(model, config.backend.name, "local", config.task.categorical)
 
 
+def _check_joblib(config: SweepConfig, space: Space) -> None:
+    """Refuse what scikit-learn's GridSearchCV cannot search."""
+    spec = config.search
+    problem = ""
+    if spec.name not in ("grid", "random"):
+        problem = f"{spec.name} does not know its trials beforehand"
+    elif config.backend.name != "cpu":
+        problem = "its trials compute on processors"
+    elif not scikit_learn.known(_local(config, space)):
+        problem = f"scikit-learn has no {config.model.name} of its own"
+    if problem:
+        raise TipcastError(
+            "C003",
+            "search.through=joblib",
+            problem,
+            "use search.through=pool, or search=grid_joblib with backend=cpu and model=svc, random_forest or logistic",
+        )
+
+
 def _check_numbers(spec: SearchSpec) -> None:
     if spec.name not in SEARCHES:
         raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
-    least = {"trials": 1, "points": 2, "eta": 2, "min_rounds": 1, "attempts": 1, "trials_per_gpu": 1}
+    if spec.through not in THROUGH:
+        raise TipcastError("C003", "search.through", f"no such way: {spec.through}", f"use {' or '.join(THROUGH)}")
+    least = {"trials": 1, "points": 2, "eta": 2, "min_rounds": 1, "attempts": 1, "trials_per_gpu": 1, "rows": 1}
     for name, low in least.items():
         value = getattr(spec, name)
         if value is not None and value < low:

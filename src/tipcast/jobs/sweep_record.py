@@ -48,6 +48,8 @@ class SweepRecord:
         self.search_s = 0.0
         """Seconds of the search."""
         self.tracking_s = 0.0
+        self.remarks: list[str] = []
+        """What else the note says of the search."""
         self._attempts: dict[int, int] = {}
         self._started, self._known = time.monotonic(), 0
 

@@ -84,22 +84,31 @@ def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
     own = shelf.shelf(sweep)
     try:
         get_worker().log_event(topic, [trial.to_json() for trial in _Running(own, work, attempt).trials()])
-    except TipcastError:
-        raise
     except Exception as problem:
-        said = str(problem).strip().partition("\n")[0]
-        if not isinstance(problem, MemoryError) and not any(word in str(problem) for word in OUT_OF_MEMORY):
-            raise TipcastError(
-                "S006", _where(own.study, work), f"{type(problem).__name__}: {said}", "see the trial's parameters"
-            ) from problem
-        raise TipcastError(
-            "S005",
-            _where(own.study, work),
-            f"out of memory: {said}",
-            "give workers more memory, run fewer trials at once, or search smaller values",
-        ) from problem
+        raise failure(problem, _where(own.study, work)) from problem
     finally:
         gc.collect(0)
+
+
+def failure(problem: Exception, where: str) -> TipcastError:
+    """Return what is told of a trial that failed."""
+    if isinstance(problem, TipcastError):
+        return problem.alone()
+    said = str(problem).strip().partition("\n")[0]
+    if not isinstance(problem, MemoryError) and not any(word in str(problem) for word in OUT_OF_MEMORY):
+        return TipcastError("S006", where, f"{type(problem).__name__}: {said}", "see the trial's parameters")
+    fix = "give workers more memory, run fewer trials at once, or search smaller values"
+    return TipcastError("S005", where, f"out of memory: {said}", fix)
+
+
+def not_finite(where: str) -> TipcastError:
+    """Return what is told of a trial whose scores are no numbers."""
+    return TipcastError(
+        "M010",
+        where,
+        "non-finite metric: the model's scores are no numbers",
+        "search a smaller learning rate",
+    )
 
 
 class _Running:
@@ -139,12 +148,7 @@ class _Running:
             finite = bool(self._study.frames.xp.isfinite(scores).all())
             measured = self._study.measure(scores, validation[1]) if finite else None
         if measured is None:
-            raise TipcastError(
-                "M010",
-                self._study.key(proposal.number),
-                "non-finite metric: the model's scores are no numbers",
-                "search a smaller learning rate",
-            )
+            raise not_finite(self._study.key(proposal.number))
         return Trial(
             key=self._study.key(proposal.number),
             number=proposal.number,

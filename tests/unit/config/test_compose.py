@@ -43,7 +43,8 @@ def test_every_option_composes(group: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml")))
 def test_every_experiment_composes(name: str) -> None:
-    assert load("train", f"experiment={name}")
+    searches = "override /search:" in (conf_dir() / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert load("sweep" if searches else "train", f"experiment={name}")
 
 
 def test_the_launchers_experiment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,225 @@
+"""scikit-learn's own GridSearchCV over joblib's Dask backend, heard of as the events of a sweep."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import queue
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import joblib
+import numpy as np
+from distributed import get_worker
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
+
+from tipcast.backends.base import Array
+from tipcast.config.errors import TipcastError
+from tipcast.estimators.scikit_learn import path
+from tipcast.estimators.sharing import Split
+from tipcast.search.events import Begun, Ended, Event, Failed, Lost
+from tipcast.search.proposals import Proposal
+from tipcast.search.task import failure, not_finite
+from tipcast.search.trial import Study, Trial, Work
+
+LOOK_S = 1.0
+"""How long nothing may be heard of a search that is over, in seconds."""
+BEGUN, ENDED, FAILED = "begun", "ended", "failed"
+
+Heard = queue.SimpleQueue[Sequence[Any]]
+"""What trials report: what happened, their number, where, and more of it."""
+_HEARD: dict[str, Heard] = {}
+"""Topic -> where a search of this process hears of its trials."""
+
+
+@final
+class Told(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier that says from its worker that its fit begins, and why it failed.
+
+    Parameters
+    ----------
+    estimator
+        What is fitted.
+    number
+        Of the trial; the search sets it together with the trial's parameters.
+    study
+        What all trials have in common.
+
+    """
+
+    def __init__(self, estimator: Any = None, number: int = -1, study: Study | None = None) -> None:
+        self.estimator, self.number, self.study = estimator, number, study
+
+    def fit(self, x: Array, y: Array) -> Told:
+        """Fit, with what scikit-learn would do in parallel one after another: the trials keep the workers busy."""
+        self.tell(BEGUN)
+        start = time.perf_counter()
+        with self.failures(), joblib.parallel_config("sequential"):
+            self.fitted_ = clone(self.estimator).fit(x, y)
+        self.seconds_ = time.perf_counter() - start
+        return self
+
+    def tell(self, what: str, *more: str) -> None:
+        """Report to the driver."""
+        assert self.study is not None  # noqa: S101 - scikit-learn wants a default
+        message = [what, self.number, _here(), *more]
+        try:
+            get_worker().log_event(topic(self.study), message)
+        except ValueError:  # joblib sends nothing to a cluster of one thread
+            _HEARD[topic(self.study)].put(message)
+
+    @contextlib.contextmanager
+    def failures(self) -> Iterator[None]:
+        """Report what goes wrong in a block; scikit-learn gives the trial no score then, and goes on."""
+        assert self.study is not None  # noqa: S101 - see ``tell``
+        try:
+            yield
+        except Exception as problem:
+            told = failure(problem, self.study.key(self.number))
+            self.tell(FAILED, told.code, told.where, told.what, told.fix)
+            raise
+
+
+def score(told: Told, x: Array, y: Array) -> float:
+    """Measure a trial on the validation rows, as every trial is, and report it; scikit-learn is given the AUC."""
+    study = told.study
+    assert study is not None  # noqa: S101 - see ``Told.tell``
+    start = time.perf_counter()
+    with told.failures():
+        scores = told.fitted_.predict_proba(x)[:, 1]
+        if not np.isfinite(scores).all():
+            raise not_finite(study.key(told.number))
+        measured = study.measure(scores, y)
+    trial = Trial(
+        key=study.key(told.number),
+        number=told.number,
+        params={},
+        metrics=measured.metrics,
+        phases={"fit": told.seconds_, "score": time.perf_counter() - start},
+        worker=_here(),
+        attempt=1,
+        curve=measured.curve,
+        facts={"device": "cpu"},
+    )
+    told.tell(ENDED, trial.to_json())
+    return trial.score
+
+
+@final
+@dataclass(frozen=True)
+class GridCv:
+    """A grid search of scikit-learn's."""
+
+    client: Any
+    """A ``distributed.Client``."""
+    study: Study
+    estimator: Any
+    """scikit-learn's own, with ``predict_proba``."""
+    rows: Split
+    """On the driver, as arrays."""
+
+    def events(self, proposals: Sequence[Proposal]) -> Iterator[Event]:
+        """Search, in a thread of its own, and yield what happens to the trials.
+
+        Raises
+        ------
+        Exception
+            What ended the search before all trials were over: no worker is left.
+
+        """
+        heard: Heard = queue.SimpleQueue()
+        ended: list[BaseException] = []
+        _HEARD[topic(self.study)] = heard
+        self.client.subscribe_topic(topic(self.study), lambda event: heard.put(event[1]))
+        thread = threading.Thread(target=self._search, args=(proposals, ended), daemon=True)
+        with warnings.catch_warnings():  # the trials' runs say it
+            warnings.simplefilter("ignore", FitFailedWarning)
+            warnings.filterwarnings("ignore", "One or more of the test scores are non-finite")
+            warnings.filterwarnings("ignore", "Scoring failed")  # scikit-learn passes filters on to the workers
+            thread.start()
+            try:
+                yield from _events(proposals, heard, thread, ended)
+                thread.join()
+            finally:
+                del _HEARD[topic(self.study)]
+                with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
+                    self.client.unsubscribe_topic(topic(self.study))
+
+    def _search(self, proposals: Sequence[Proposal], ended: list[BaseException]) -> None:
+        try:
+            x, y, cut = self._joined()
+            (split,) = PredefinedSplit(cut).split()
+            everywhere = [x, y, *split]  # or they would be lost with the one worker that holds them
+            with joblib.parallel_config("dask", client=self.client, scatter=everywhere):
+                self._grid(proposals, split).fit(x, y)
+        except BaseException as problem:
+            ended.append(problem)
+
+    def _grid(self, proposals: Sequence[Proposal], split: tuple[Array, Array]) -> GridSearchCV:
+        """Return the search: a grid of one point for each trial, for a resumed sweep lacks some of them."""
+        names = {name: f"estimator__{path(self.estimator, name)}" for proposal in proposals for name in proposal.params}
+        grid = [
+            {"number": [proposal.number], **{names[name]: [value] for name, value in proposal.params.items()}}
+            for proposal in proposals
+        ]
+        study = dataclasses.replace(self.study, fragments=())  # it travels with every trial
+        told = Told(self.estimator, study=study)
+        return GridSearchCV(told, grid, scoring=score, cv=[split], refit=False, error_score=np.nan)
+
+    def _joined(self) -> tuple[Array, Array, Array]:
+        """Return all features, all labels, and -1 for rows to fit on or 0 for those to judge by."""
+        (x, y), (held_out, labels) = (self.rows.x, self.rows.y), self.rows.validation
+        return np.concatenate([x, held_out]), np.concatenate([y, labels]), np.repeat([-1, 0], [len(y), len(labels)])
+
+
+def topic(study: Study) -> str:
+    """Return the topic of Dask's events that a sweep's trials report to."""
+    return f"tipcast-{study.sweep}"
+
+
+def _events(
+    proposals: Sequence[Proposal],
+    heard: Heard,
+    thread: threading.Thread,
+    ended: Sequence[BaseException],
+) -> Iterator[Event]:
+    works = {proposal.number: Work((proposal,)) for proposal in proposals}
+    attempts: Counter[int] = Counter()
+    running: dict[int, str] = {}
+    while works:
+        alive = thread.is_alive()
+        try:
+            what, number, worker, *more = heard.get(timeout=LOOK_S)
+        except queue.Empty:
+            if alive:
+                continue
+            raise ended[0] if ended else RuntimeError(f"nothing was heard of trials {list(works)}") from None
+        if number not in works:  # it is computed again: a worker was lost before its result had been fetched
+            continue
+        if what == BEGUN:
+            if number in running:
+                yield Lost(works[number], f"worker {running[number]} died")
+            attempts[number] += 1
+            running[number] = worker
+            yield Begun(works[number], attempts[number])
+            continue
+        work = works.pop(number)
+        if what == FAILED:
+            yield Failed(work, TipcastError(*more))
+            continue
+        trial = Trial.of_json(more[0])
+        yield Ended(work, [dataclasses.replace(trial, params=work.proposals[0].params, attempt=attempts[number])])
+
+
+def _here() -> str:
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return "local://driver"
