@@ -1,4 +1,4 @@
-"""Take the documentation's pictures of a running MLflow: a run, its ROC curve and a registered model.
+"""Take the documentation's pictures of a running MLflow: a run, its ROC curve, a registered model, a sweep's trials.
 
 pip install selenium    # and Chromium with its driver: apt install chromium chromium-driver
 mlflow ui --backend-store-uri sqlite:///mlflow.db &
@@ -17,6 +17,8 @@ from mlflow import MlflowClient
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tipcast.tracking.children import charts
 
 HERE = Path(__file__).resolve().parent
 SIZE = (1200, 1100)
@@ -45,11 +47,15 @@ def main() -> None:
         "roc.png": (f"{page}/artifacts/plots/roc.png", "roc_small.png", ()),
         "model.png": (f"{options.server}/#/models/{options.model}/versions/{version.version}", "Schema", ("Inputs",)),
     }
+    sweeps = client.search_runs([run.experiment_id], "tags.job = 'sweep'", max_results=1)
+    if sweeps:
+        trials = charts(run.experiment_id, sweeps[0].info.run_id, "validation/auc")
+        pictures["sweep.png"] = (f"{options.server}/{trials}", "fit/rounds", ())
     browser = opened()
     try:
         for name, (address, text, opens) in pictures.items():
             browser.get("about:blank")  # the pages differ behind the "#" only: load each anew
-            browser.get(address + VIEW)
+            browser.get(address if "workflowType" in address else address + VIEW)
             WebDriverWait(browser, SECONDS).until(shows(text))
             for button in browser.find_elements(By.CSS_SELECTOR, ASSISTANT):
                 button.click()

@@ -46,9 +46,10 @@ def run(config: SweepConfig, command: str) -> None:
         if earlier:
             earlier.check(identity)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        name = f"{config.search.name} search of {config.model.name}"
         searched = [f"model.params.{name}" for name in space]
         record = stack.enter_context(
-            opened(config, plan, command, folder, job="sweep", later=searched, resume=config.resume)
+            opened(config, plan, command, folder, job="sweep", name=name, later=searched, resume=config.resume)
         )
         record.run.set_tags({"sweep.study": identity})
         lease = earlier.lease if earlier else stack.enter_context(leased(record.run.client, record.run.id))

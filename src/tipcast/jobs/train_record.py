@@ -222,6 +222,7 @@ def opened(
     folder: Path,
     *,
     job: str = "train",
+    name: str | None = None,
     later: Collection[str] = (),
     resume: str | None = None,
 ) -> Iterator[Record]:
@@ -241,7 +242,7 @@ def opened(
     commit = git_commit()
     if commit:
         tags["mlflow.source.git.commit"] = commit
-    with open_run(config.tracking, name=config.model.name, tags=tags, params=params, resume=resume) as run:
+    with open_run(config.tracking, name=name or config.model.name, tags=tags, params=params, resume=resume) as run:
         run.log_text(yaml.safe_dump(plain, sort_keys=False), CONFIG)
         run.log_text(yaml.safe_dump(versions(), sort_keys=False), VERSIONS)
         yield Record(run, config, plan, command, folder)
