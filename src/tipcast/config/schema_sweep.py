@@ -24,7 +24,7 @@ class SearchSpec:
     eta: int = 3
     """Successive halving: one of so many trials goes on to so many times the trees."""
     min_rounds: int | None = None
-    """Successive halving: trees that every trial gets; null: n_estimators / eta^2."""
+    """Successive halving: trees that every trial gets; null: n_estimators / (2 eta)."""
     attempts: int = 3
     """How often a trial is begun, when its worker dies, before it counts as failed."""
     trials_per_gpu: int = 1

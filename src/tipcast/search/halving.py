@@ -21,10 +21,10 @@ def ladder(most: int, eta: int, least: int | None) -> tuple[int, ...]:
     eta
         Factor between two rungs.
     least
-        Trees of the first rung; None: most / eta^2.
+        Trees of the first rung; None: most / (2 eta), so that the second rung is half the way.
 
     """
-    rungs = [min(least or max(round(most / eta**2), 1), most)]
+    rungs = [min(least or max(most // (2 * eta), 1), most)]
     while rungs[-1] < most:
         rungs.append(min(rungs[-1] * eta, most))
     if len(rungs) > 2 and rungs[-1] < rungs[-2] * (1 + eta) / 2:  # a last step too small to be one of its own

@@ -115,7 +115,9 @@ def test_tpe_survives_failures() -> None:
 @pytest.mark.parametrize(
     ("most", "eta", "least", "rungs"),
     [
-        (200, 3, None, (22, 66, 200)),
+        (200, 3, None, (33, 99, 200)),
+        (100, 3, None, (16, 48, 100)),
+        (100, 2, None, (25, 50, 100)),
         (200, 4, 12, (12, 48, 200)),
         (100, 2, 25, (25, 50, 100)),
         (4, 3, None, (1, 4)),
