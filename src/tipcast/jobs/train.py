@@ -26,6 +26,7 @@ from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way, predict
 from tipcast.evaluation.metrics import auc, evaluate
 from tipcast.jobs import closing
+from tipcast.jobs.registering import register
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train_record import Record, opened
 from tipcast.jobs.training import Data, Outcome, Plan
@@ -79,7 +80,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
         logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
     record.close(data, outcome, clock.seconds, peaks(workers.client))
-    return outcome, record.register(logged, difference, outcome)  # last: its run is whole
+    return outcome, register(record, logged, difference, data, outcome)  # last: its run is whole
 
 
 def summary(record: Record, outcome: Outcome, logged: Logged, phases: Mapping[str, float]) -> dict[str, Any]:
