@@ -31,6 +31,7 @@ ENTRY_POINTS = {
     "main": "train",
     "train": "train",
     "sweep": "sweep",
+    "promote": "promote",
     "compare": "compare",
     "prepare": "prepare",
     "doctor": "doctor",

@@ -32,7 +32,7 @@ from tipcast.tracking.run import Run
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
-CODE = Path(__file__).parent / "model_code" / "model.py"
+CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
 NEEDS = {
     "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
     "treelite": (("treelite",), ("scikit-learn",)),
@@ -88,6 +88,7 @@ def log_model(
     signature = _signature(names, colour)
     example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
     sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(native.__file__))}
+    sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,
