@@ -40,6 +40,21 @@ def predict(client: Any, scorer: Scorer, x: Sequence[Any]) -> list[Any]:
     return list(client.map(_score, x, scorer=held, pure=False, key="score"))
 
 
+def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:
+    """Start scoring parts by a saved model, which a worker loads: the driver may lack its device; see ``predict``."""
+    content = client.scatter(saved.path.read_bytes(), hash=False)
+    held = client.submit(_loaded, content, saved.format, device, pure=False)
+    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+
+
+def _loaded(content: bytes, format: str, device: str) -> Scorer:
+    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
+        path = Path(folder) / "model"
+        path.write_bytes(content)
+        scorer: Scorer = native.load(path, format, device=device, threads=1)
+        return scorer
+
+
 def _held(scorer: Scorer) -> Scorer:
     return scorer
 

@@ -62,7 +62,7 @@ def note(
         At most 8000 characters; parts go from the end when there are more, remarks first and the command last.
 
     """
-    parts = [_headline(model, test), _repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
+    parts = [_headline(model, test), repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
     parts += [plot(run_id), _phases(phases), "\n\n".join(remarks)]
     order = [0, 5, 2, 3, 4, 6, 1, 7]  # as read; ``parts`` is by importance
     while True:
@@ -118,7 +118,8 @@ def plot(run_id: str | None) -> str:
     return f"![ROC curve: artifact {ROC_PLOT}](get-artifact?{urlencode({'path': ROC_PLOT, 'run_uuid': run_id})})"
 
 
-def _repeat(command: str) -> str:
+def repeat(command: str) -> str:
+    """Return the command that repeats a run, fenced."""
     fence = "```"
     while fence in command:
         fence += "`"

@@ -28,6 +28,7 @@ from tipcast.data import features
 from tipcast.data.schema import tlc_name
 from tipcast.estimators import native
 from tipcast.tracking.run import Run
+from tipcast.tracking.whole import whole_models
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
@@ -98,7 +99,11 @@ def log_model(
         "colour": colour,
         **facts,
     }
-    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, quiet(run.experiment_id):
+    with (
+        tempfile.TemporaryDirectory(prefix="tipcast-") as folder,
+        quiet(run.experiment_id),
+        whole_models(run.client, run.id),
+    ):
         path = Path(folder) / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2), encoding="utf-8")
         info = Model.log(

@@ -60,10 +60,11 @@ def register(
     """
     _check(name, logged, difference, metrics)
     client = run.client
-    new = False
     with quiet():
+        new = _is_new(client, name)
         try:
-            new = _named(client, name)
+            if new:
+                _make(client, name)
             version = client.create_model_version(
                 name,
                 logged.uri,
@@ -129,15 +130,23 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
 
 
-def _named(client: Any, name: str) -> bool:
-    """Make a registered model where there is none, and tell whether it is new."""
+def _is_new(client: Any, name: str) -> bool:
+    try:
+        client.get_registered_model(name)
+    except MlflowException as problem:
+        if problem.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return True
+    return False
+
+
+def _make(client: Any, name: str) -> None:
+    """Make a registered model; another process may have been faster."""
     try:
         client.create_registered_model(name)
     except MlflowException as problem:
         if problem.error_code not in EXISTS:
             raise
-        return False
-    return True
 
 
 def _link(client: Any, model_id: str, name: str, version: str) -> None:

@@ -26,6 +26,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, resolve
+from tipcast.tracking.whole import whole
 
 LOG = logging.getLogger("tipcast")
 
@@ -111,12 +112,13 @@ class Run:
             self.log_file(file, str(Path(path).parent) if "/" in path else None)
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
-        """Log a file as an artifact."""
-        self.client.log_artifact(self.id, str(file), folder)
+        """Log a file as an artifact, whole or not at all."""
+        with whole(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+            self.client.log_artifact(self.id, str(file), folder)
 
     def log_text(self, text: str, path: str) -> None:
         """Log text as an artifact."""
-        self.client.log_text(self.id, text, path)
+        self.log_bytes(text.encode("utf-8"), path)
 
     def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
         """Log a table that MLflow's page shows as one; one of an earlier time is replaced."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sqlite3
 import traceback
 import urllib.error
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import filelock
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.room import FULL, free
 from tipcast.config.schema import TrackingSpec
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -109,7 +111,7 @@ def failures(uri: str) -> Iterator[None]:
         raise TipcastError(
             "T002",
             redact(uri),
-            f"the database cannot be used: {_first_line(problem)}",
+            f"the database cannot be used: {_first_line(problem)}{_room(uri, problem)}",
             "check the file and the free space, or set tracking.uri",
         ) from problem
     except mlflow.exceptions.MlflowException as problem:
@@ -126,7 +128,10 @@ def failures(uri: str) -> Iterator[None]:
                 "T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri"
             ) from problem
         raise TipcastError(
-            "T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration"
+            "T002",
+            redact(uri),
+            f"the tracking store refuses: {text}{_room(uri, problem)}",
+            "see tracking in the configuration",
         ) from problem
     except ModuleNotFoundError as problem:
         if not _from_mlflow(problem):
@@ -135,12 +140,14 @@ def failures(uri: str) -> Iterator[None]:
             "T002", redact(uri), f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
         ) from problem
     except OSError as problem:
-        if not _from_mlflow(problem):
+        full = problem.errno in FULL  # whoever wrote: what a job keeps for itself goes to the artifact store next
+        if not full and not _from_mlflow(problem):
             raise
+        path = problem.filename2 or problem.filename or redact(uri)
         raise TipcastError(
             "T005",
-            problem.filename or redact(uri),
-            f"cannot be written: {problem.strerror or problem}",
+            path,
+            f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else ""),
             "check rights and free space of the artifact store",
         ) from problem
     except Exception as problem:
@@ -223,6 +230,13 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
             f"the database cannot be used: {_first_line(problem)}",
             "check the file and its rights, or set tracking.uri",
         ) from problem
+
+
+def _room(uri: str, problem: BaseException) -> str:
+    """Return how much room there is, where that is what an sqlite file lacks."""
+    if not uri.startswith("sqlite:///") or not re.search(r"disk is full|disk I/O error", str(problem)):
+        return ""
+    return f", {free(uri.removeprefix('sqlite:///'))}"
 
 
 def _from_mlflow(problem: BaseException) -> bool:

@@ -1,0 +1,21 @@
+"""How much room a disk has, for messages of what did not fit."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What the system says where a file may not grow."""
+
+
+def free(path: str | Path) -> str:
+    """Return the room where a file would be, in words; empty where that cannot be told."""
+    folder = Path(path).absolute()
+    for place in (folder, *folder.parents):
+        try:
+            return f"{shutil.disk_usage(place).free:,} bytes free"
+        except OSError:
+            continue
+    return ""
