@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from pathlib import Path
 
@@ -18,4 +19,11 @@ def free(path: str | Path) -> str:
             return f"{shutil.disk_usage(place).free:,} bytes free"
         except OSError:
             continue
+    return ""
+
+
+def shortage(uri: str, message: str) -> str:
+    """Return how much room there is, where an sqlite file's message says that it lacks some; otherwise nothing."""
+    if uri.startswith("sqlite:///") and re.search(r"disk is full|disk I/O error", message):
+        return f", {free(uri.removeprefix('sqlite:///'))}"
     return ""

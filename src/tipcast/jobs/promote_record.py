@@ -176,7 +176,7 @@ def _note(run: Run, config: PromoteConfig, verdict: Verdict, period: str, comman
         report.plot(run.id),
         report.table(*_compared(verdict)),
         report.table(["check", "result", "what"], gate),
-        f"Both versions were scored on the same trips of {period}; the interval of the difference is a paired bootstrap's.",
+        f"Scored on the same trips of {period}. The interval of the difference is that of a paired bootstrap.",
         report.repeat(command),
     ]
     return "\n\n".join(parts)[: report.MAX_NOTE]

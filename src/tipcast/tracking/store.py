@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sqlite3
 import traceback
 import urllib.error
@@ -18,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import filelock
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.room import FULL, free
+from tipcast.config.room import FULL, free, shortage
 from tipcast.config.schema import TrackingSpec
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -111,7 +110,7 @@ def failures(uri: str) -> Iterator[None]:
         raise TipcastError(
             "T002",
             redact(uri),
-            f"the database cannot be used: {_first_line(problem)}{_room(uri, problem)}",
+            f"the database cannot be used: {_first_line(problem)}{shortage(uri, str(problem))}",
             "check the file and the free space, or set tracking.uri",
         ) from problem
     except mlflow.exceptions.MlflowException as problem:
@@ -130,7 +129,7 @@ def failures(uri: str) -> Iterator[None]:
         raise TipcastError(
             "T002",
             redact(uri),
-            f"the tracking store refuses: {text}{_room(uri, problem)}",
+            f"the tracking store refuses: {text}{shortage(uri, str(problem))}",
             "see tracking in the configuration",
         ) from problem
     except ModuleNotFoundError as problem:
@@ -230,13 +229,6 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
             f"the database cannot be used: {_first_line(problem)}",
             "check the file and its rights, or set tracking.uri",
         ) from problem
-
-
-def _room(uri: str, problem: BaseException) -> str:
-    """Return how much room there is, where that is what an sqlite file lacks."""
-    if not uri.startswith("sqlite:///") or not re.search(r"disk is full|disk I/O error", str(problem)):
-        return ""
-    return f", {free(uri.removeprefix('sqlite:///'))}"
 
 
 def _from_mlflow(problem: BaseException) -> bool:

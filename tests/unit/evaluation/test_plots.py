@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import metrics, plots
+from tipcast.evaluation.interval import Interval
+from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.curves import wilson
 from tipcast.evaluation.plots.trials import pareto_front
@@ -189,3 +191,21 @@ def test_busy_workers_show_their_share(drawn: list[Figure]) -> None:
     shown = " ".join(words(drawn[0]))
     assert "30.0 s: 75 % busy" in shown
     assert "5.0 s: 25 % busy" in shown
+
+
+@pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])
+def test_difference(drawn: list[Figure], value: float, margin: float) -> None:
+    replicates = np.random.default_rng(0).normal(value, 0.0005, 500) if value else np.zeros(500)
+    low, high = np.quantile(replicates, (0.025, 0.975))
+    found = Difference(value, Interval(float(low), float(high)), replicates, 5000, 5000)
+    picture = plots.difference(found, margin, SUBTITLE, first="version 3", second="version 2")
+    assert imread(io.BytesIO(picture)).shape[:2] == (900, 900)
+    (figure,) = drawn
+    axes = figure.axes[0]
+    texts = [text.get_text() for text in axes.texts]
+    assert any(f"{value:+.5f}" in text for text in texts)
+    assert any(f"{-margin:g}" in text for text in texts)
+    assert axes.get_xlabel() == "AUC of version 3 less that of version 2"
+    left, right = axes.get_xlim()
+    assert left < -margin < right
+    assert left < low <= high < right
