@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,19 +196,18 @@ def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescor
             )
         if len(found) == 1:
             return Rescored(found[0], None, None)
-        return Rescored(*found, _difference(client, config, scores, test, [each.metrics["auc"] for each in found]))
-
-
-def _difference(client: Any, config: PromoteConfig, scores: Sequence[Any], test: rows.Rows, aucs: list[float]) -> Any:
-    return difference(
-        client,
-        *scores,
-        test.y,
-        (aucs[0], aucs[1]),
-        parts=test.parts,
-        replicates=config.replicates,
-        seed=config.seed,
-    )
+        first, second = found
+        compared = difference(
+            client,
+            scores[0],
+            scores[1],
+            test.y,
+            (first.metrics["auc"], second.metrics["auc"]),
+            parts=test.parts,
+            replicates=config.replicates,
+            seed=config.seed,
+        )
+        return Rescored(first, second, compared)
 
 
 def _columns(x: Any, names: list[str]) -> Any:
