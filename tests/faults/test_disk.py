@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -58,6 +57,11 @@ def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+def _copy(tables: Path, file: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tables)) as old, contextlib.closing(sqlite3.connect(file)) as new:
+        old.backup(new)
+
+
 def _store(file: Path) -> Any:
     return mlflow.MlflowClient(f"sqlite:///{file}")
 
@@ -66,7 +70,7 @@ def _store(file: Path) -> Any:
 def test_artifacts(tipcast: Start, tables: Path, disk: Any, tmp_path: Path, size: int, what: str) -> None:
     room = disk(size)
     store = tmp_path / "mlflow.db"
-    shutil.copy(tables, store)
+    _copy(tables, store)
     client = _store(store)
     client.create_experiment("full", artifact_location=str(room / "artifacts"))
     job = tipcast(*WORDS, "tracking.experiment=full", f"tracking.uri=sqlite:///{store}")
@@ -105,7 +109,7 @@ def test_the_model_on_its_way(tipcast: Start, disk: Any, tmp_path: Path) -> None
 
 def test_the_database(tipcast: Start, tables: Path, disk: Any) -> None:
     room = disk(tables.stat().st_size + 150_000)
-    shutil.copy(tables, room / "mlflow.db")
+    _copy(tables, room / "mlflow.db")
     job = tipcast(*WORDS, f"tracking.uri=sqlite:///{room / 'mlflow.db'}")
     code, _ = job.end(90)
     assert code == 5, job.err

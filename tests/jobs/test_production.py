@@ -151,7 +151,7 @@ def test_train_sweep_promote_and_load(
     assert second.said["holder"] == "1"
     client = mlflow.MlflowClient(store)
     version = client.get_model_version_by_alias("tips", "champion")
-    assert (version.version, version.tags["alias.champion.after"]) == ("2", "1")
+    assert (str(version.version), version.tags["alias.champion.after"]) == ("2", "1")
     assert "plots/roc_small.png" in version.description.replace("%2F", "/")
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}

@@ -249,7 +249,7 @@ def test_a_digest_that_the_registry_does_not_know(promote: Job, client: Any) -> 
 
 
 def _files(client: Any, version: str) -> Path:
-    found = client.get_logged_model(client.get_model_version(NAME, version).model_id)
+    found = client.get_logged_model(client.get_model_version(NAME, version).source.removeprefix("models:/"))
     return Path(local_file_uri_to_path(found.artifact_location)) / "artifacts"
 
 
@@ -280,7 +280,7 @@ def test_a_holder_that_cannot_be_read(promote: Job, client: Any) -> None:
 
 
 def test_what_is_not_registered(job: Job, client: Any) -> None:
-    uri = f"models:/{client.get_model_version(NAME, WORSE).model_id}"
+    uri = client.get_model_version(NAME, WORSE).source
     with pytest.raises(TipcastError) as caught:
         job("promote", f"model_uri={uri}")
     assert caught.value.code == "M021"

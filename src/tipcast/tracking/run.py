@@ -26,7 +26,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, resolve
-from tipcast.tracking.whole import whole
+from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")
 
@@ -112,8 +112,8 @@ class Run:
             self.log_file(file, str(Path(path).parent) if "/" in path else None)
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
-        """Log a file as an artifact, whole or not at all."""
-        with whole(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+        """Log a file as an artifact."""
+        with placed(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
             self.client.log_artifact(self.id, str(file), folder)
 
     def log_text(self, text: str, path: str) -> None:

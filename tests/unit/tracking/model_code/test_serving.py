@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import shutil
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -39,7 +39,11 @@ def urls(
 ) -> Iterator[dict[str, str]]:
     """Colour of the trips -> address of a server."""
     folder = tmp_path_factory.mktemp("serving")
-    shutil.copy(blank, folder)
+    with (
+        contextlib.closing(sqlite3.connect(blank)) as old,
+        contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as new,
+    ):
+        old.backup(new)
     spec = TrackingSpec(uri=f"sqlite:///{folder / 'mlflow.db'}", experiment="taxi", system_metrics=False)
     file, _ = natives["xgboost-ubj"]
     with contextlib.ExitStack() as stack:
@@ -139,7 +143,8 @@ def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str
 def test_a_value_that_cannot_be_read(
     urls: dict[str, str], trips: pd.DataFrame, column: str, value: object, says: str
 ) -> None:
-    sent = trips.iloc[:4].astype({TIMES["yellow"]: str, column: object})
+    times = trips[TIMES["yellow"]].dt.strftime("%Y-%m-%dT%H:%M:%S")
+    sent = trips.assign(**{TIMES["yellow"]: times}).iloc[:4].astype({column: object})
     sent.loc[1, column] = value
     rows = json.loads(sent.to_json(orient="records"))
     rows[1][column] = value
@@ -148,8 +153,9 @@ def test_a_value_that_cannot_be_read(
 
 
 def test_a_time_as_a_number_tells_no_unit(urls: dict[str, str], trips: pd.DataFrame) -> None:
-    numbers = trips.head(2).to_json(orient="split", index=False, date_format="epoch")
-    message = _refused(urls["yellow"], f'{{"dataframe_split": {numbers}}}')
+    numbers = trips.head(2).assign(**{TIMES["yellow"]: [1_553_929_233_000, 1_553_801_497_000]})
+    body = json.dumps({"dataframe_split": json.loads(numbers.to_json(orient="split", index=False))})
+    message = _refused(urls["yellow"], body)
     assert "a time is a number" in message
     assert "2019-02-01 18:30:00" in message
 
