@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -27,3 +29,14 @@ def shortage(uri: str, message: str) -> str:
     if uri.startswith("sqlite:///") and re.search(r"disk is full|disk I/O error", message):
         return f", {free(uri.removeprefix('sqlite:///'))}"
     return ""
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Give an error of the system the path that was written to, which it tells of opening a file alone."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            problem.filename = str(path)
+        raise

@@ -23,6 +23,7 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.room import writing
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, resolve
@@ -101,12 +102,11 @@ class Run:
             Rows and other facts, kept with the dataset.
 
         """
-        given = dataset_input(redact(uri), digest, name, context, profile)
-        self.client.log_inputs(self.id, datasets=[given])
+        self.client.log_inputs(self.id, datasets=[dataset_input(redact(uri), digest, name, context, profile)])
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
+        with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, writing(folder):
             file = Path(folder) / Path(path).name
             file.write_bytes(content)
             self.log_file(file, str(Path(path).parent) if "/" in path else None)
