@@ -61,4 +61,4 @@ def version_page(
         "\n".join(f"- {what}: `{value}`" for what, value in facts.items() if value),
         USE.format(name=name),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character

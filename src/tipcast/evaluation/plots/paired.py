@@ -45,7 +45,7 @@ def difference(found: Difference, margin: float, subtitle: str, *, first: str, s
     axes.axvline(-margin, color=style.ORANGE, linewidth=1.8, linestyle=style.DASHES)
     axes.axvline(0, color=style.FAINT, linewidth=1.5)
     text = f"{found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f})"
-    axes.text(0.98, 0.975, text, transform=axes.transAxes, ha="right", va="top", color=style.INK, family=style.FONT)
+    style.write(axes, 0.98, 0.975, text, ha="right", va="top", transform=axes.transAxes)
     side = "left" if -margin < (low + high) / 2 else "right"
     style.write(axes, -margin, top * 0.9, f" margin {-margin:g} ", style.ORANGE, ha=side, va="top")
     axes.set_xlim(low - room, high + room)
