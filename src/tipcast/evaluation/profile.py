@@ -87,7 +87,7 @@ def profile(client: Any, x: Sequence[Any], held_out: Evaluation, split: str) -> 
     -------
     dict
         ``rows``; ``features``: name -> ``bins`` (codes, see ``Bins``) and their ``shares`` of the rows; ``score``: the
-        same in fiftieths, the ``split`` and the ``histogram`` of all fiftieths. Fit for JSON.
+        same in fiftieths, the ``split``, its ``rows`` and the ``histogram`` of all fiftieths. Fit for JSON.
 
     """
     parts = client.map(of_frame, x, pure=False, key="profile")
@@ -96,7 +96,12 @@ def profile(client: Any, x: Sequence[Any], held_out: Evaluation, split: str) -> 
     return {
         "rows": int(next(iter(counts.values())).sum()),
         "features": {name: _described(found, grouped(found, name)) for name, found in counts.items()},
-        "score": {"split": split, **_described(scores, _ordered(scores, 0)), "histogram": spread(scores)},
+        "score": {
+            "split": split,
+            "rows": int(scores.sum()),
+            **_described(scores, _ordered(scores, 0)),
+            "histogram": spread(scores),
+        },
     }
 
 
