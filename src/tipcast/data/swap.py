@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -30,13 +30,19 @@ class Work(Protocol):
     """Address below which pieces of files go."""
     whole: str
     """Address below which files go."""
+    final: str
+    """Address below which they are when the manifest is made."""
 
     def keep(self, name: str) -> None:
         """Take over a file of the present scores."""
         ...
 
-    def commit(self, manifest: bytes, obsolete: Collection[str]) -> None:
-        """Put the files and their manifest in the place of the present scores."""
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new files again."""
+        ...
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
+        """Put the files and their manifest, made last, in the place of the present scores."""
         ...
 
 
@@ -46,6 +52,7 @@ class LocalWork:
     def __init__(self, output: Path, folder: Path, manifest_name: str) -> None:
         self._output, self._folder, self._manifest = output, folder, manifest_name
         self.parts, self.whole = str(folder / PARTS), str(folder / WHOLE)
+        self.final = self.whole
 
     def keep(self, name: str) -> None:
         """Link a file of the present scores: it is not copied."""
@@ -58,11 +65,20 @@ class LocalWork:
                 raise
             shutil.copy2(self._output / name, target)
 
-    def commit(self, manifest: bytes, obsolete: Collection[str]) -> None:
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new files again, and folders that are empty then."""
+        for name in names:
+            (Path(self.whole) / name).unlink(missing_ok=True)
+        for folder, _, _ in os.walk(self.whole, topdown=False):
+            with contextlib.suppress(OSError):
+                if folder != self.whole:
+                    Path(folder).rmdir()
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
         """Exchange the folders: who looks sees the old scores or the new ones."""
         path = Path(self.whole) / self._manifest
         with path.open("wb") as file:
-            file.write(manifest)
+            file.write(manifest())
             file.flush()
             os.fsync(file.fileno())
         replace(Path(self.whole), self._output, self._folder / OLD)
@@ -101,6 +117,7 @@ def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
     try:
         with (folder / LOCK).open("w") as lock:
             _lock(lock.fileno())
+            recover(output, folder)
             for name in (PARTS, WHOLE):
                 (folder / name).mkdir()
             yield LocalWork(output, folder, manifest_name)
@@ -108,8 +125,8 @@ def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def recover(output: Path) -> None:
-    """Remove what killed jobs left beside a folder, and put back one that they were about to replace.
+def recover(output: Path, own: Path | None = None) -> None:
+    """Remove what killed jobs left beside a folder, but for a job's own, and put back one they were about to replace.
 
     Raises
     ------
@@ -117,7 +134,7 @@ def recover(output: Path) -> None:
         S011 a job that is still at work on this folder.
 
     """
-    for folder in [each for each in output.parent.glob("*") if each.name.startswith(_prefix(output))]:
+    for folder in [each for each in output.parent.glob("*") if each.name.startswith(_prefix(output)) and each != own]:
         try:
             with (folder / LOCK).open("r+") as lock:
                 if not _lock(lock.fileno()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tipcast.data import address
@@ -26,17 +26,25 @@ class StoreWork:
         self._output, self._store = output, address.filesystem(output, storage)
         self._folder = f"{output}/{UNFINISHED}{uuid.uuid4().hex[:12]}"
         self.parts, self.whole = f"{self._folder}/parts", f"{self._folder}/whole"
+        self.final = output
 
     def keep(self, name: str) -> None:
         """Nothing: an object that is not replaced stays."""
 
-    def commit(self, manifest: bytes, obsolete: Collection[str]) -> None:
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new objects again."""
+        with address.reaching(self._output):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    self._store.rm_file(f"{self.whole}/{name}")
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
         """Copy the new objects to their names, write the manifest, remove what it no longer names."""
         with address.reaching(self._output):
             self._store.invalidate_cache()
             for path in self._found(self.whole):
                 self._store.cp_file(path, f"{self._output}/{path.partition('/whole/')[2]}")
-            self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest)
+            self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
             for name in obsolete:
                 with contextlib.suppress(FileNotFoundError):
                     self._store.rm_file(f"{self._output}/{name}")

@@ -1,6 +1,6 @@
 """An evaluation from counts in fine score bins: its memory does not grow with the rows, which need not be kept.
 
-`metrics.evaluate` is exact and keeps a key of each row. Here rows in one bin of 1/50,000 count as tied; log loss, Brier
+`metrics.evaluate` is exact and keeps a key of each row. Here rows in one bin of 1/20,000 count as tied; log loss, Brier
 score and what depends on the threshold are exact all the same.
 """
 
@@ -28,8 +28,9 @@ from tipcast.evaluation.result import (
     Roc,
 )
 
-BINS = 50_000
+BINS = 20_000
 """Equal-width bins: a multiple of those that plots and tables have."""
+MIDDLES = (np.arange(BINS) + 0.5) / BINS
 Counts = np.ndarray[Any, Any]
 
 
@@ -66,8 +67,8 @@ def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
     xp = module_of(scores)
     bins = xp.minimum((scores * BINS).astype(xp.int32), BINS - 1)
     called = scores >= threshold
-    nothing = np.zeros(BINS, dtype=np.int64)
-    rows = to_host(xp.bincount(bins, minlength=BINS))
+    nothing = np.zeros(BINS, dtype=np.int32)
+    rows = _counted(bins, xp)
     if labels is None or not bool((labels >= 0).any()):
         return Binned(rows, nothing, nothing, int(called.sum()), 0, 0, 0.0, 0.0)
     positive, negative = labels == 1, labels == 0
@@ -75,8 +76,8 @@ def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
     right = xp.where(positive, scores, 1 - scores)[positive | negative].astype(xp.float64)
     return Binned(
         rows=rows,
-        positives=to_host(xp.bincount(bins[positive], minlength=BINS)),
-        negatives=to_host(xp.bincount(bins[negative], minlength=BINS)),
+        positives=_counted(bins[positive], xp),
+        negatives=_counted(bins[negative], xp),
         called=int(called.sum()),
         true_positives=int((called & positive).sum()),
         false_positives=int((called & negative).sum()),
@@ -85,10 +86,16 @@ def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
     )
 
 
+def _counted(bins: Array, xp: Any) -> Counts:
+    found: Counts = to_host(xp.bincount(bins, minlength=BINS)).astype(np.int32)  # of one part: half the memory
+    return found
+
+
 def total(parts: Sequence[Binned]) -> Binned:
     """Return the sums of several parts."""
+    nothing = np.zeros(BINS, dtype=np.int64)
     return Binned(
-        *(sum(getattr(part, name) for part in parts) for name in ("rows", "positives", "negatives")),
+        *(sum((getattr(part, name) for part in parts), nothing) for name in ("rows", "positives", "negatives")),
         *(sum(getattr(part, name) for part in parts) for name in ("called", "true_positives", "false_positives")),
         *(math.fsum(getattr(part, name) for part in parts) for name in ("log_loss", "squares")),
     )
@@ -97,6 +104,11 @@ def total(parts: Sequence[Binned]) -> Binned:
 def coarse(counts: Counts, number: int = HISTOGRAM_BINS) -> Counts:
     """Return counts in fewer bins."""
     return np.asarray(counts).reshape(number, BINS // number).sum(axis=1)
+
+
+def mean(found: Binned) -> float:
+    """Return the mean score of all rows, within half a bin; 0 where there are none."""
+    return float((found.rows * MIDDLES).sum()) / max(int(found.rows.sum()), 1)
 
 
 def resolution(found: Binned) -> float:
@@ -151,8 +163,7 @@ def _curves(edges: Counts, p: Counts, n: Counts) -> tuple[Roc, PrecisionRecall]:
 
 def _calibration(found: Binned) -> Calibration:
     rows = found.positives + found.negatives
-    middles = (np.arange(BINS) + 0.5) / BINS
-    many, positives, scores = (coarse(values, CALIBRATION_BINS) for values in (rows, found.positives, rows * middles))
+    many, positives, scores = (coarse(values, CALIBRATION_BINS) for values in (rows, found.positives, rows * MIDDLES))
     some = np.where(many > 0, many, 1)
     mean, rate = (np.where(many > 0, values / some, np.nan) for values in (scores, positives))
     return Calibration(mean, rate, many)

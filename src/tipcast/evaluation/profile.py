@@ -61,7 +61,7 @@ def _codes(values: Array, name: str, xp: Any) -> Array:
 
 def total(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sums of several parts' counts."""
-    return {name: sum(part[name] for part in counts) for name in counts[0]}
+    return {name: sum(part[name] for part in counts) for name in (counts[0] if counts else ())}
 
 
 def of_frame(x: Any) -> dict[str, Any]:
