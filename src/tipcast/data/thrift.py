@@ -100,7 +100,7 @@ def _written(kind: int, value: Any) -> bytes:
     if kind == DOUBLE:
         return struct.pack("<d", value)
     if kind == BINARY:
-        return _size(len(value)) + value
+        return _size(len(value)) + bytes(value)
     if kind == STRUCT:
         return write(value)
     inner, items = value

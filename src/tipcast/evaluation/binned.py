@@ -95,15 +95,21 @@ def total(parts: Sequence[Binned]) -> Binned:
     """Return the sums of several parts."""
     nothing = np.zeros(BINS, dtype=np.int64)
     return Binned(
-        *(sum((getattr(part, name) for part in parts), nothing) for name in ("rows", "positives", "negatives")),
-        *(sum(getattr(part, name) for part in parts) for name in ("called", "true_positives", "false_positives")),
-        *(math.fsum(getattr(part, name) for part in parts) for name in ("log_loss", "squares")),
+        rows=sum((part.rows for part in parts), nothing),
+        positives=sum((part.positives for part in parts), nothing),
+        negatives=sum((part.negatives for part in parts), nothing),
+        called=sum(part.called for part in parts),
+        true_positives=sum(part.true_positives for part in parts),
+        false_positives=sum(part.false_positives for part in parts),
+        log_loss=math.fsum(part.log_loss for part in parts),
+        squares=math.fsum(part.squares for part in parts),
     )
 
 
 def coarse(counts: Counts, number: int = HISTOGRAM_BINS) -> Counts:
     """Return counts in fewer bins."""
-    return np.asarray(counts).reshape(number, BINS // number).sum(axis=1)
+    fewer: Counts = np.asarray(counts).reshape(number, BINS // number).sum(axis=1)
+    return fewer
 
 
 def mean(found: Binned) -> float:

@@ -120,7 +120,8 @@ def grouped(counts: Any, name: str) -> list[list[int]]:
 def _ordered(counts: Any, start: int) -> list[list[int]]:
     """Cut the codes from ``start`` on so that each bin has about the same share."""
     every = counts[start:].sum()
-    bins, seen, first = [], 0, start
+    bins: list[list[int]] = []
+    seen, first = 0, start
     for code in range(start, len(counts)):
         seen += int(counts[code])
         if seen * GROUPS >= every * (len(bins) + 1) and code < len(counts) - 1 and len(bins) < GROUPS - 1:

@@ -132,7 +132,7 @@ def make_plan(config: ScoreConfig, output: str, manifest: Manifest | None, fetch
     recipe = recipe_of(config, fetched)
     known = manifest or Manifest({}, {})
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        items = list(pool.map(lambda pair: _item(*pair, wanted, output, recipe, known), files.items()))
+        items = list(pool.map(lambda name: _item(name, files[name], wanted, output, recipe, known), files))
     refused = tuple(item for item in items if item.problem)
     if len(items) == 1 and refused and refused[0].problem:
         raise of_store(refused[0].problem)

@@ -24,6 +24,8 @@ from tipcast.tracking.facts import CONFIG, VERSIONS
 from tipcast.tracking.models import Fetched, used_by
 from tipcast.tracking.run import Run, open_run
 
+FILES = ("scores", "trips", "rows", "unscored", "trips_sha256", "scores_sha256", "refused")
+"""Columns of the table of files."""
 DIGEST = 16
 """Characters of a digest that tags show."""
 PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "colour", "compression")
@@ -146,8 +148,7 @@ class ScoreRecord:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
                  for name, entry in sorted(files.items())]  # fmt: skip
         lines += [[item.name, to_plain(item.uri), None, None, None, None, str(item.problem)] for item in refused]
-        head = ("scores", "trips", "rows", "unscored", "trips_sha256", "scores_sha256", "refused")
-        self.run.log_table({name: [line[at] for line in lines] for at, name in enumerate(head)}, "tables/files.json")
+        self.run.log_table(_columns(FILES, lines), "tables/files.json")
         if not found.drifts:
             return
         names = ("psi", "chance", "verdict")
@@ -156,8 +157,7 @@ class ScoreRecord:
             table | {name: [getattr(drift, name) for drift in found.drifts] for name in names}, "tables/drift.json"
         )
         bins = [row for drift in found.drifts for row in _bins(drift)]
-        head = ("name", "bin", "training", "now")
-        self.run.log_table({name: [row[at] for row in bins] for at, name in enumerate(head)}, "tables/drift_bins.json")
+        self.run.log_table(_columns(("name", "bin", "training", "now"), bins), "tables/drift_bins.json")
 
     def _plots(self, found: Account) -> None:
         subtitle = f"{self.model}, {found.rows:,} trips of {len(self.plan.due)} files"
@@ -174,6 +174,10 @@ class ScoreRecord:
             log(plots.roc(found.labelled, subtitle, name="scored"), "plots/roc.png")
             log(plots.calibration(found.labelled, subtitle), "plots/calibration.png")
             log(plots.confusion(found.labelled, subtitle), "plots/confusion.png")
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
 def _bins(drift: Drift) -> list[tuple[str, str, float, float]]:

@@ -20,6 +20,7 @@ from tipcast.data.fragments import Fragment
 from tipcast.data.kept import read_kept
 from tipcast.data.prepare import high_tip
 from tipcast.data.read import read_fragment
+from tipcast.data.schema import ZONES
 from tipcast.data.sources.periods import EARLIEST, LATEST, start_of
 from tipcast.data.writing import written
 from tipcast.estimators.base import Scorer
@@ -142,7 +143,7 @@ def impossible(
         values = columns[name]
         if name == "pickup":
             found, reason = ((values < first) | (values >= last)) & (values != features.NULL_TIME), BAD_TIME
-        elif name in validate.ZONES:
+        elif name in ZONES:
             found, reason = (values < 1) | (values > validate.LAST_ZONE), BAD_ZONE
         else:
             found, reason = abs(values) > validate.ABSURD, NOT_FINITE

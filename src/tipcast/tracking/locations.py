@@ -78,8 +78,9 @@ def _registered(client: Any, name: str) -> Any:
 
 def _version(client: Any, version: Any) -> Located:
     uri = f"models:/{version.name}/{version.version}"
-    if version.model_id:
-        logged = _logged(client, version.model_id, uri)
+    match = _LOGGED.fullmatch(version.source or "")
+    if model_id := version.model_id or (match and match[1]):
+        logged = _logged(client, model_id, uri)
         return Located(uri, logged.location, version.name, str(version.version), logged.run_id, logged.model_id)
     raise TipcastError(
         "M005", uri, "was registered from files, not from a model that tipcast logged", "train and register it again"

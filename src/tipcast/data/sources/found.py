@@ -20,12 +20,12 @@ class Wanted:
     """Canonical columns it must have."""
     optional: tuple[str, ...] = ()
     """Those to read where it has them."""
-    nullable: tuple[str, ...] = ()
-    """Those that may have no value at all."""
     colour: str | None = None
     block_bytes: int = 32 << 20
     storage: Mapping[str, Any] = field(default_factory=dict)
     """The user's fsspec options."""
+    nullable: tuple[str, ...] = ()
+    """Columns that may have no value at all."""
 
 
 @dataclass(frozen=True)
