@@ -32,6 +32,7 @@ ENTRY_POINTS = {
     "train": "train",
     "sweep": "sweep",
     "compare": "compare",
+    "score": "score",
     "prepare": "prepare",
     "doctor": "doctor",
 }
