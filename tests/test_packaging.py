@@ -33,6 +33,7 @@ ENTRY_POINTS = {
     "sweep": "sweep",
     "promote": "promote",
     "compare": "compare",
+    "score": "score",
     "prepare": "prepare",
     "doctor": "doctor",
 }

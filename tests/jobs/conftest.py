@@ -15,11 +15,11 @@ import pytest
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.jobs import prepare, promote, sweep, train
+from tipcast.jobs import prepare, promote, score, sweep, train
 from tipcast.tracking.store import open_store
 
-JOBS = {"train": train.run, "sweep": sweep.run, "promote": promote.run, "prepare": prepare.run}
-TRACKED = {"train", "sweep", "promote"}
+JOBS = {"train": train.run, "sweep": sweep.run, "promote": promote.run, "prepare": prepare.run, "score": score.run}
+TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 

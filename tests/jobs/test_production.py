@@ -133,8 +133,8 @@ def store(
         yield url
 
 
-def test_train_sweep_promote_and_load(
-    job: Callable[..., Any], store: str, bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_train_sweep_promote_and_score(
+    job: Callable[..., Any], store: str, bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -155,9 +155,16 @@ def test_train_sweep_promote_and_load(
     assert "plots/roc_small.png" in version.description.replace("%2F", "/")
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}
-    scores = mlflow.pyfunc.load_model("models:/tips@champion").predict(_trips())
-    assert scores.shape == (2,)
-    assert np.isfinite(scores).all()
+    trips = tmp_path / "trips" / "yellow_tripdata_2019-05.parquet"
+    trips.parent.mkdir()
+    _trips().to_parquet(trips, index=False)
+    out = tmp_path / "scored"
+    scored = job("score", "model_uri=models:/tips@champion", f"input={trips.parent}", f"output={out}")
+    assert scored.run.info.status == "FINISHED"
+    found = pd.read_parquet(out / trips.name)
+    assert set(found["model_version"].astype(str)) == {"2"}
+    expected = mlflow.pyfunc.load_model("models:/tips@champion").predict(_trips())
+    np.testing.assert_allclose(found["probability"], expected, atol=1e-6)
     _check_bucket(bucket, version.tags["sha256"])
 
 

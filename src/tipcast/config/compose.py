@@ -20,7 +20,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import schema, schema_promote, schema_sweep
+from tipcast.config import schema, schema_promote, schema_score, schema_sweep
 from tipcast.config.errors import TipcastError
 from tipcast.config.location import conf_dir
 from tipcast.config.plain import redact
@@ -67,6 +67,7 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
     schema.register()
     schema_sweep.register()
     schema_promote.register()
+    schema_score.register()
     composed: list[Composed] = []
     unresolved: list[OmegaConfBaseException] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from typing import Any
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import parse_child
 
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
+"""How the last line of a traceback begins; libraries add more lines."""
 LIMIT_S = 120.0
 """How long a parse may take."""
 
@@ -55,8 +58,10 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired as problem:
         raise _unreadable(where, f"its {format} file was not parsed within {LIMIT_S:g} s") from problem
     if ended.returncode:
-        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-        how = f"it crashed its library by signal {-ended.returncode}" if ended.returncode < 0 else said[-1]
+        said = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
+        how = said[-1] if said else f"exit code {ended.returncode}"
+        if ended.returncode < 0:
+            how = f"it crashed its library by signal {-ended.returncode}"
         raise _unreadable(where, f"its {format} file does not parse: {how}")
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return found

@@ -35,9 +35,13 @@ def predict(client: Any, scorer: Scorer, x: Sequence[Any]) -> list[Any]:
         Futures of (rows,) float arrays of P(1), in the same order.
 
     """
+    return list(client.map(_score, x, scorer=hold(client, scorer), pure=False, key="score"))
+
+
+def hold(client: Any, scorer: Scorer) -> Any:
+    """Return a future of a scorer, which each worker then has once."""
     with dask.config.set({LARGE: "1 TiB"}):  # the scheduler keeps the scorer, so that it outlives a worker
-        held = client.submit(_held, scorer, pure=False)
-    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+        return client.submit(_held, scorer, pure=False)
 
 
 def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:

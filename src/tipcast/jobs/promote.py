@@ -135,7 +135,7 @@ def set_up(client: Any, config: PromoteConfig, candidate: Entrant, before: str |
     checks.append(promote_gate.target(entrants))
     data = _data(client, config, candidate.fetched)
     features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
-    recipe = Recipe(features=features, threshold=float(candidate.manifest["label_threshold"]))
+    recipe = Recipe(features=features, threshold=float(candidate.manifest["task"]["threshold"]))
     test = list_fragments(data, "test", recipe.columns)
     for entrant in entrants:
         if test.period[0] < entrant.manifest["trained_until"]:
@@ -157,7 +157,7 @@ def _entrant(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Entr
         )
     version = client.get_model_version(fetched.name, fetched.version)
     trained = client.get_run(fetched.run_id)
-    for key in ("label_threshold", "trained_until", "train_period", "threshold", "target"):
+    for key in ("task", "trained_until", "train_period", "threshold", "target"):
         if key not in fetched.manifest:
             raise TipcastError("M021", fetched.uri, f"its manifest has no {key}", "train and register it again")
     return Entrant(fetched, trained.info.status, trained.data.metrics, version.tags)

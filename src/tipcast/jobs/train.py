@@ -25,6 +25,7 @@ from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way, predict
 from tipcast.evaluation.metrics import auc, evaluate
+from tipcast.evaluation.profile import profile
 from tipcast.jobs import closing
 from tipcast.jobs.registering import register
 from tipcast.jobs.rehearsal import rehearse
@@ -183,7 +184,8 @@ def measure(workers: Session, fitted: Fitted, data: Data) -> Outcome:
         except TipcastError as problem:  # no row is known to be paid by card, or all such have one label
             LOG.warning("no AUC of rows paid by card: %s", problem.what)
             card = None
-    return Outcome(validation, test, card)
+        described = profile(client, data.train.x, validation or test, "validation" if validation else "test")
+    return Outcome(validation, test, card, described)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

@@ -166,8 +166,9 @@ class Record:
         facts = {
             "features": list(task.features),
             "target": f"tip_amount / fare_amount > {task.threshold:g}",
-            "label_threshold": task.threshold,
+            "task": {"name": task.name, "kind": task.kind, "threshold": task.threshold},
             "threshold": outcome.test.threshold,
+            "profile": outcome.profile,
             "model": self.config.model.name,
             "trained_on": device,
             "data_digest": self.plan.train.digest,

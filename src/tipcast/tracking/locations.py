@@ -78,8 +78,8 @@ def _registered(client: Any, name: str) -> Any:
 
 def _version(client: Any, version: Any) -> Located:
     uri = f"models:/{version.name}/{version.version}"
-    source = _LOGGED.fullmatch(version.source or "")
-    if model_id := version.model_id or (source and source[1]):  # a database keeps the source alone
+    match = _LOGGED.fullmatch(version.source or "")
+    if model_id := version.model_id or (match and match[1]):
         logged = _logged(client, model_id, uri)
         return Located(uri, logged.location, version.name, str(version.version), logged.run_id, logged.model_id)
     raise TipcastError(

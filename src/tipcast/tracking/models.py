@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from mlflow.entities import LoggedModelInput
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from tipcast.config.errors import TipcastError
@@ -17,6 +18,7 @@ from tipcast.data import features
 from tipcast.estimators import first_parse, native
 from tipcast.tracking.locations import check_location, locate
 from tipcast.tracking.portable import MANIFEST_VERSION
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import redact
 
 AGAIN = "train and register it again"
@@ -167,3 +169,9 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
     return manifest
+
+
+def used_by(run: Run, fetched: Fetched) -> None:
+    """Let a run's page, and the model's, say that the run used the model."""
+    if fetched.model_id:
+        run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import metrics, plots
+from tipcast.evaluation.drift import Drift
 from tipcast.evaluation.interval import Interval
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
@@ -33,6 +34,11 @@ PARAMS = {
     "subsample": [0.5, 0.5, 0.5, 0.5],
 }
 SCORES = [0.61, 0.64, 0.65, 0.6]
+SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
+DRIFTS = [
+    Drift(name, value, 0.002, [], [], [])
+    for name, value in (("score", 0.02), ("passenger_count", 2.1), ("pickup_week_hour", 0.13), ("PULocationID", 0.001))
+]
 SECONDS = [1.0, 2.0, 3.0, 4.0]
 
 
@@ -76,6 +82,10 @@ def draw(kind: str, found: Evaluation) -> bytes:
         "difference": lambda: plots.difference(
             _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2"
         ),
+        "distribution": lambda: plots.distribution(
+            SPREAD, SPREAD[::-1], "validation trips at training", 0.45, SUBTITLE
+        ),
+        "stability": lambda: plots.stability(DRIFTS, SUBTITLE),
         "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
     }
     return each[kind]()

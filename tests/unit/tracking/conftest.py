@@ -144,6 +144,7 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     y = (x[:, 1] + x[:, 5] / 20 > 18).astype(np.int32)
     booster = xgboost.train({"max_depth": 3, "objective": "binary:logistic"}, xgboost.DMatrix(x, y, missing=-1.0), 5)
     booster.set_attr(missing="-1.0")
+    booster.feature_names = list(features.BASE_FEATURES)
     booster.save_model(folder / "model.ubj")
     forest = RandomForestClassifier(5, max_depth=4, random_state=0).fit(x, y)
     treelite.sklearn.import_model(forest).serialize(folder / "model.tl")
