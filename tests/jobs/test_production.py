@@ -155,7 +155,7 @@ def test_train_sweep_promote_and_score(
     assert "plots/roc_small.png" in version.description.replace("%2F", "/")
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}
-    trips = tmp_path / "trips" / "yellow_tripdata_2019-05.parquet"
+    trips = tmp_path / "trips" / "yellow_tripdata_2019-04.parquet"
     trips.parent.mkdir()
     _trips().to_parquet(trips, index=False)
     out = tmp_path / "scored"
