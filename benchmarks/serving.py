@@ -31,6 +31,7 @@ from harness import write_result
 
 GOAL = "measured, no goal"
 MODELS = ("xgboost", "random_forest")
+SOURCE = Path(__file__).resolve().parents[1] / "src"
 START_S, MOST_REQUESTS = 90, 20_000
 
 
@@ -65,7 +66,8 @@ def main() -> None:
 def train(name: str, store: str) -> None:
     """Register a model of 200,000 synthetic trips."""
     words = ["train", f"model={name}", f"tracking.uri={store}", f"tracking.register={name}"]
-    subprocess.run([sys.executable, "-m", "tipcast", *words], check=True, stdout=subprocess.DEVNULL)
+    variables = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-m", "tipcast", *words], check=True, stdout=subprocess.DEVNULL, env=variables)
 
 
 def trips(rows: int) -> pd.DataFrame:
