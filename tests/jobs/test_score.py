@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
+from tipcast.backends.cpu import CpuFrames
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.data.synthetic import sample_block
-from tipcast.jobs import prepare, train
+from tipcast.jobs import prepare, score_task, train
 
 Job = Callable[..., Any]
 MODELS = {
@@ -180,6 +181,17 @@ def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path, clust
     shutil.rmtree(out)
     score("compression=snappy", cluster)
     assert {name: content for name, (_, content) in state(out).items() if name != "_manifest.json"} == first
+
+
+def test_many_row_groups_of_a_fragment_are_one_part(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(score_task, "ROW_GROUP", 700)
+    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, written by threads
+    score()
+    for name in MONTHS:
+        given, scored = pq.read_table(trips / name), pq.ParquetFile(out / name)
+        assert scored.read().select(given.column_names).equals(given.replace_schema_metadata(None))
+        assert {scored.metadata.row_group(at).num_rows for at in range(scored.num_row_groups - 1)} <= {700, *range(700)}
+        assert scored.num_row_groups >= given.num_rows / 700
 
 
 def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, out: Path) -> None:
