@@ -4,7 +4,7 @@ python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--rounds 100]
 
 The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing stand apart: both
 sides score features that are in memory (tipcast's in parts on its workers, the bare call's as one array, with all
-cores). For a forest every way that is installed is timed, and the bare call is scikit-learn's own (nvForest's on a GPU).
+cores). For a forest every way that is installed is timed; the bare call is scikit-learn's own (nvForest's on a GPU).
 The whole job is timed too, beside pandas, `inplace_predict` and `to_parquet` in one process.
 """
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
+from tipcast.backends.cpu import CpuFrames
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.data.synthetic import sample_block
-from tipcast.jobs import prepare, train
+from tipcast.jobs import prepare, score_task, train
 
 Job = Callable[..., Any]
 MODELS = {
@@ -182,6 +184,17 @@ def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path, clust
     assert {name: content for name, (_, content) in state(out).items() if name != "_manifest.json"} == first
 
 
+def test_many_row_groups_of_a_fragment_are_one_part(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(score_task, "ROW_GROUP", 700)
+    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, written by threads
+    score()
+    for name in MONTHS:
+        given, scored = pq.read_table(trips / name), pq.ParquetFile(out / name)
+        assert scored.read().select(given.column_names).equals(given.replace_schema_metadata(None))
+        assert {scored.metadata.row_group(at).num_rows for at in range(scored.num_row_groups - 1)} <= {700, *range(700)}
+        assert scored.num_row_groups >= given.num_rows / 700
+
+
 def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, out: Path) -> None:
     by_version = score().said
     rows = state(out)[MONTHS[0]]
@@ -197,6 +210,15 @@ def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, ou
     assert scored["model_version"].null_count == scored.num_rows
     assert scored["probability"].equals(pq.read_table(io.BytesIO(rows[1]))["probability"])
     assert score(uri=f"runs:/{run_id}/model").said["scored"] == 0
+
+
+@pytest.mark.parametrize("uri", ["models:/nobody/1", "models:/xgboost/99", "models:/xgboost@nobody", "models:/m-0f"])
+def test_a_model_that_is_not_there(score: Job, out: Path, uri: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        score(uri=uri)
+    assert caught.value.code == "M001"
+    assert caught.value.exit_code == 6
+    assert not out.exists()
 
 
 def test_kept_columns(score: Job, trips: Path, out: Path) -> None:
@@ -442,7 +464,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     server.stop()
 
 
-def test_trips_and_scores_in_an_object_store(job: Job, trained: dict[str, Any], months: Path, bucket: Any) -> None:
+def test_trips_and_scores_in_an_object_store(
+    job: Job, trained: dict[str, Any], months: Path, bucket: Any, tmp_path: Path
+) -> None:
     for name in MONTHS:
         bucket.put(str(months / name), f"trips/months/2019/{name}")
     words = ["model_uri=models:/xgboost/1", "input=s3://trips/months/", "output=s3://trips/scored"]
@@ -465,6 +489,12 @@ def test_trips_and_scores_in_an_object_store(job: Job, trained: dict[str, Any], 
     assert (changed["scored"], changed["files"]) == (1, 1)
     bucket.invalidate_cache()
     assert sorted(bucket.find("trips/scored")) == ["trips/scored/2019/" + MONTHS[0], "trips/scored/_manifest.json"]
+    bucket.chmod(f"trips/months/2019/{MONTHS[0]}", acl="public-read")
+    web = f"{os.environ['AWS_ENDPOINT_URL']}/trips/months/2019/{MONTHS[0]}"
+    local = [words[0], f"input={web}", f"output={tmp_path / 'web'}"]
+    assert job("score", *local, "tracking.experiment=scoring").said["scored"] == 1
+    assert (tmp_path / "web" / MONTHS[0]).read_bytes() == bucket.cat_file(f"trips/scored/2019/{MONTHS[0]}")
+    assert job("score", *local).said["scored"] == 0
     with pytest.raises(TipcastError) as caught:
         job("score", *words[:2], "output=s3://trips/months")
     assert caught.value.code == "C011"

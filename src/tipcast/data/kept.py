@@ -22,7 +22,7 @@ IDS = ("VendorID", *schema.ZONES)
 """Whole numbers of CSV files; all their other numbers become doubles."""
 
 
-def read_kept(fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
+def read_kept(fragment: Fragment, keep: Sequence[str] | None, *, threads: bool = False) -> pa.Table:
     """Read what is kept of a fragment, on the host.
 
     Parameters
@@ -32,6 +32,8 @@ def read_kept(fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
         and doubles, all others stay text.
     keep
         Names as the file or as ``data.schema`` has them; None: every column but ``ADDED``.
+    threads
+        Whether to decode several columns at once.
 
     Returns
     -------
@@ -44,30 +46,30 @@ def read_kept(fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
         D001 gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not reached.
 
     """
-    table = _parquet(fragment, keep) if fragment.format == "parquet" else _csv(fragment, keep)
+    table = _parquet(fragment, keep, threads) if fragment.format == "parquet" else _csv(fragment, keep, threads)
     return table.replace_schema_metadata(None)
 
 
-def _parquet(fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
+def _parquet(fragment: Fragment, keep: Sequence[str] | None, threads: bool) -> pa.Table:
     with undamaged(fragment):
         if address.scheme(fragment.uri):
             with fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as remote:
-                table = _row_groups(pq.ParquetFile(remote, page_checksum_verification=True), fragment, keep)
+                table = _row_groups(pq.ParquetFile(remote, page_checksum_verification=True), fragment, keep, threads)
         else:
             file = pq.ParquetFile(fragment.uri, memory_map=True, page_checksum_verification=True)
-            table = _row_groups(file, fragment, keep)
+            table = _row_groups(file, fragment, keep, threads)
     return table
 
 
-def _row_groups(file: pq.ParquetFile, fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
+def _row_groups(file: pq.ParquetFile, fragment: Fragment, keep: Sequence[str] | None, threads: bool) -> pa.Table:
     names = file.schema_arrow.names
     chosen = _chosen(names, keep, fragment)
     every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
-    table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=False)
+    table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=threads)
     return table.select(chosen)
 
 
-def _csv(fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
+def _csv(fragment: Fragment, keep: Sequence[str] | None, threads: bool) -> pa.Table:
     options = fragment.options
     header = options["header"]
     chosen = _chosen([name for at, name in enumerate(header) if name != f"_{at}"], keep, fragment)
@@ -77,7 +79,7 @@ def _csv(fragment: Fragment, keep: Sequence[str] | None) -> pa.Table:
     def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
         return pa.csv.read_csv(
             pa.BufferReader(rows),
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header)),
+            read_options=pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header)),
             convert_options=pa.csv.ConvertOptions(
                 include_columns=list(columns),
                 column_types=types,

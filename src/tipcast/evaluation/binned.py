@@ -72,7 +72,7 @@ def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
     if labels is None or not bool((labels >= 0).any()):
         return Binned(rows, nothing, nothing, int(called.sum()), 0, 0, 0.0, 0.0)
     positive, negative = labels == 1, labels == 0
-    eps = float(xp.finfo(scores.dtype).eps)  # as scikit-learn clips
+    eps = float(np.finfo(scores.dtype).eps)  # as scikit-learn clips
     right = xp.where(positive, scores, 1 - scores)[positive | negative].astype(xp.float64)
     return Binned(
         rows=rows,

@@ -18,8 +18,8 @@ from tipcast.evaluation import binned, profile
 from tipcast.evaluation.binned import Binned
 
 SOME, MUCH = 0.1, 0.25
-LEAST_SHARE = 1e-4
-"""What an empty bin counts as: the logarithm of nothing is no number."""
+EMPTY = 0.5
+"""Rows that an empty bin counts as: the logarithm of nothing is no number."""
 Z95 = 1.6448536269514722
 """95 % point of the normal distribution."""
 SCORE = "score"
@@ -46,9 +46,10 @@ class Drift:
         return "some" if self.psi < MUCH else "much"
 
 
-def psi(then: Sequence[float], now: Sequence[float]) -> float:
-    """Return the population stability index of shares in the same bins."""
-    pairs = [(max(a, LEAST_SHARE), max(b, LEAST_SHARE)) for a, b in zip(then, now, strict=True)]
+def psi(then: Sequence[float], now: Sequence[float], then_rows: int, now_rows: int) -> float:
+    """Return the population stability index of so many rows' shares in the same bins."""
+    least = EMPTY / max(then_rows, 1), EMPTY / max(now_rows, 1)
+    pairs = [(max(a, least[0]), max(b, least[1])) for a, b in zip(then, now, strict=True) if a or b]
     return math.fsum((b - a) * math.log(b / a) for a, b in pairs)
 
 
@@ -94,4 +95,5 @@ def _drift(name: str, then: Mapping[str, Any], counts: Any, then_rows: int, rows
     labels = [profile.label(name, each) for each in then["bins"]]
     filled = sum(1 for pair in zip(then["shares"], now, strict=True) if max(pair) > 0)
     limit = chance(filled, then_rows, rows)
-    return Drift(name, psi(then["shares"], now), limit, labels, then["shares"], now)
+    moved = psi(then["shares"], now, then_rows, rows)
+    return Drift(name, moved, limit, labels, then["shares"], now)

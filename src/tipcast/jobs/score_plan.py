@@ -157,7 +157,8 @@ def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, befor
         for item in items
         if not item.fragments and not item.problem
     }
-    obsolete = tuple(name for name in before.files if name not in kept and name not in {item.name for item in due})
+    made = {*kept, *(item.name for item in due)}
+    obsolete = tuple(name for name in before.files if name not in made)
     same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
         before.about.get(REFUSED, {})
     )

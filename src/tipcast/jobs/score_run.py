@@ -42,7 +42,7 @@ class Results:
     @property
     def total(self) -> Scored:
         """The sums over all files."""
-        return total("", self.sums)
+        return total(self.sums)
 
     def stamped(self, final: str, options: Mapping[str, Any]) -> dict[str, Entry]:
         """Return the entries with the scores' stamps, once they are where they stay."""
@@ -88,7 +88,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     every: list[Any] = []
     for at, item in enumerate(plan.due):
         fragments = merged(item.fragments, workers.frames.batch_rows)
-        paths = [f"{place.parts}/{at}/{number:06}.parquet" for number in range(len(fragments))]
+        paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
         common = {"scorer": held, "frames": workers.frames, "work": work}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
         whole = client.submit(join, f"{place.whole}/{item.name}", parts, work.storage, pure=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -32,6 +33,8 @@ MAY_LACK = ("passenger_count",)
 LABEL = ("fare_amount", "tip_amount")
 ROW_GROUP = 1_000_000
 """Most rows of a row group that is written."""
+HOST_THREADS = 8
+"""How many row groups a worker with one thread for its device writes at once."""
 BAD_TIME, BAD_ZONE, NOT_FINITE = "pickup_impossible", "bad_zone", "non_finite"
 
 
@@ -62,7 +65,8 @@ class Work:
 class Scored:
     """A part, or all parts of a file."""
 
-    path: str
+    paths: tuple[str, ...]
+    """Of a part: its files, in order."""
     rows: int
     unscored: Mapping[str, int]
     """Reason -> rows whose probability is null."""
@@ -73,14 +77,14 @@ class Scored:
 
 @travelling
 def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work) -> Scored:
-    """Score one fragment and write it as a Parquet file of its own.
+    """Score one fragment and write it as Parquet files of its own.
 
     Parameters
     ----------
     fragment
         What to score; every row of it is.
     path
-        Where the part goes.
+        How the names of the files begin.
     scorer
         The model.
     frames
@@ -100,11 +104,11 @@ def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames
     bad, unscored = impossible(columns, work.columns, frames)
     matrix, scores = score(columns, scorer, frames, work.features)
     good = slice(None) if bad is None else ~bad
-    table = with_scores(read_kept(fragment, work.keep), to_host(scores), None if bad is None else to_host(bad), work)
-    with written(path, work.storage) as file:
-        write(table, file, work.compression)
+    alone = frames.batch_rows > 0  # then a worker has one thread for its device, and the host's cores are idle
+    kept = read_kept(fragment, work.keep, threads=alone)
+    table = with_scores(kept, to_host(scores), None if bad is None else to_host(bad), work)
     return Scored(
-        path=path,
+        paths=write(table, path, work, HOST_THREADS if alone else 1),
         rows=len(scores),
         unscored=unscored,
         values=profile.count(matrix[good], work.features),
@@ -183,10 +187,21 @@ def with_scores(table: pa.Table, scores: Any, bad: Any, work: Work) -> pa.Table:
     return pa.Table.from_arrays([*columns.values(), *added.values()], names=[*columns, *added])
 
 
-def write(table: pa.Table, file: BinaryIO, compression: str) -> None:
-    """Write a part, with checksums of its pages."""
-    with pq.ParquetWriter(file, table.schema, compression=compression, write_page_checksum=True) as writer:
-        writer.write_table(table, row_group_size=ROW_GROUP)
+def write(table: pa.Table, path: str, work: Work, threads: int) -> tuple[str, ...]:
+    """Write a part as one file for each of its row groups, with checksums of pages; return their paths."""
+
+    def one(at: int) -> str:
+        piece = table.slice(at * ROW_GROUP, ROW_GROUP)
+        own = f"{path}.{at}"
+        with (
+            written(own, work.storage) as file,
+            pq.ParquetWriter(file, table.schema, compression=work.compression, write_page_checksum=True) as writer,
+        ):
+            writer.write_table(piece, row_group_size=ROW_GROUP)
+        return own
+
+    with ThreadPoolExecutor(threads) as pool:
+        return tuple(pool.map(one, range(max(-(-table.num_rows // ROW_GROUP), 1))))
 
 
 @travelling
@@ -201,19 +216,19 @@ def join(path: str, parts: Sequence[Scored], storage: Mapping[str, Any]) -> tupl
     """
 
     def opened() -> Iterator[AbstractContextManager[BinaryIO]]:
-        for part in parts:
-            yield address.opened(part.path, storage)
+        for part in (path for each in parts for path in each.paths):
+            yield address.opened(part, storage)
 
     with written(path, storage) as file:
         joined = concatenate(opened(), file)
-    return joined, total(path, parts)
+    return joined, total(parts)
 
 
-def total(path: str, parts: Sequence[Scored]) -> Scored:
+def total(parts: Sequence[Scored]) -> Scored:
     """Return the sums of several parts, or files."""
     reasons = dict.fromkeys(reason for part in parts for reason in part.unscored)
     return Scored(
-        path=path,
+        paths=(),
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
         values=profile.total([part.values for part in parts]),

@@ -13,7 +13,7 @@ from tipcast.evaluation.plots import style
 
 MOST = 0.75
 """Where the axis ends at most: beyond, bars are cut and told in numbers."""
-PLAIN: dict[str, Any] = {"va": "center", "color": style.INK, "fontsize": style.SMALL, "family": style.FONT}
+PLAIN: dict[str, Any] = {"va": "center", "color": style.INK, "fontsize": style.SMALL, "family": style.FONT, "zorder": 6}
 COLOURS = {"little": style.BLUE, "some": style.ORANGE, "much": style.ORANGE}
 
 
@@ -79,7 +79,7 @@ def stability(drifts: Sequence[Drift], subtitle: str, *, pixels: int = 900) -> b
         [min(value, top * 0.8) for value in values],
         height=0.62,
         color=[COLOURS[drift.verdict] for drift in drifts],
-        alpha=0.85,
+        zorder=3,
     )
     for at, drift in enumerate(drifts):
         beyond = " (longer than shown)" if drift.psi > top * 0.8 else ""
