@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from tipcast.backends.base import Session
 from tipcast.evaluation import metrics, paired
 from tipcast.evaluation.paired import Difference, area, difference
 
@@ -105,6 +106,21 @@ def test_covers_the_truth_nineteen_times_in_twenty(client: Client) -> None:
         found = _found(client, *_rows(300, 100 + seed), replicates=200, seed=seed)
         hits += found.interval.low <= 0 <= found.interval.high
     assert 52 <= hits <= 60
+
+
+def test_scores_may_be_on_a_device(backend: Session) -> None:
+    def onto(values: Any, frames: Any) -> Any:  # nested, so that it travels by value
+        return frames.xp.asarray(values)
+
+    labels, first, second = _rows(500, 5)
+    futures = [
+        [backend.client.submit(onto, part, backend.frames, pure=False) for part in np.split(values, (123,))]
+        for values in (first, second, labels)
+    ]
+    value, _ = _delong(labels, first, second)
+    found = difference(backend.client, *futures, (0.5 + value, 0.5), parts=[123, 377], replicates=100, seed=0)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    assert found.interval.low < value < found.interval.high
 
 
 def test_area_counts_pairs() -> None:
