@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +26,8 @@ from tipcast.backends.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster
 
 ROOT = Path(__file__).resolve().parent.parent
+START_S = 90.0
+"""How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
 
@@ -35,6 +44,59 @@ def taxi() -> Path:
     if not (TAXI / "yellow").is_dir():
         pytest.skip("real taxi trips are not here: set TIPCAST_TAXI to their folder")
     return TAXI
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Ports of 127.0.0.1 that nobody listens on."""
+
+    def find() -> int:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            return int(listener.getsockname()[1])
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[..., Any]:
+    """Start a server, wait until it answers, stop it at the end."""
+
+    @contextmanager
+    def serve(command: Sequence[str], url: str, folder: Path, **variables: str) -> Iterator[str]:
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        outside["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}"  # it starts uvicorn by name
+        log = folder / "server.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", *command],
+                cwd=folder,
+                env={**outside, "MLFLOW_DISABLE_TELEMETRY": "true", **variables},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                _wait(process, url, log)
+                yield url
+            finally:
+                for signal in (15, 9):  # to the session that it leads: its workers too
+                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                        os.killpg(process.pid, signal)
+                        process.wait(10)
+
+    return serve
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"no server at {url}:\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture(scope="session")

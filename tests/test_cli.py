@@ -64,6 +64,9 @@ def test_help_and_cfg_of_each_job(job: str, tmp_path: Path) -> None:
         (["train", "data.train=2019-03", "data.test=2019-01"], "D019", 3, ["2019-01", "2019-03"]),
         (["train", "data.train=2019-01..2019-03", "data.test=2019-02"], "D018", 3, ["2019-02"]),
         (["prepare", "out=x"], "C004", 2, ["data.months"]),
+        (["score", "input=x", "output=y"], "C004", 2, ["model_uri"]),
+        (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
+        (["score", "model_uri=models:/a/1", "input=x", "output=y", "compression=zip"], "C003", 2, ["compression"]),
         (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),
     ],
 )

@@ -31,7 +31,9 @@ ENTRY_POINTS = {
     "main": "train",
     "train": "train",
     "sweep": "sweep",
+    "promote": "promote",
     "compare": "compare",
+    "score": "score",
     "prepare": "prepare",
     "doctor": "doctor",
 }

@@ -22,7 +22,9 @@ from tipcast.config.errors import TipcastError
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
     "sweep": "try many parameters in parallel, fit the best, log it with a leaderboard of all",
+    "promote": "move an alias, as champion, to a registered version that is not worse than its holder",
     "compare": "say what differs between two runs: tipcast compare RUN RUN",
+    "score": "score trips with a registered model, over all workers, and swap the scores in as a whole",
     "prepare": "write trips as Parquet months that spread over workers",
     "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }

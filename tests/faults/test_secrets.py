@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import FilesData
-from tipcast.jobs import train
+from tipcast.jobs import score, train
 
 CANARIES = {
     name: f"canary{number}x7Yq"
@@ -92,9 +92,15 @@ def test_no_canary_is_found(
     }
     with caplog.at_level(logging.WARNING):
         train.run(config, "tipcast train data=files")
+        given = ["model_uri=models:/tipcast/1", f"input={files.format(2)}", "output=scored", "print=json", "debug=true"]
+        (composed,) = compose("score", [*given, "cluster.n_workers=1"])
+        scoring = to_object(composed.config)
+        scoring.storage_options = config.data.storage_options
+        score.run(scoring, "tipcast score")
     shown = capfd.readouterr()
     said = json.loads(shown.out.splitlines()[-1])
     assert said["model_uri"] == "models:/tipcast/1"
+    assert (tmp_path / "scored" / "_manifest.json").exists()
     stored = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert len(stored) > 10
     assert any(path.name == "dask.html" for path in stored)

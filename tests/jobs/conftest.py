@@ -15,11 +15,11 @@ import pytest
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.jobs import prepare, sweep, train
+from tipcast.jobs import prepare, promote, score, sweep, train
 from tipcast.tracking.store import open_store
 
-JOBS = {"train": train.run, "sweep": sweep.run, "prepare": prepare.run}
-TRACKED = {"train", "sweep"}
+JOBS = {"train": train.run, "sweep": sweep.run, "promote": promote.run, "prepare": prepare.run, "score": score.run}
+TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 
@@ -68,6 +68,6 @@ def job(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
         capsys.readouterr()
         JOBS[name](to_object(composed.config), f"tipcast {name}")
         said = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if name in TRACKED else None)
+        return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None)
 
     return run

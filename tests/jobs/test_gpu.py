@@ -36,6 +36,14 @@ def command(folder: Path, *words: str, **variables: str) -> subprocess.Completed
     )
 
 
+def said_by(folder: Path, *words: str) -> dict[str, Any]:
+    """Return what the last line of a command that ends well says."""
+    ended = command(folder, *words, "print=json")
+    assert ended.returncode == 0, ended.stderr
+    said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return said
+
+
 @pytest.mark.parametrize("model", ["xgboost", "random_forest", "xgboost_forest", "logistic"])
 def test_without_a_gpu_it_ends_at_once(tmp_path: Path, model: str) -> None:
     start = time.monotonic()
@@ -73,9 +81,7 @@ def test_a_gpu_learns_what_the_cpu_does(
     test = taxi / "yellow" / "yellow_tripdata_2019-0*_10k.parquet"  # 50,000 trips: fewer tell less than 0.002
     words = [f"model={model}", "data=files", f"data.train={train}", f"data.test={test}"]
     on_cpu = job("train", *words)
-    ended = command(tmp_path, "train", "backend=gpu", "tracking.register=tips", "print=json", *words)
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
+    said = said_by(tmp_path, "train", "backend=gpu", "tracking.register=tips", *words)
     assert abs(said["metrics"]["test/auc"] - on_cpu.auc) <= apart
     run = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").get_run(said["run_id"])
     assert run.data.metrics["parity/max_abs_diff"] <= 1e-5

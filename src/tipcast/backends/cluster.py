@@ -131,15 +131,17 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     ):
         _wait(client, workers, spec.wait_s)
         if processes:
-            client.run(_ignore_interrupts)
+            client.run(_settle)
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole process group: the driver closes its workers, without a word from them."""
+def _settle() -> None:
+    """Leave Ctrl-C, which reaches the whole process group, and all words to the driver: workers read no settings."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
         client = stack.enter_context(Client(started))
         stack.enter_context(cluster._killed_on_failure(started))
         cluster._wait(client, workers, spec.wait_s)
-        client.run(cluster._ignore_interrupts)
+        client.run(cluster._settle)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)
         yield client

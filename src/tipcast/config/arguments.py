@@ -32,6 +32,8 @@ OPEN = (
     "tracking.tags=",
     "data.storage_options.",
     "data.storage_options=",
+    "storage_options.",
+    "storage_options=",
     "cluster.environment.",
     "model.params.",
     "model.fit.",

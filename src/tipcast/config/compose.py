@@ -20,7 +20,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import schema, schema_sweep
+from tipcast.config import schema, schema_promote, schema_score, schema_sweep
 from tipcast.config.errors import TipcastError
 from tipcast.config.location import conf_dir
 from tipcast.config.plain import redact
@@ -66,6 +66,8 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
     """
     schema.register()
     schema_sweep.register()
+    schema_promote.register()
+    schema_score.register()
     composed: list[Composed] = []
     unresolved: list[OmegaConfBaseException] = []
 

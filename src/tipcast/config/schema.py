@@ -133,6 +133,8 @@ class TrackingSpec:
     """Of one HTTP request to the tracking server."""
     wait_s: float = 60.0
     """How long a locked sqlite file is waited for."""
+    artifact_root: str | None = None
+    """Folder of this machine that a server may name as the place of a model's files."""
 
 
 @dataclass

@@ -67,6 +67,40 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         ) from problem
 
 
+def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
+    """Return the source that a training run read, with the test period that the command line names, if it does.
+
+    Parameters
+    ----------
+    text
+        The artifact ``config.yaml`` of the run.
+    given
+        What the command line says.
+    where
+        The run, for messages.
+
+    Raises
+    ------
+    TipcastError
+        M023 when the artifact is not what a training writes.
+
+    """
+    try:
+        plain = yaml.safe_load(text)["data"]
+        _refuse_active(plain, where)
+        data = {**plain, "storage_options": {}} if plain.get("storage_options") else plain
+        found: schema.DataSpec = _typed(SOURCES[plain["source"]], data)
+        return dataclasses.replace(found, test=given.test or found.test)
+    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
+        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
+        raise TipcastError(
+            "M023",
+            where,
+            f"its test rows are not known from its config.yaml: {said}",
+            "name them: data=... data.test=...",
+        ) from problem
+
+
 def _typed(schema: type, plain: Mapping[str, Any]) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(plain))))
 

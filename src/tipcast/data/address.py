@@ -81,7 +81,7 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint and "endpoint_url" not in chosen and "endpoint_url" not in chosen.get("client_kwargs", {}):
         chosen["endpoint_url"] = endpoint
-    config = {"connect_timeout": _CONNECT_S, "retries": {"max_attempts": 3}, **chosen.get("config_kwargs", {})}
+    config = {"connect_timeout": _CONNECT_S, "retries": {"total_max_attempts": 3}, **chosen.get("config_kwargs", {})}
     return {**chosen, "config_kwargs": config}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tipcast.backends.base import Array, Frames
 from tipcast.config.errors import TipcastError
@@ -64,9 +65,31 @@ def _sample(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[
 
 
 def _parquet(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
+    with undamaged(fragment):
+        read = frames.read_parquet(fragment.uri, fragment.part, tuple(own.values()), fragment.options["storage"])
+    if any(len(values) != fragment.rows for values in read.values()):
+        raise TipcastError(
+            "D005",
+            address.shown(fragment.uri),
+            "has changed since it was listed",
+            "let the file be while a job reads it",
+        )
+    return read
+
+
+@contextlib.contextmanager
+def undamaged(fragment: Fragment) -> Iterator[None]:
+    """Tell what a reader of Parquet raises in one line.
+
+    Raises
+    ------
+    TipcastError
+        D001 gone, D005 damaged, D022 not reached.
+
+    """
     where = address.shown(fragment.uri)
     try:
-        read = frames.read_parquet(fragment.uri, fragment.part, tuple(own.values()), fragment.options["storage"])
+        yield
     except FileNotFoundError as problem:
         raise TipcastError("D001", where, "is gone", "put the file back") from problem
     except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
@@ -77,16 +100,21 @@ def _parquet(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict
         raise TipcastError(
             "D005", where, f"row groups {_span(fragment.part)} are damaged", "download or write it again"
         ) from problem
-    if any(len(values) != fragment.rows for values in read.values()):
-        raise TipcastError("D005", where, "has changed since it was listed", "let the file be while a job reads it")
-    return read
 
 
 def _span(groups: Sequence[int]) -> str:
     return str(groups[0]) if len(groups) == 1 else f"{groups[0]} to {groups[-1]}"
 
 
-def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
+def csv_block(fragment: Fragment) -> bytes:
+    """Return the rows of a CSV fragment as they are written.
+
+    Raises
+    ------
+    TipcastError
+        D001 gone, D005 changed or damaged, D022 not reached.
+
+    """
     offset, length = fragment.part
     block = (
         _unpacked(fragment)[fragment.options["start"] :]
@@ -100,6 +128,11 @@ def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str
             "has changed since it was listed",
             "let the file be while a job reads it",
         )
+    return block
+
+
+def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
+    block = csv_block(fragment)
     times = tuple(own[name] for name in schema.TIMES if name in own)
     options = fragment.options
 
@@ -111,7 +144,7 @@ def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str
     try:
         return parse(block, tuple(own.values()))
     except ValueError as problem:
-        raise _refusal(
+        raise refusal(
             fragment, text.find_fault(block, options["header"], tuple(own.values()), parse), str(problem)
         ) from problem
 
@@ -128,7 +161,8 @@ def _unpacked(fragment: Fragment) -> bytes:
         ) from problem
 
 
-def _refusal(fragment: Fragment, fault: text.Fault | None, problem: str) -> TipcastError:
+def refusal(fragment: Fragment, fault: text.Fault | None, problem: str) -> TipcastError:
+    """Return the error for a CSV block that does not parse, naming the line at fault where it was found."""
     where = address.shown(fragment.uri)
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tipcast.backends.base import Array, Frame
+from tipcast.config.room import writing
 
 Future = Any
 """A ``distributed.Future``: rows stay on the workers."""
@@ -59,7 +60,8 @@ class Fitted:
     def save(self, folder: Path) -> NativeFile:
         """Write the model into a folder that exists."""
         path = folder / self.file
-        self.write(self.model, path)
+        with writing(path):
+            self.write(self.model, path)
         return NativeFile(path, self.format)
 
 

@@ -246,4 +246,4 @@ def _first(forest: RandomForestClassifier, trees: int, features: Sequence[str]) 
 
 
 def _write(forest: RandomForestClassifier, path: Path) -> None:
-    treelite.sklearn.import_model(forest).serialize(path)
+    path.write_bytes(treelite.sklearn.import_model(forest).serialize_bytes())

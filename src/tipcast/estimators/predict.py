@@ -35,9 +35,28 @@ def predict(client: Any, scorer: Scorer, x: Sequence[Any]) -> list[Any]:
         Futures of (rows,) float arrays of P(1), in the same order.
 
     """
+    return list(client.map(_score, x, scorer=hold(client, scorer), pure=False, key="score"))
+
+
+def hold(client: Any, scorer: Scorer) -> Any:
+    """Return a future of a scorer, which each worker then has once."""
     with dask.config.set({LARGE: "1 TiB"}):  # the scheduler keeps the scorer, so that it outlives a worker
-        held = client.submit(_held, scorer, pure=False)
+        return client.submit(_held, scorer, pure=False)
+
+
+def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:
+    """Start scoring parts by a saved model, which a worker loads: the driver may lack its device; see ``predict``."""
+    content = client.scatter(saved.path.read_bytes(), hash=False)
+    held = client.submit(_loaded, content, saved.format, device, pure=False)
     return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+
+
+def _loaded(content: bytes, format: str, device: str) -> Scorer:
+    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
+        path = Path(folder) / "model"
+        path.write_bytes(content)
+        scorer: Scorer = native.load(path, format, device=device, threads=1)
+        return scorer
 
 
 def _held(scorer: Scorer) -> Scorer:

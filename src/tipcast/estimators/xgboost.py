@@ -190,4 +190,4 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
 
 
 def _write(booster: Any, path: Path) -> None:
-    booster.save_model(path)
+    path.write_bytes(booster.save_raw("ubj"))  # the library itself does not notice a full disk at a file's end

@@ -62,8 +62,8 @@ def note(
         At most 8000 characters; parts go from the end when there are more, remarks first and the command last.
 
     """
-    parts = [_headline(model, test), _repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
-    parts += [_plot(run_id), _phases(phases), "\n\n".join(remarks)]
+    parts = [_headline(model, test), repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
+    parts += [plot(run_id), _phases(phases), "\n\n".join(remarks)]
     order = [0, 5, 2, 3, 4, 6, 1, 7]  # as read; ``parts`` is by importance
     while True:
         text = "\n\n".join(parts[i] for i in order if i < len(parts) and parts[i]) + "\n"
@@ -111,13 +111,15 @@ def _phases(phases: Mapping[str, float]) -> str:
     return table(["phase", "seconds"], [*lines, ["all", f"{total:.2f}"]])
 
 
-def _plot(run_id: str | None) -> str:
+def plot(run_id: str | None) -> str:
+    """Return what shows the small ROC plot of a run on MLflow's pages."""
     if run_id is None:
         return f"The ROC curve is the artifact `{ROC_PLOT}`."
     return f"![ROC curve: artifact {ROC_PLOT}](get-artifact?{urlencode({'path': ROC_PLOT, 'run_uuid': run_id})})"
 
 
-def _repeat(command: str) -> str:
+def repeat(command: str) -> str:
+    """Return the command that repeats a run, fenced."""
     fence = "```"
     while fence in command:
         fence += "`"

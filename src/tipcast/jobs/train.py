@@ -25,7 +25,9 @@ from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way, predict
 from tipcast.evaluation.metrics import auc, evaluate
+from tipcast.evaluation.profile import profile
 from tipcast.jobs import closing
+from tipcast.jobs.registering import register
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train_record import Record, opened
 from tipcast.jobs.training import Data, Outcome, Plan
@@ -79,7 +81,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
         logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
     record.close(data, outcome, clock.seconds, peaks(workers.client))
-    return outcome, record.register(logged, difference, outcome)  # last: its run is whole
+    return outcome, register(record, logged, difference, data, outcome)  # last: its run is whole
 
 
 def summary(record: Record, outcome: Outcome, logged: Logged, phases: Mapping[str, float]) -> dict[str, Any]:
@@ -182,7 +184,8 @@ def measure(workers: Session, fitted: Fitted, data: Data) -> Outcome:
         except TipcastError as problem:  # no row is known to be paid by card, or all such have one label
             LOG.warning("no AUC of rows paid by card: %s", problem.what)
             card = None
-    return Outcome(validation, test, card)
+        described = profile(client, data.train.x, validation or test, "validation" if validation else "test")
+    return Outcome(validation, test, card, described)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

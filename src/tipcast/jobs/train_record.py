@@ -166,10 +166,16 @@ class Record:
         facts = {
             "features": list(task.features),
             "target": f"tip_amount / fare_amount > {task.threshold:g}",
+            "task": {"name": task.name, "kind": task.kind, "threshold": task.threshold},
             "threshold": outcome.test.threshold,
+            "profile": outcome.profile,
             "model": self.config.model.name,
             "trained_on": device,
             "data_digest": self.plan.train.digest,
+            "data_test_digest": self.plan.test.digest,
+            "train_period": self.periods["train"],
+            "trained_until": self.plan.train.period[1],
+            "test_period": self.periods["test"],
             "run_id": self.run.id,
             "git_commit": git_commit(),
             "versions": {"tipcast": __version__, **versions()},
@@ -182,16 +188,6 @@ class Record:
         self.run.log_metrics({"parity/max_abs_diff": difference})
         self.run.set_tags({"parity.ways": ", ".join(scores)})
         return logged, difference
-
-    def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
-        """Register the logged model where that is asked for."""
-        name = self.config.tracking.register
-        if name is None:
-            return logged
-        metrics = {f"test/{key}": outcome.test.metrics[key] for key in ("auc", "log_loss", "accuracy")}
-        trained = f"trained on {self.plan.train.colour} trips of {self.periods['train']}"
-        description = f"{self.config.model.name} {trained}, run `{self.run.id}`"
-        return portable.register(self.run, logged, name, difference, metrics, description)
 
     def close(self, data: Data, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
         """Record how long it took and how much memory, and write the note."""

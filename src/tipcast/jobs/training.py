@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tipcast.data.fragments import Listing
 from tipcast.data.prepare import Recipe
@@ -43,3 +45,5 @@ class Outcome:
     test: Evaluation
     card: Auc | None
     """On test rows paid by card; None where there are none to measure."""
+    profile: Mapping[str, Any]
+    """What trained-on rows and scores of others look like, see ``evaluation.profile``."""

@@ -8,12 +8,11 @@ import importlib.metadata
 import io
 import json
 import logging
-import math
 import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,12 @@ from tipcast.data import features
 from tipcast.data.schema import tlc_name
 from tipcast.estimators import native, native_svc
 from tipcast.tracking.run import Run
+from tipcast.tracking.whole import whole_models
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
-CODE = Path(__file__).parent / "model_code" / "model.py"
+CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
 NEEDS = {
     "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
     "treelite": (("treelite",), ("scikit-learn",)),
@@ -51,6 +51,14 @@ class Logged:
     """``models:/m-...``: the logged model itself, registered or not."""
     registered: str | None = None
     """``models:/name/version``."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """What the model says of itself."""
+    manifest_sha256: str = ""
+
+    @property
+    def model_id(self) -> str:
+        """Of the logged model."""
+        return self.uri.removeprefix("models:/")
 
 
 def log_model(
@@ -83,6 +91,7 @@ def log_model(
     example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
     scorers = native_svc if format == native_svc.FORMAT else native
     sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(scorers.__file__))}
+    sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,
@@ -92,7 +101,11 @@ def log_model(
         "colour": colour,
         **facts,
     }
-    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, _quiet(run.experiment_id):
+    with (
+        tempfile.TemporaryDirectory(prefix="tipcast-") as folder,
+        quiet(run.experiment_id),
+        whole_models(run.client, run.id),
+    ):
         path = Path(folder) / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2), encoding="utf-8")
         info = Model.log(
@@ -114,7 +127,7 @@ def log_model(
                 }
             },
         )
-    return Logged(info.model_uri)
+        return Logged(info.model_uri, manifest=manifest, manifest_sha256=digest(path))
 
 
 def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
@@ -135,7 +148,7 @@ def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) 
         Largest absolute difference.
 
     """
-    with _quiet():
+    with quiet():
         scored = mlflow.pyfunc.load_model(logged.uri).predict(trips)
     return float(np.max(np.abs(scored - expected), initial=0.0))
 
@@ -145,53 +158,6 @@ def renamed(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
     return trips.rename(
         columns={tlc_name("pickup", other): tlc_name("pickup", colour) for other in ("yellow", "green")}
     )
-
-
-def register(
-    run: Run, logged: Logged, name: str, difference: float, metrics: Mapping[str, float], description: str
-) -> Logged:
-    """Register a logged model under a name.
-
-    Parameters
-    ----------
-    run
-        The run that logged it.
-    logged
-        The model.
-    name
-        Of the registered model, made where it does not exist.
-    difference
-        What ``parity`` found.
-    metrics
-        Of the test period; tags of the version.
-    description
-        Markdown for the version's page.
-
-    Returns
-    -------
-    Logged
-        With the registered version's URI.
-
-    Raises
-    ------
-    TipcastError
-        M011 when the difference is above 1e-5 or a metric is not finite: nothing is registered.
-
-    """
-    if not difference <= TOLERANCE:
-        raise TipcastError(
-            "M011",
-            name,
-            f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}",
-            "report this with the run's artifacts; nothing was registered",
-        )
-    for metric, value in metrics.items():
-        if not math.isfinite(value):
-            raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
-    with _quiet():
-        version = mlflow.register_model(logged.uri, name, tags={key: f"{value:.6g}" for key, value in metrics.items()})
-    run.client.update_model_version(name, version.version, description=description)
-    return Logged(logged.uri, f"models:/{name}/{version.version}")
 
 
 def requirements(format: str) -> list[str]:
@@ -229,7 +195,7 @@ def _signature(names: Sequence[str], colour: str) -> ModelSignature:
 
 
 @contextlib.contextmanager
-def _quiet(experiment_id: str | None = None) -> Iterator[None]:
+def quiet(experiment_id: str | None = None) -> Iterator[None]:
     """Keep MLflow's remarks on what is done on purpose off the console; models made inside belong to the experiment."""
     logger = logging.getLogger("mlflow")
     level = logger.level

@@ -23,9 +23,11 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.room import writing
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, resolve
+from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")
 
@@ -100,23 +102,23 @@ class Run:
             Rows and other facts, kept with the dataset.
 
         """
-        given = dataset_input(redact(uri), digest, name, context, profile)
-        self.client.log_inputs(self.id, datasets=[given])
+        self.client.log_inputs(self.id, datasets=[dataset_input(redact(uri), digest, name, context, profile)])
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
+        with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, writing(folder):
             file = Path(folder) / Path(path).name
             file.write_bytes(content)
             self.log_file(file, str(Path(path).parent) if "/" in path else None)
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
-        self.client.log_artifact(self.id, str(file), folder)
+        with placed(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+            self.client.log_artifact(self.id, str(file), folder)
 
     def log_text(self, text: str, path: str) -> None:
         """Log text as an artifact."""
-        self.client.log_text(self.id, text, path)
+        self.log_bytes(text.encode("utf-8"), path)
 
     def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
         """Log a table that MLflow's page shows as one; one of an earlier time is replaced."""

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import filelock
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.room import FULL, free, shortage
 from tipcast.config.schema import TrackingSpec
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -109,7 +110,7 @@ def failures(uri: str) -> Iterator[None]:
         raise TipcastError(
             "T002",
             redact(uri),
-            f"the database cannot be used: {_first_line(problem)}",
+            f"the database cannot be used: {_first_line(problem)}{shortage(uri, str(problem))}",
             "check the file and the free space, or set tracking.uri",
         ) from problem
     except mlflow.exceptions.MlflowException as problem:
@@ -126,7 +127,10 @@ def failures(uri: str) -> Iterator[None]:
                 "T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri"
             ) from problem
         raise TipcastError(
-            "T002", redact(uri), f"the tracking store refuses: {text}", "see tracking in the configuration"
+            "T002",
+            redact(uri),
+            f"the tracking store refuses: {text}{shortage(uri, str(problem))}",
+            "see tracking in the configuration",
         ) from problem
     except ModuleNotFoundError as problem:
         if not _from_mlflow(problem):
@@ -135,12 +139,14 @@ def failures(uri: str) -> Iterator[None]:
             "T002", redact(uri), f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
         ) from problem
     except OSError as problem:
-        if not _from_mlflow(problem):
+        full = problem.errno in FULL  # whoever wrote: what a job keeps for itself goes to the artifact store next
+        if not full and not _from_mlflow(problem):
             raise
+        path = problem.filename2 or problem.filename or redact(uri)
         raise TipcastError(
             "T005",
-            problem.filename or redact(uri),
-            f"cannot be written: {problem.strerror or problem}",
+            path,
+            f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else ""),
             "check rights and free space of the artifact store",
         ) from problem
     except Exception as problem:

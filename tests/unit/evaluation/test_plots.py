@@ -15,6 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import metrics, plots
+from tipcast.evaluation.drift import Drift
+from tipcast.evaluation.interval import Interval
+from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.curves import wilson
 from tipcast.evaluation.plots.trials import pareto_front
@@ -31,6 +34,11 @@ PARAMS = {
     "subsample": [0.5, 0.5, 0.5, 0.5],
 }
 SCORES = [0.61, 0.64, 0.65, 0.6]
+SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
+DRIFTS = [
+    Drift(name, value, 0.002, [], [], [])
+    for name, value in (("score", 0.02), ("passenger_count", 2.1), ("pickup_week_hour", 0.13), ("PULocationID", 0.001))
+]
 SECONDS = [1.0, 2.0, 3.0, 4.0]
 
 
@@ -53,6 +61,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     return figures
 
 
+def _difference(value: float) -> Difference:
+    replicates = np.random.default_rng(0).normal(value, 0.0005, 500) if value else np.zeros(500)
+    low, high = np.quantile(replicates, (0.025, 0.975))
+    return Difference(value, Interval(float(low), float(high)), replicates, 5000, 5000)
+
+
 def draw(kind: str, found: Evaluation) -> bytes:
     each: dict[str, Any] = {
         "roc": lambda: plots.roc(found, SUBTITLE, other=found),
@@ -65,6 +79,13 @@ def draw(kind: str, found: Evaluation) -> bytes:
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
         "parallel": lambda: plots.parallel(PARAMS, SCORES, SUBTITLE, logs=["learning_rate"]),
         "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
+        "difference": lambda: plots.difference(
+            _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2"
+        ),
+        "distribution": lambda: plots.distribution(
+            SPREAD, SPREAD[::-1], "validation trips at training", 0.45, SUBTITLE
+        ),
+        "stability": lambda: plots.stability(DRIFTS, SUBTITLE),
         "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
     }
     return each[kind]()
@@ -189,3 +210,18 @@ def test_busy_workers_show_their_share(drawn: list[Figure]) -> None:
     shown = " ".join(words(drawn[0]))
     assert "30.0 s: 75 % busy" in shown
     assert "5.0 s: 25 % busy" in shown
+
+
+@pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])
+def test_difference(drawn: list[Figure], value: float, margin: float) -> None:
+    found = _difference(value)
+    plots.difference(found, margin, SUBTITLE, first="version 3", second="version 2")
+    (figure,) = drawn
+    axes = figure.axes[0]
+    texts = [text.get_text() for text in axes.texts]
+    assert any(f"{value:+.5f}" in text for text in texts)
+    assert any(f"{-margin:g}" in text for text in texts)
+    assert axes.get_xlabel() == "AUC of version 3 less that of version 2"
+    left, right = axes.get_xlim()
+    assert left < -margin < right
+    assert left < found.interval.low <= found.interval.high < right

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +27,19 @@ from tipcast.tracking.portable import Logged, log_model
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
-START_S = 90.0
+FACTS = {
+    "features": list(features.BASE_FEATURES),
+    "data_digest": "5" * 64,
+    "git_commit": "c" * 40,
+    "versions": {"tipcast": "0.1.0", "numpy": np.__version__},
+}
+"""What a training run says of its model."""
+
+
+@pytest.fixture(scope="session")
+def facts() -> dict[str, Any]:
+    """What a training run says of its model."""
+    return FACTS
 
 
 @pytest.fixture(autouse=True)
@@ -67,59 +76,6 @@ def copy_store(source: Path, target: Path) -> None:
     """Copy an sqlite store, also one that is open."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
-
-
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
-
-    def find() -> int:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            return int(listener.getsockname()[1])
-
-    return find
-
-
-@pytest.fixture(scope="session")
-def serving() -> Callable[..., Any]:
-    """Start a server, wait until it answers, stop it at the end."""
-
-    @contextmanager
-    def serve(command: Sequence[str], url: str, folder: Path, **variables: str) -> Iterator[str]:
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-        outside["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}"  # it starts uvicorn by name
-        log = folder / "server.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "mlflow", *command],
-                cwd=folder,
-                env={**outside, "MLFLOW_DISABLE_TELEMETRY": "true", **variables},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                _wait(process, url, log)
-                yield url
-            finally:
-                for signal in (15, 9):  # to the session that it leads: its workers too
-                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(process.pid, signal)
-                        process.wait(10)
-
-    return serve
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    end = time.monotonic() + START_S
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"no server at {url}:\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture(scope="session")
@@ -188,6 +144,7 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     y = (x[:, 1] + x[:, 5] / 20 > 18).astype(np.int32)
     booster = xgboost.train({"max_depth": 3, "objective": "binary:logistic"}, xgboost.DMatrix(x, y, missing=-1.0), 5)
     booster.set_attr(missing="-1.0")
+    booster.feature_names = list(features.BASE_FEATURES)
     booster.save_model(folder / "model.ubj")
     forest = RandomForestClassifier(5, max_depth=4, random_state=0).fit(x, y)
     treelite.sklearn.import_model(forest).serialize(folder / "model.tl")
@@ -215,7 +172,7 @@ def saved(blank: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pyte
     found = {}
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
         for format, (file, expected) in natives.items():
-            logged = log_model(run, file, format, {"features": features.BASE_FEATURES}, "yellow", trips.head(5))
+            logged = log_model(run, file, format, FACTS, "yellow", trips.head(5))
             (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
             found[format] = Saved(path, run, logged, expected)
     return found

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-import urllib.error
-import urllib.request
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import mlflow
@@ -19,12 +15,11 @@ import yaml
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.data import features
-from tipcast.tracking import portable
+from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
-from tipcast.tracking.store import open_store
 
 FORMATS = tuple(portable.NEEDS)
-FACTS = {"features": list(features.BASE_FEATURES)}
+FEATURES = list(features.BASE_FEATURES)
 TIME = "tpep_pickup_datetime"
 
 
@@ -43,7 +38,7 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     assert (folder / "artifacts" / native.name).read_bytes() == native.read_bytes()
     manifest = json.loads((folder / "artifacts" / "manifest.json").read_text())
     assert manifest["format"] == format
-    assert manifest["features"] == FACTS["features"]
+    assert manifest["features"] == FEATURES
     described = yaml.safe_load((folder / "MLmodel").read_text())
     assert described["run_id"] == saved[format].run.id
     inputs = {column["name"]: column for column in json.loads(described["signature"]["inputs"])}
@@ -98,131 +93,27 @@ def test_a_build_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.code == "M012"
 
 
-def test_registering(spec: TrackingSpec, natives: Any, trips: pd.DataFrame) -> None:
-    file, expected = natives["npz-logistic"]
-    with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "npz-logistic", FACTS, "yellow", trips.head(5))
-        difference = portable.parity(logged, trips, expected)
-        first = portable.register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
-        second = portable.register(run, logged, "tips", difference, {}, "")
-    assert (first.registered, second.registered) == ("models:/tips/1", "models:/tips/2")
-    assert first.uri == logged.uri
-    made = open_store(spec).get_model_version("tips", "1")
-    assert made.tags == {"test/auc": "0.654322"}
-    assert made.description == "# One"
-    assert made.run_id == run.id
-    scored = mlflow.pyfunc.load_model("models:/tips/1").predict(trips)
-    np.testing.assert_allclose(scored, expected, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("difference", "metrics", "says"),
-    [
-        (1.1e-5, {"test/auc": 0.6}, "differ by 1.1e-05"),
-        (float("nan"), {"test/auc": 0.6}, "differ by nan"),
-        (0.0, {"test/auc": 0.6, "test/log_loss": float("inf")}, "test/log_loss is inf"),
-        (0.0, {"test/auc": float("nan")}, "test/auc is nan"),
-    ],
-)
-def test_a_doubtful_model_is_not_registered(spec: TrackingSpec, difference: float, metrics: Any, says: str) -> None:
-    with pytest.raises(TipcastError, match=says) as caught, open_run(spec, name="n", tags={}, params={}) as run:
-        portable.register(run, portable.Logged("models:/m-1"), "tips", difference, metrics, "")
-    assert caught.value.code == "M011"
-    client = open_store(spec)
-    assert client.search_registered_models() == []
-    assert client.get_run(run.id).data.tags["error.code"] == "M011"
-
-
-def test_the_largest_difference_that_passes(spec: TrackingSpec, saved: Any) -> None:
-    one = saved["npz-logistic"]
-    _use(one)
-    assert portable.register(one.run, one.logged, "edge", portable.TOLERANCE, {}, "").registered == "models:/edge/1"
-
-
-def test_a_green_model_takes_green_trips(spec: TrackingSpec, natives: Any, trips: pd.DataFrame) -> None:
+def test_a_green_model_takes_green_trips(
+    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
+) -> None:
     file, expected = natives["npz-logistic"]
     green = portable.renamed(trips, "green")
     assert list(green)[0] == "lpep_pickup_datetime"
     with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "npz-logistic", FACTS, "green", trips.head(5))
+        logged = portable.log_model(run, file, "npz-logistic", facts, "green", trips.head(5))
         assert portable.parity(logged, green, expected) <= 1e-9
         with pytest.raises(mlflow.exceptions.MlflowException, match="lpep_pickup_datetime"):
             portable.parity(logged, trips, expected)
 
 
 @pytest.mark.slow
-def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame) -> None:
+def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]) -> None:
     file, expected = natives["xgboost-ubj"]
     spec = TrackingSpec(uri=server, experiment="models", system_metrics=False)
     with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "xgboost-ubj", FACTS, "yellow", trips.head(5))
+        logged = portable.log_model(run, file, "xgboost-ubj", facts, "yellow", trips.head(5))
         difference = portable.parity(logged, trips, expected)
         assert difference <= 1e-6
-        registered = portable.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered
+        registered = registry.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered
     assert registered == "models:/served/1"
     np.testing.assert_allclose(mlflow.pyfunc.load_model(registered).predict(trips), expected, atol=1e-6)
-
-
-def _ask(url: str, body: bytes, kind: str) -> tuple[int, Any]:
-    request = urllib.request.Request(f"{url}/invocations", data=body, headers={"Content-Type": kind})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            return refusal.code, json.load(refusal)
-
-
-@pytest.mark.slow
-def test_a_registered_model_is_served(
-    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, tmp_path: Path, serving: Any, free_port: Any
-) -> None:
-    file, expected = natives["xgboost-ubj"]
-    with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "xgboost-ubj", FACTS, "yellow", trips.head(5))
-        portable.register(run, logged, "tips", 0.0, {}, "")
-    port = free_port()
-    command = [
-        "models",
-        "serve",
-        "-m",
-        "models:/tips/1",
-        "--env-manager",
-        "local",
-        "--host",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
-    # a row without its time, and one without passengers among those sent
-    sent = trips.iloc[[0, 1, 2, 10, 11]]
-    rows = json.loads(sent.to_json(orient="records", date_format="iso"))
-    split = json.loads(sent.to_json(orient="split", date_format="iso", index=False))
-    parquet = io.BytesIO()
-    sent.to_parquet(parquet)
-    with serving(command, f"http://127.0.0.1:{port}", tmp_path, MLFLOW_TRACKING_URI=str(spec.uri)) as url:
-        answers = [
-            _ask(url, json.dumps({"dataframe_split": split}).encode(), "application/json"),
-            _ask(url, json.dumps({"dataframe_records": rows}).encode(), "application/json"),
-            _ask(url, parquet.getvalue(), "application/vnd.apache.parquet"),
-        ]
-        for status, answer in answers:
-            assert status == 200, answer
-            np.testing.assert_allclose(answer["predictions"], expected[[0, 1, 2, 10, 11]], atol=1e-6)
-        # MLflow reads CSV only for signatures without columns of any type, and says so.
-        status, answer = _ask(url, sent.to_csv(index=False).encode(), "text/csv")
-        assert status == 400
-        assert "Failed to parse input" in answer["message"]
-        without = [{name: value for name, value in row.items() if name != "PULocationID"} for row in rows]
-        status, answer = _ask(url, json.dumps({"dataframe_records": without}).encode(), "application/json")
-        assert status == 400
-        assert "Model is missing inputs ['PULocationID']" in answer["message"]
-        text = [{**rows[0], "DOLocationID": "JFK"}]
-        status, answer = _ask(url, json.dumps({"dataframe_records": text}).encode(), "application/json")
-        assert status == 400
-        assert "column 'DOLocationID' cannot be read" in answer["message"]
-        assert "Traceback" not in json.dumps(answer)
-        late = [{**rows[0], TIME: "soon"}]
-        status, answer = _ask(url, json.dumps({"dataframe_records": late}).encode(), "application/json")
-        assert status == 400
-        assert TIME in answer["message"]

@@ -56,17 +56,17 @@ socket.getaddrinfo = lambda host, *rest, **named: (check((host,)), lookup(host, 
 MAKE_RUN = """
 from pathlib import Path
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import portable
+from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
 import numpy as np, pandas as pd
 
-names = ["pickup_hour", "PULocationID"]
+facts = {"features": ["pickup_hour", "PULocationID"], "data_digest": "d", "git_commit": "c"}
 np.savez("model.npz", coef=np.zeros(2), intercept=0.0, mean=np.zeros(2), scale=np.ones(2))
 trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 10:00"]), "PULocationID": [1]})
 with open_run(TrackingSpec(experiment="taxi"), name="n", tags={}, params={"seed": 0}) as run:
-    logged = portable.log_model(run, Path("model.npz"), "npz-logistic", {"features": names}, "yellow", trips)
+    logged = portable.log_model(run, Path("model.npz"), "npz-logistic", facts, "yellow", trips)
     difference = portable.parity(logged, trips, np.array([0.5]))
-    print(portable.register(run, logged, "tips", difference, {"test/auc": 0.5}, "").registered)
+    print(registry.register(run, logged, "tips", difference, {"test/auc": 0.5}, "").registered)
 import time
 time.sleep(0.5)
 print("outside", outside, file=sys.stderr)

@@ -44,19 +44,20 @@ def list_files(named: Any, wanted: Wanted, key: str) -> Listing:
         D001 to D010, D016, D017, D021, D022, each naming the file.
 
     """
-    uris, twice = _distinct(uri for pattern in _patterns(named, key) for uri in expand(pattern, wanted))
+    uris, twice = _distinct(uri for pattern in patterns(named, key) for uri in expand(pattern, wanted))
     with ThreadPoolExecutor(min(_AT_ONCE, len(uris))) as pool:
         found = list(pool.map(lambda uri: find(uri, wanted), uris))
     return gather(found, wanted.colour, twice)
 
 
-def _patterns(named: Any, key: str) -> list[str]:
-    patterns = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []
-    if not patterns or not all(isinstance(pattern, str | Path) and str(pattern) for pattern in patterns):
+def patterns(named: Any, key: str) -> list[str]:
+    """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names nothing."""
+    chosen = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []
+    if not chosen or not all(isinstance(pattern, str | Path) and str(pattern) for pattern in chosen):
         raise TipcastError(
             "C004", key, "names no file", f"set {key} to a path, a glob, a folder, an address or a list of them"
         )
-    return [str(pattern) for pattern in patterns]
+    return [str(pattern) for pattern in chosen]
 
 
 def _distinct(uris: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -24,6 +24,8 @@ class Wanted:
     block_bytes: int = 32 << 20
     storage: Mapping[str, Any] = field(default_factory=dict)
     """The user's fsspec options."""
+    nullable: tuple[str, ...] = ()
+    """Columns that may have no value at all."""
 
 
 @dataclass(frozen=True)

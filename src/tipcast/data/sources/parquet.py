@@ -41,7 +41,7 @@ def find_parquet(uri: str, wanted: Wanted) -> Found:
     notes = [*schema.remarks(columns), *_check_types(arrow, columns, where)]
     if metadata.num_rows == 0:
         raise TipcastError("D009", where, "has no rows", "remove it or download it again")
-    _check_nulls(metadata, arrow, columns, where)
+    _check_nulls(metadata, arrow, {name: own for name, own in columns.items() if name not in wanted.nullable}, where)
     ranges = _pickup_ranges(metadata, arrow, columns["pickup"])
     period = period_in_name(address.last_name(uri))
     if period is None:

@@ -2,9 +2,11 @@
 
 from tipcast.evaluation.plots.bars import confusion, importance, scores
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
+from tipcast.evaluation.plots.drift import distribution, stability
+from tipcast.evaluation.plots.paired import difference
 from tipcast.evaluation.plots.trials import busy, parallel, pareto, roc_overlay
 
 __all__ = [
-    "busy", "calibration", "confusion", "history", "importance", "parallel", "pareto", "precision_recall", "roc",
-    "roc_overlay", "scores",
+    "busy", "calibration", "confusion", "difference", "distribution", "history", "importance", "parallel", "pareto",
+    "precision_recall", "roc", "roc_overlay", "scores", "stability",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -16,6 +17,9 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+TIME = "write New York's wall-clock time without a zone, as 2019-02-01 18:30:00"
+NUMBER = "write a number, or leave it empty"
+LARGEST = 1e9
 PICKUP = ("tpep_pickup_datetime", "lpep_pickup_datetime")
 
 
@@ -29,6 +33,7 @@ class TaxiTips(mlflow.pyfunc.PythonModel):
         self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
         for name, digest in self.manifest["sha256"].items():
             _checked(paths[name], digest)
+        _module("tipcast_model_serving", paths["serving"]).teach()
         self.features = _module("tipcast_model_features", paths["features"])
         native = _module("tipcast_model_native", paths["native"])
         self.scorer = native.load(paths["model"], self.manifest["format"], device="auto", threads=0)
@@ -55,31 +60,49 @@ def _column(frame: pd.DataFrame, name: str) -> Any:
     if own not in frame:
         if name == "passenger_count":
             return np.full(len(frame), np.nan)
-        raise MlflowException.invalid_parameter_value(f"missing column {own!r}; the model needs raw TLC trips")
+        raise _refused(f"missing column {own!r}; the model needs raw TLC trips")
     values = frame[own]
     if values.ndim != 1:
-        raise MlflowException.invalid_parameter_value(f"column {own!r} is there twice")
+        raise _refused(f"column {own!r} is there twice")
+    if name == "pickup":
+        return _times(values, own).to_numpy().astype("datetime64[us]").view(np.int64)
     try:
-        if name == "pickup":
-            return _times(values).to_numpy().astype("datetime64[us]").view(np.int64)
-        return pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
-    except (ValueError, TypeError) as problem:
-        told = str(problem).partition("\n")[0].partition(". You might want")[0]
-        raise MlflowException.invalid_parameter_value(f"column {own!r} cannot be read: {told}") from problem
+        numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
+    except (ValueError, TypeError):
+        found = pd.to_numeric(values, errors="coerce").isna() & values.notna()
+        raise _refused(f"column {own!r} cannot be read: {_first(values, found)} is no number", NUMBER) from None
+    absurd = np.abs(numbers) > LARGEST
+    if absurd.any():
+        raise _refused(f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER)
+    return numbers
 
 
-def _times(values: pd.Series) -> pd.Series:
+def _times(values: pd.Series, own: str) -> pd.Series:
     """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that training refuses."""
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
-        msg = "a time is a number; write it as 2019-02-01 18:30:00"
-        raise ValueError(msg)
-    times = pd.to_datetime(values, format="ISO8601")
+        raise _refused(f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME)
+    try:
+        times = pd.to_datetime(values, format="ISO8601")
+    except (ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError):
+            found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna() & values.notna()
+            raise _refused(f"column {own!r} cannot be read: {_first(values, found)} is no time", TIME) from None
+        raise _refused(f"column {own!r} cannot be read: these are no times", TIME) from None
     if times.dt.tz is not None:
         if str(times.dt.tz) not in {"UTC", "America/New_York"}:
-            msg = f"times are of time zone {times.dt.tz}; write New York's wall-clock time without a zone"
-            raise ValueError(msg)
+            raise _refused(f"column {own!r} cannot be read: times are of time zone {times.dt.tz}", TIME)
         times = times.dt.tz_localize(None)  # files marked UTC hold wall-clock time: training reads them so
     return times
+
+
+def _first(values: pd.Series, bad: Any) -> str:
+    """Return the first value that is bad, and of which trip, counted from 1."""
+    at = int(np.argmax(np.asarray(bad)))
+    return f"{str(values.iloc[at])[:40]!r} of trip {at + 1}"
+
+
+def _refused(what: str, fix: str = "send trips as the TLC publishes them") -> MlflowException:
+    return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 
 
 def _module(name: str, path: Path) -> ModuleType:

@@ -1,0 +1,42 @@
+"""How much room a disk has, for messages of what did not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What the system says where a file may not grow."""
+
+
+def free(path: str | Path) -> str:
+    """Return the room where a file would be, in words; empty where that cannot be told."""
+    folder = Path(path).absolute()
+    for place in (folder, *folder.parents):
+        try:
+            return f"{shutil.disk_usage(place).free:,} bytes free"
+        except OSError:
+            continue
+    return ""
+
+
+def shortage(uri: str, message: str) -> str:
+    """Return how much room there is, where an sqlite file's message says that it lacks some; otherwise nothing."""
+    if uri.startswith("sqlite:///") and re.search(r"disk is full|disk I/O error", message):
+        return f", {free(uri.removeprefix('sqlite:///'))}"
+    return ""
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Give an error of the system the path that was written to, which it tells of opening a file alone."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            problem.filename = str(path)
+        raise

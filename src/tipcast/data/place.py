@@ -1,0 +1,119 @@
+"""Where scored files go: which folders may be replaced, and what of a replaced one is still there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.data import address
+from tipcast.data.scored import MANIFEST, Manifest, from_bytes
+
+UNFINISHED = "_tipcast-"
+"""Begins the names of unfinished work within an object store's prefix."""
+
+
+def check(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tuple[str, Manifest | None]:
+    """Refuse a folder that must not be replaced, and change nothing.
+
+    Parameters
+    ----------
+    output
+        As the user wrote it.
+    inputs
+        As the user wrote them: paths, globs, folders, addresses.
+    storage
+        The user's fsspec options.
+
+    Returns
+    -------
+    tuple
+        The folder's absolute path or address, and its manifest where it has one.
+
+    Raises
+    ------
+    TipcastError
+        C004 nothing named, C011 a folder that must not be replaced, D022 a store that does not answer.
+
+    """
+    if not output.strip():
+        raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
+    steps = output.removeprefix("file://").split("/")
+    if ".." in steps:
+        raise _refused(output, "leads upwards by ..", "write the path without .. in it")
+    if address.scheme(output) == "s3":
+        return _check_s3(output.rstrip("/"), inputs, storage)
+    if address.scheme(output):
+        raise _refused(address.shown(output), "cannot be written to", "use a folder or s3://BUCKET/PREFIX")
+    path = Path(output.removeprefix("file://")).expanduser()
+    folder = path if path.is_absolute() else Path.cwd() / path
+    _check_local(folder, path, output)
+    for named in inputs:
+        if not address.scheme(named):
+            _check_apart(folder, Path(named.removeprefix("file://")).expanduser().absolute(), output)
+    entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    return str(folder), _ours(entries, lambda: (folder / MANIFEST).read_bytes(), output)
+
+
+def _check_local(folder: Path, path: Path, shown: str) -> None:
+    here, home = Path.cwd().resolve(), Path.home().resolve()
+    real = folder.resolve()
+    if real in (here, *here.parents) or real in (home, *home.parents):
+        raise _refused(shown, "is the working folder, your home or above one of them", "name a folder of its own")
+    if folder.is_symlink():
+        raise _refused(shown, "is a symbolic link", "name the folder that it leads to")
+    if not path.is_absolute() and not real.is_relative_to(here):
+        raise _refused(shown, "leads out of the working folder by a symbolic link", "write the folder's own path")
+    if folder.exists() and not folder.is_dir():
+        raise _refused(shown, "is a file", "name a folder")
+    if os.path.ismount(folder):
+        raise _refused(shown, "is where a disk is mounted, which cannot be replaced", "name a folder in it")
+
+
+def _check_apart(folder: Path, named: Path, shown: str) -> None:
+    """Refuse scores among the trips that they are of: they would be read as trips the next time."""
+    if named.resolve().is_relative_to(folder.resolve()):
+        raise _refused(shown, "holds the files to be scored", "name a folder beside them")
+    if named.is_dir() and folder.resolve().is_relative_to(named.resolve()):
+        raise _refused(shown, f"is in {named.name}, all of which is scored", "name a folder beside it")
+
+
+def _check_s3(output: str, inputs: Sequence[str], options: Mapping[str, Any]) -> tuple[str, Manifest | None]:
+    bucket, _, prefix = output.removeprefix("s3://").partition("/")
+    if not bucket or not prefix or "?" in output or "#" in output:
+        raise _refused(address.shown(output), "is a whole bucket", "add a prefix, as s3://BUCKET/scored")
+    for named in inputs:
+        inside = named.rstrip("/").startswith(f"{output}/") or named.rstrip("/") == output
+        if inside or (named.endswith("/") and output.startswith(named)):
+            raise _refused(output, "and the files to be scored are in one another", "use another prefix")
+    storage = address.storage(output, options)
+    with address.reaching(output):
+        store = address.filesystem(output, storage)
+        store.invalidate_cache()
+        try:
+            found = [entry.rstrip("/").rpartition("/")[2] for entry in store.ls(output, detail=False)]
+        except FileNotFoundError:
+            found = []
+    entries = [name for name in found if not name.startswith(UNFINISHED)]
+
+    def read() -> bytes:
+        with address.reaching(output):
+            content: bytes = store.cat_file(f"{output}/{MANIFEST}")
+            return content
+
+    return output, _ours(entries, read, output)
+
+
+def _ours(entries: Sequence[str], read: Any, shown: str) -> Manifest | None:
+    if not entries:
+        return None
+    manifest = from_bytes(read()) if MANIFEST in entries else None
+    if manifest is None:
+        raise _refused(shown, f"holds files but no {MANIFEST} of tipcast's", "name an empty folder, or a new one")
+    return manifest
+
+
+def _refused(output: str, what: str, fix: str) -> TipcastError:
+    return TipcastError("C011", f"output {output}", what, fix)

@@ -1,0 +1,167 @@
+"""Unfinished scores: made beside their folder, out of sight, and put in its place as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from tipcast.config.errors import TipcastError
+
+LOCK, OLD, PARTS, WHOLE = "lock", "old", "parts", "whole"
+YOUNG_S = 60.0
+"""A folder without a lock is one whose job has just begun, or one that was killed as it began: its age tells."""
+AT_CWD, EXCHANGE = -100, 2
+"""Of Linux' renameat2: names are relative to the working folder; both names are kept, what they stand for changes."""
+
+
+class Work(Protocol):
+    """A place for what is being made, on a disk or in an object store."""
+
+    parts: str
+    """Address below which pieces of files go."""
+    whole: str
+    """Address below which files go."""
+    final: str
+    """Address below which they are when the manifest is made."""
+
+    def keep(self, name: str) -> None:
+        """Take over a file of the present scores."""
+        ...
+
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new files again."""
+        ...
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
+        """Put the files and their manifest, made last, in the place of the present scores."""
+        ...
+
+
+class LocalWork:
+    """A hidden folder beside the one that gets the scores, so that both are on one disk."""
+
+    def __init__(self, output: Path, folder: Path, manifest_name: str) -> None:
+        self._output, self._folder, self._manifest = output, folder, manifest_name
+        self.parts, self.whole = str(folder / PARTS), str(folder / WHOLE)
+        self.final = self.whole
+
+    def keep(self, name: str) -> None:
+        """Link a file of the present scores: it is not copied."""
+        target = Path(self.whole) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.hardlink_to(self._output / name)
+        except OSError as problem:
+            if problem.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+                raise
+            shutil.copy2(self._output / name, target)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new files again, and folders that are empty then."""
+        for name in names:
+            (Path(self.whole) / name).unlink(missing_ok=True)
+        for folder, _, _ in os.walk(self.whole, topdown=False):
+            with contextlib.suppress(OSError):
+                if folder != self.whole:
+                    Path(folder).rmdir()
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
+        """Exchange the folders: who looks sees the old scores or the new ones."""
+        path = Path(self.whole) / self._manifest
+        with path.open("wb") as file:
+            file.write(manifest())
+            file.flush()
+            os.fsync(file.fileno())
+        replace(Path(self.whole), self._output, self._folder / OLD)
+
+
+def replace(new: Path, output: Path, old: Path) -> None:
+    """Put a folder in the place of another, at once where the file system can; ``old`` gets the former otherwise."""
+    if not output.exists() or not any(output.iterdir()):
+        new.rename(output)  # onto an empty folder is allowed
+        return
+    if exchange(new, output):
+        return
+    output.rename(old)
+    try:
+        new.rename(output)
+    except BaseException:
+        old.rename(output)
+        raise
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; False where the system cannot."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None or call(AT_CWD, os.fsencode(one), AT_CWD, os.fsencode(other), EXCHANGE):
+        if call is not None and ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
+    """Make the hidden folder, and remove it with all that is in it at the end, however that comes."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(output), dir=output.parent))
+    try:
+        with (folder / LOCK).open("w") as lock:
+            _lock(lock.fileno())
+            recover(output, folder)
+            for name in (PARTS, WHOLE):
+                (folder / name).mkdir()
+            yield LocalWork(output, folder, manifest_name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def recover(output: Path, own: Path | None = None) -> None:
+    """Remove what killed jobs left beside a folder, but for a job's own, and put back one they were about to replace.
+
+    Raises
+    ------
+    TipcastError
+        S011 a job that is still at work on this folder.
+
+    """
+    for folder in [each for each in output.parent.glob("*") if each.name.startswith(_prefix(output)) and each != own]:
+        try:
+            with (folder / LOCK).open("r+") as lock:
+                if not _lock(lock.fileno()):
+                    raise TipcastError(
+                        "S011", f"output {output}", "another job is scoring into it", "wait for it to end, or stop it"
+                    )
+                _clear(folder, output)
+        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - folder.stat().st_mtime > YOUNG_S:
+                    _clear(folder, output)
+
+
+def _clear(folder: Path, output: Path) -> None:
+    if (folder / OLD).exists() and not output.exists():
+        (folder / OLD).rename(output)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(output: Path) -> str:
+    return f".{output.name}.tipcast-"
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock that ends with its process; False where another has it, or the file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

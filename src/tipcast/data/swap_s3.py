@@ -1,0 +1,96 @@
+"""Unfinished scores in an object store: under a prefix of their own, copied object by object, the manifest last."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from tipcast.data import address
+from tipcast.data.place import UNFINISHED
+from tipcast.data.scored import MANIFEST
+
+OLD_S = 3600.0
+"""A store knows no locks: what nothing was added to for an hour was left by a job that was killed."""
+
+
+class StoreWork:
+    """A prefix within the one that gets the scores.
+
+    A store has no folders to exchange. Each object is replaced as a whole, and the manifest says which belong together.
+    """
+
+    def __init__(self, output: str, storage: Mapping[str, Any]) -> None:
+        self._output, self._store = output, address.filesystem(output, storage)
+        self._folder = f"{output}/{UNFINISHED}{uuid.uuid4().hex[:12]}"
+        self.parts, self.whole = f"{self._folder}/parts", f"{self._folder}/whole"
+        self.final = output
+
+    def keep(self, name: str) -> None:
+        """Nothing: an object that is not replaced stays."""
+
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new objects again."""
+        with address.reaching(self._output):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    self._store.rm_file(f"{self.whole}/{name}")
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
+        """Copy the new objects to their names, write the manifest, remove what it no longer names."""
+        with address.reaching(self._output):
+            self._store.invalidate_cache()
+            for path in self._found(self.whole):
+                self._store.cp_file(path, f"{self._output}/{path.partition('/whole/')[2]}")
+            self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
+            for name in obsolete:
+                with contextlib.suppress(FileNotFoundError):
+                    self._store.rm_file(f"{self._output}/{name}")
+
+    def remove(self) -> None:
+        """Remove all that is under the prefix; a store that fails now must not hide the first problem."""
+        with contextlib.suppress(Exception):
+            self._store.invalidate_cache()
+            for path in self._found(self._folder):
+                self._store.rm_file(path)
+
+    def _found(self, folder: str) -> list[str]:
+        try:
+            found: list[str] = self._store.find(folder)
+        except FileNotFoundError:
+            return []
+        return found
+
+
+@contextlib.contextmanager
+def within(output: str, storage: Mapping[str, Any]) -> Iterator[StoreWork]:
+    """Choose a prefix for unfinished work, and remove what is under it at the end, however that comes."""
+    work = StoreWork(output, storage)
+    try:
+        yield work
+    finally:
+        work.remove()
+
+
+def recover(output: str, storage: Mapping[str, Any]) -> None:
+    """Remove what killed jobs left in the store.
+
+    Raises
+    ------
+    TipcastError
+        D022 a store that does not answer.
+
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    with address.reaching(output):
+        store = address.filesystem(output, storage)
+        store.invalidate_cache()
+        left: dict[str, list[tuple[str, datetime.datetime]]] = {}
+        for path, told in store.find(output, prefix=UNFINISHED, detail=True).items():
+            left.setdefault(path.partition(UNFINISHED)[2].partition("/")[0], []).append((path, told["LastModified"]))
+        for objects in left.values():
+            if (now - max(time for _, time in objects)).total_seconds() > OLD_S:
+                for path, _ in objects:
+                    store.rm_file(path)

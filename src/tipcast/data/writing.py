@@ -1,0 +1,85 @@
+"""Writing scored files, to a disk or an object store, and what goes wrong there told in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tipcast.config.errors import TipcastError
+from tipcast.data import address
+
+
+@contextlib.contextmanager
+def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
+    """Open a file for writing; on a disk it appears whole or not at all.
+
+    Parameters
+    ----------
+    uri
+        Path in a folder that exists (one that a job has given up must not come back), or an address.
+    storage
+        Options as ``address.storage`` returns them.
+
+    Raises
+    ------
+    TipcastError
+        T008 a disk that is full or may not be written to, T009 an object store that does not answer or refuses.
+
+    """
+    with failures(uri):
+        if address.scheme(uri):
+            with address.filesystem(uri, storage).open(uri, "wb") as remote:
+                yield remote
+            return
+        path = Path(uri)
+        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            with unfinished.open("wb") as file:
+                yield file
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def failures(uri: str) -> Iterator[None]:
+    """Tell in one line what a disk or an object store refuses.
+
+    Raises
+    ------
+    TipcastError
+        T008, T009, see ``written``.
+
+    """
+    try:
+        if address.scheme(uri):
+            with address.reaching(uri):
+                yield
+        else:
+            yield
+    except TipcastError as problem:
+        raise of_store(problem) from problem
+    except OSError as problem:
+        what = f"cannot be written: {problem.strerror or problem}{_free(uri)}"
+        fix = "free space or name another folder; scores that were there are as they were"
+        raise TipcastError("T008", address.shown(uri), what, fix) from problem
+
+
+def of_store(problem: TipcastError) -> TipcastError:
+    """Return the error of an object store as one of the artifact store; any other as it is."""
+    if problem.code != "D022" or not problem.where.startswith("s3://"):
+        return problem
+    bucket, _, path = problem.where.removeprefix("s3://").partition("/")
+    where = f"bucket {bucket}" + (f", {path}" if path else "")
+    return TipcastError("T009", where, problem.what, "check the store and the access to it, then repeat the command")
+
+
+def _free(uri: str) -> str:
+    with contextlib.suppress(OSError, StopIteration):
+        there = next(folder for folder in Path(uri).parents if folder.exists())
+        return f", {shutil.disk_usage(there).free:,} bytes are free"
+    return ""

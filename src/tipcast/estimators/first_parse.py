@@ -1,0 +1,75 @@
+"""The first parse of a saved model, in a process of its own: a file that crashes its library ends nothing but that."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.estimators import parse_child
+
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
+"""How the last line of a traceback begins; libraries add more lines."""
+LIMIT_S = 120.0
+"""How long a parse may take."""
+
+
+def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
+    """Parse a model file in a child process, score two rows there, and hold its features against the manifest's.
+
+    Parameters
+    ----------
+    path
+        The file; its digest was checked.
+    format
+        What ``native.load`` calls its format.
+    features
+        Names in the order of the manifest.
+    where
+        The model, for messages.
+
+    Raises
+    ------
+    TipcastError
+        M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
+
+    """
+    found = _parsed(path, format, where)
+    if not found["probabilities"]:
+        raise _unreadable(where, f"its {format} file gives no probabilities")
+    if found["number"] != len(features):
+        raise _other(where, f"its file has {found['number']} features, its manifest {len(features)}")
+    names = found["names"] or list(features)
+    for at, (own, told) in enumerate(zip(names, features, strict=True), 1):
+        if own != told:
+            raise _other(where, f"feature {at} is {own!r} in its file and {told!r} in its manifest")
+
+
+def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
+    # -P: the child's own folder holds modules that are called like libraries
+    words = [sys.executable, "-P", parse_child.__file__, str(path), format]
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603 - fixed words
+    except subprocess.TimeoutExpired as problem:
+        raise _unreadable(where, f"its {format} file was not parsed within {LIMIT_S:g} s") from problem
+    if ended.returncode:
+        said = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
+        how = said[-1] if said else f"exit code {ended.returncode}"
+        if ended.returncode < 0:
+            how = f"it crashed its library by signal {-ended.returncode}"
+        raise _unreadable(where, f"its {format} file does not parse: {how}")
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def _other(where: str, what: str) -> TipcastError:
+    return TipcastError("M002", where, what, "train and register it again")
+
+
+def _unreadable(where: str, what: str) -> TipcastError:
+    return TipcastError("M007", where, what, "train and register it again")

@@ -1,0 +1,180 @@
+"""An evaluation from counts in fine score bins: its memory does not grow with the rows, which need not be kept.
+
+`metrics.evaluate` is exact and keeps a key of each row. Here rows in one bin of 1/20,000 count as tied; log loss, Brier
+score and what depends on the threshold are exact all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tipcast.backends.base import Array
+from tipcast.backends.host import module_of, to_host
+from tipcast.evaluation.curve import thin
+from tipcast.evaluation.interval import delong
+from tipcast.evaluation.result import (
+    CALIBRATION_BINS,
+    HISTOGRAM_BINS,
+    Calibration,
+    Confusion,
+    Evaluation,
+    Histogram,
+    PrecisionRecall,
+    Roc,
+)
+
+BINS = 20_000
+"""Equal-width bins: a multiple of those that plots and tables have."""
+MIDDLES = (np.arange(BINS) + 0.5) / BINS
+Counts = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Binned:
+    """Sums over rows, on the host. Each labelled row is counted in ``rows`` too."""
+
+    rows: Counts
+    """(BINS,) all rows that have a score."""
+    positives: Counts
+    """(BINS,) rows labelled 1, and below those labelled 0."""
+    negatives: Counts
+    called: int
+    """All rows with a score at or above the threshold."""
+    true_positives: int
+    false_positives: int
+    log_loss: float
+    squares: float
+
+
+def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
+    """Count a part's rows.
+
+    Parameters
+    ----------
+    scores
+        (rows,) P(1) in 0..1, of any device.
+    labels
+        (rows,) 1, 0, or -1 where the label is not known; None: of no row.
+    threshold
+        Scores at or above it are called positive.
+
+    """
+    xp = module_of(scores)
+    bins = xp.minimum((scores * BINS).astype(xp.int32), BINS - 1)
+    called = scores >= threshold
+    nothing = np.zeros(BINS, dtype=np.int32)
+    rows = _counted(bins, xp)
+    if labels is None or not bool((labels >= 0).any()):
+        return Binned(rows, nothing, nothing, int(called.sum()), 0, 0, 0.0, 0.0)
+    positive, negative = labels == 1, labels == 0
+    eps = float(np.finfo(scores.dtype).eps)  # as scikit-learn clips
+    right = xp.where(positive, scores, 1 - scores)[positive | negative].astype(xp.float64)
+    return Binned(
+        rows=rows,
+        positives=_counted(bins[positive], xp),
+        negatives=_counted(bins[negative], xp),
+        called=int(called.sum()),
+        true_positives=int((called & positive).sum()),
+        false_positives=int((called & negative).sum()),
+        log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
+        squares=float(((1 - right) ** 2).sum()),
+    )
+
+
+def _counted(bins: Array, xp: Any) -> Counts:
+    found: Counts = to_host(xp.bincount(bins, minlength=BINS)).astype(np.int32)  # of one part: half the memory
+    return found
+
+
+def total(parts: Sequence[Binned]) -> Binned:
+    """Return the sums of several parts."""
+    nothing = np.zeros(BINS, dtype=np.int64)
+    return Binned(
+        rows=sum((part.rows for part in parts), nothing),
+        positives=sum((part.positives for part in parts), nothing),
+        negatives=sum((part.negatives for part in parts), nothing),
+        called=sum(part.called for part in parts),
+        true_positives=sum(part.true_positives for part in parts),
+        false_positives=sum(part.false_positives for part in parts),
+        log_loss=math.fsum(part.log_loss for part in parts),
+        squares=math.fsum(part.squares for part in parts),
+    )
+
+
+def coarse(counts: Counts, number: int = HISTOGRAM_BINS) -> Counts:
+    """Return counts in fewer bins."""
+    fewer: Counts = np.asarray(counts).reshape(number, BINS // number).sum(axis=1)
+    return fewer
+
+
+def mean(found: Binned) -> float:
+    """Return the mean score of all rows, within half a bin; 0 where there are none."""
+    return float((found.rows * MIDDLES).sum()) / max(int(found.rows.sum()), 1)
+
+
+def resolution(found: Binned) -> float:
+    """Return how far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
+    pairs = float(found.positives.sum()) * float(found.negatives.sum())
+    return float((found.positives * found.negatives).sum()) / (2 * pairs)
+
+
+def evaluation(found: Binned, threshold: float) -> Evaluation | None:
+    """Evaluate the labelled rows; None where they are of fewer than two classes."""
+    p_all, n_all = int(found.positives.sum()), int(found.negatives.sum())
+    if not p_all or not n_all:
+        return None
+    used = np.flatnonzero(found.positives + found.negatives)
+    p, n = found.positives[used].astype(float), found.negatives[used].astype(float)
+    below, above = np.cumsum(p) - p, np.cumsum(n) - n  # positives and negatives in lower bins
+    auc = float((p * (2 * above + n)).sum()) / (2 * p_all * n_all)
+    missed = float((p * (1 - (above + n / 2) / n_all) ** 2).sum()), float((n * ((below + p / 2) / p_all) ** 2).sum())
+    interval = delong(auc, p_all, n_all, *missed)
+    hits, alarms = p_all - below, n_all - above
+    rows, tp, fp = p_all + n_all, found.true_positives, found.false_positives
+    confusion = Confusion(n_all - fp, fp, p_all - tp, tp)
+    metrics = {
+        "auc": auc,
+        "average_precision": float((p * hits / (hits + alarms)).sum()) / p_all,
+        "log_loss": found.log_loss / rows,
+        "brier": found.squares / rows,
+        "accuracy": (tp + n_all - fp) / rows,
+        "precision": tp / (tp + fp) if tp + fp else 0.0,
+        "recall": tp / p_all,
+        "f1": 2 * tp / (tp + fp + p_all),
+        "positive_rate": p_all / rows,
+        "rows": float(rows),
+    }
+    roc, precision_recall = _curves(used / BINS, p, n)
+    return Evaluation(
+        metrics, interval, threshold, confusion, roc, precision_recall, _calibration(found), _histogram(found)
+    )
+
+
+def _curves(edges: Counts, p: Counts, n: Counts) -> tuple[Roc, PrecisionRecall]:
+    """Return both curves; a vertex is the state below a bin, the last is above all of them."""
+    below, above = (np.concatenate(([0.0], np.cumsum(values))) for values in (p, n))
+    area = np.concatenate(([0.0], np.cumsum(p * (above[:-1] + n / 2)))) / (below[-1] * above[-1])
+    chosen = thin(above / above[-1], below / below[-1], area)[::-1]
+    thresholds = np.append(edges, math.inf)[chosen]
+    hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
+    roc = Roc(alarms / above[-1], hits / below[-1], thresholds)
+    hits, alarms = hits[1:], alarms[1:]
+    return roc, PrecisionRecall(hits / below[-1], hits / (hits + alarms), thresholds[1:])
+
+
+def _calibration(found: Binned) -> Calibration:
+    rows = found.positives + found.negatives
+    many, positives, scores = (coarse(values, CALIBRATION_BINS) for values in (rows, found.positives, rows * MIDDLES))
+    some = np.where(many > 0, many, 1)
+    mean, rate = (np.where(many > 0, values / some, np.nan) for values in (scores, positives))
+    return Calibration(mean, rate, many)
+
+
+def _histogram(found: Binned) -> Histogram:
+    edges = np.linspace(0, 1, HISTOGRAM_BINS + 1)
+    return Histogram(edges, coarse(found.negatives), coarse(found.positives))

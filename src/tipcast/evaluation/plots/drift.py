@@ -1,0 +1,98 @@
+"""Plots of scored trips: the distribution of their scores, and how far they have moved from those of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from tipcast.evaluation.drift import MUCH, SOME, Drift
+from tipcast.evaluation.plots import style
+
+MOST = 0.75
+"""Where the axis ends at most: beyond, bars are cut and told in numbers."""
+PLAIN: dict[str, Any] = {"va": "center", "color": style.INK, "fontsize": style.SMALL, "family": style.FONT, "zorder": 6}
+COLOURS = {"little": style.BLUE, "some": style.ORANGE, "much": style.ORANGE}
+
+
+def distribution(
+    now: Sequence[float],
+    then: Sequence[float] | None,
+    then_name: str,
+    threshold: float,
+    subtitle: str,
+    *,
+    pixels: int = 900,
+) -> bytes:
+    """Draw the distribution of scores, and behind it that of rows held out at training.
+
+    Parameters
+    ----------
+    now
+        (50,) shares of the scored rows in equal bins of the score.
+    then, then_name
+        The same of the held-out rows, and what they are called; None: not known.
+    threshold
+        Scores at or above it are called positive.
+    subtitle
+        Model, rows and files.
+    pixels
+        Width and height of the picture.
+
+    Returns
+    -------
+    bytes
+        PNG.
+
+    """
+    figure, axes = style.page("Distribution of scores", subtitle)
+    edges = np.linspace(0, 1, len(now) + 1)
+    highest = max(max(now), max(then) if then else 0.0, 1e-9)
+    if then:
+        axes.stairs(then, edges, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
+    axes.stairs(now, edges, fill=True, color=style.BLUE, alpha=0.16)
+    axes.stairs(now, edges, color=style.BLUE, linewidth=2.2, label="scored trips")
+    axes.plot([threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
+    right = threshold < 0.6
+    place, side = threshold + (0.015 if right else -0.015), "left" if right else "right"
+    style.write(axes, place, highest * 1.12, f"threshold {threshold:.3f}", ha=side, va="top")
+    style.shares(axes, y=False)
+    axes.set_ylim(0, highest * 1.32)
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.06 else 1, symbol=" %"))
+    axes.grid(False, axis="x")
+    style.name_axes(axes, "score: predicted probability of a high tip", "share of trips in a bin of 0.02")
+    style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
+    return style.png(figure, pixels)
+
+
+def stability(drifts: Sequence[Drift], subtitle: str, *, pixels: int = 900) -> bytes:
+    """Draw the stability index of the score and of each feature, with the usual limits; see ``distribution``."""
+    names, values = [drift.name for drift in drifts], [drift.psi for drift in drifts]
+    left = min(0.07 + 0.0165 * max(len(name) for name in names), 0.5)
+    figure, axes = style.page("Drift from training", subtitle, (left, 0.125, 0.9 - left, 0.715))
+    top = min(max(*values, MUCH) * 1.25, MOST)
+    axes.barh(
+        names,
+        [min(value, top * 0.8) for value in values],
+        height=0.62,
+        color=[COLOURS[drift.verdict] for drift in drifts],
+        zorder=3,
+    )
+    for at, drift in enumerate(drifts):
+        beyond = " (longer than shown)" if drift.psi > top * 0.8 else ""
+        text = f"{drift.psi:.3f} {drift.verdict}"
+        inside = {"ha": "right", "color": "white"} if beyond else {}
+        place = top * 0.79 if beyond else drift.psi + 0.012 * top
+        axes.text(place, at, text + beyond, **{**PLAIN, **inside})
+    for limit in (SOME, MUCH):
+        axes.axvline(limit, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, zorder=1)
+        style.write(axes, limit, -0.52, f"{limit}", style.MUTED, ha="center", va="bottom")
+    axes.invert_yaxis()
+    axes.set_xlim(0, top)
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.9)
+    axes.grid(False, axis="y")
+    style.name_axes(axes, "population stability index", "")
+    return style.png(figure, pixels)

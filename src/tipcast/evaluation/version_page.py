@@ -1,0 +1,64 @@
+"""The description of a registered version in Markdown: what it predicts, how well, from what, and how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tipcast.evaluation import report
+from tipcast.evaluation.result import Auc, Evaluation
+
+METRICS = ("auc", "average_precision", "log_loss", "brier", "accuracy")
+USE = """```python
+import mlflow, pandas as pd
+
+trips = pd.read_parquet("trips.parquet")  # as the TLC publishes them
+mlflow.pyfunc.load_model("models:/{name}@champion").predict(trips)  # (rows,) probabilities
+```"""
+
+
+def version_page(
+    name: str,
+    model: str,
+    test: Evaluation,
+    *,
+    card: Auc | None,
+    splits: Sequence[report.Split],
+    facts: Mapping[str, str],
+    run_id: str,
+) -> str:
+    """Write a version's description.
+
+    The ROC plot is the run's artifact: MLflow shows pictures of relative addresses and removes ``data:`` ones, and a
+    description has room for 5000 characters.
+
+    Parameters
+    ----------
+    name
+        Of the registered model.
+    model
+        The model's kind, as ``xgboost``.
+    test
+        How well it does.
+    card
+        AUC of the test rows paid by card; None where payment is unknown.
+    splits
+        Name, period and rows of each split, in order of time.
+    facts
+        What else to say, one line each.
+    run_id
+        The run that trained it.
+
+    """
+    interval = test.auc_interval
+    lines = [[each, f"{test.metrics[each]:.4f}"] for each in METRICS]
+    if card is not None:
+        lines.append(["auc, trips paid by card", f"{card.value:.4f}"])
+    parts = [
+        f"### {model}: test AUC {test.metrics['auc']:.4f} (95 % interval {interval.low:.4f} to {interval.high:.4f})",
+        report.plot(run_id),
+        report.table(["test metric", "value"], lines),
+        report.table(["rows", "period", "number"], [[split, period, f"{rows:,}"] for split, period, rows in splits]),
+        "\n".join(f"- {what}: `{value}`" for what, value in facts.items() if value),
+        USE.format(name=name),
+    ]
+    return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character

@@ -1,0 +1,237 @@
+"""`tipcast promote`: move an alias to a registered version that is not worse than the one that holds it."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tipcast.backends.base import Session
+from tipcast.backends.session import check as check_session
+from tipcast.backends.session import session
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import DataSpec, Output
+from tipcast.config.schema_promote import PromoteConfig
+from tipcast.config.stored import tested
+from tipcast.data import rows, split, validate
+from tipcast.data.fragments import Listing
+from tipcast.data.prepare import Recipe
+from tipcast.data.sources import list_fragments
+from tipcast.estimators.base import NativeFile
+from tipcast.estimators.predict import predict_saved
+from tipcast.evaluation.metrics import evaluate
+from tipcast.evaluation.paired import difference
+from tipcast.jobs import closing, promote_gate, promote_record
+from tipcast.jobs.promote_gate import Check, Entrant, Rescored
+from tipcast.measure.clock import Clock
+from tipcast.measure.progress import progress
+from tipcast.tracking import aliases
+from tipcast.tracking.facts import CONFIG
+from tipcast.tracking.models import Fetched, fetch
+from tipcast.tracking.store import failures, open_store, resolve
+
+LOG = logging.getLogger("tipcast")
+TESTED = "tested"
+"""The source that stands for the one that the version's run read."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A version, the one that holds the alias, and the rows that both are held against."""
+
+    candidate: Entrant
+    before: str | None
+    """Version that holds the alias."""
+    holder: Entrant | None
+    """None where there is none, or none that can be compared."""
+    checks: tuple[Check, ...]
+    """What has been found out without scoring."""
+    test: Listing
+    recipe: Recipe
+
+    @property
+    def entrants(self) -> list[Entrant]:
+        """Those who score."""
+        return [self.candidate, *([self.holder] if self.holder else [])]
+
+
+def run(config: PromoteConfig, command: str) -> None:
+    """Run the job.
+
+    Raises
+    ------
+    TipcastError
+        M020 where the gate does not pass and ``force`` is not set; M021 a model that is not registered; M022 an alias
+        that moved meanwhile; M023 test rows that are not known.
+
+    """
+    check(config)
+    clock = Clock()
+    client = open_store(config.tracking)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        with clock.phase("fetch"), failures(resolve(config.tracking)):
+            candidate = _entrant(client, config, config.model_uri, folder / "candidate")
+            name, version = str(candidate.fetched.name), str(candidate.fetched.version)
+            before = aliases.holder(client, name, config.alias)
+            contest = None if before == version else set_up(client, config, candidate, before, folder)
+        if contest is None:
+            LOG.info("%s holds %s already", candidate.fetched.uri, config.alias)
+            closing.say({"model_uri": candidate.fetched.uri, "alias": config.alias, "moved": False}, config.print)
+            return
+        record = stack.enter_context(promote_record.opened(config, candidate.fetched, contest.test, command))
+        with clock.phase("cluster"):
+            workers = stack.enter_context(session(config.backend, config.cluster))
+        record.set_tags(workers.tags)
+        with clock.phase("score"):
+            rescored = rescore(workers, config, contest)
+        checks = [*contest.checks, promote_gate.compared(rescored, config.margin, certain=config.certain)]
+        verdict = promote_record.Verdict(candidate, contest.holder, before, tuple(checks), rescored)
+        with clock.phase("log"):
+            promote_record.write(record, config, contest.test, verdict, command)
+        problem = refusal(config, verdict)
+        if problem is None:
+            aliases.move(
+                client,
+                name,
+                config.alias,
+                version,
+                before=before,
+                facts={"why": verdict.why, "run": record.id},
+                forced=not verdict.passed,
+            )
+        promote_record.close(record, clock.seconds, moved=problem is None, problem=problem)
+    say(config, verdict, promote_record.said(record, config, verdict, clock.seconds, command, moved=problem is None))
+    if problem:
+        raise problem
+
+
+def check(config: PromoteConfig) -> None:
+    """Refuse what no store and no worker is needed to refuse."""
+    aliases.check_alias(config.alias)
+    for name, value, least in (("margin", config.margin, 0), ("replicates", config.replicates, 100)):
+        if not value >= least:
+            raise TipcastError("C003", name, f"{value} is too little", f"use {least} or more")
+    if not 0 <= config.seed < 2**31:
+        raise TipcastError("C003", "seed", f"{config.seed} is no seed of every library", "use 0 to 2147483647")
+    check_session(config.backend, config.cluster)
+
+
+def set_up(client: Any, config: PromoteConfig, candidate: Entrant, before: str | None, folder: Path) -> Contest:
+    """Fetch the holder, and list the rows that both are tested on."""
+    name = candidate.fetched.name
+    checks, holder = promote_gate.known(candidate), None
+    if before is not None:
+        try:
+            holder = _entrant(client, config, f"models:/{name}/{before}", folder / "holder")
+        except TipcastError as problem:
+            if problem.code[0] != "M":
+                raise
+            checks.append(Check("holder", False, f"version {before} cannot be compared with: {problem.what}"))
+    entrants = [candidate, *([holder] if holder else [])]
+    checks.append(promote_gate.target(entrants))
+    data = _data(client, config, candidate.fetched)
+    features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
+    recipe = Recipe(features=features, threshold=float(candidate.manifest["task"]["threshold"]))
+    test = list_fragments(data, "test", recipe.columns)
+    for entrant in entrants:
+        if test.period[0] < entrant.manifest["trained_until"]:
+            LOG.warning(
+                "%s was trained on %s: not all of %s is new to it",
+                entrant.name,
+                entrant.manifest["train_period"],
+                split.describe(test.period),
+            )
+    return Contest(candidate, before, holder, tuple(checks), test, recipe)
+
+
+def _entrant(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Entrant:
+    folder.mkdir()
+    fetched = fetch(client, uri, folder, root=config.tracking.artifact_root)
+    if fetched.name is None or fetched.version is None:
+        raise TipcastError(
+            "M021", uri, "is not registered, so no alias can name it", "train with tracking.register=NAME"
+        )
+    version = client.get_model_version(fetched.name, fetched.version)
+    trained = client.get_run(fetched.run_id)
+    for key in ("task", "trained_until", "train_period", "threshold", "target"):
+        if key not in fetched.manifest:
+            raise TipcastError("M021", fetched.uri, f"its manifest has no {key}", "train and register it again")
+    return Entrant(fetched, trained.info.status, trained.data.metrics, version.tags)
+
+
+def _data(client: Any, config: PromoteConfig, fetched: Fetched) -> DataSpec:
+    if config.data.source != TESTED:
+        return config.data
+    where = f"run {fetched.run_id}"
+    try:
+        text = Path(client.download_artifacts(fetched.run_id, CONFIG)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise TipcastError(
+            "M023", where, f"its {CONFIG} cannot be read", "name the test rows: data=... data.test=..."
+        ) from problem
+    return tested(text, config.data, where)
+
+
+def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescored:
+    """Score the same rows with both versions, and compare them."""
+    client = workers.client
+    prepared = rows.start(workers, contest.test, contest.recipe)
+    with progress("read", prepared):
+        loaded = rows.collect(workers, contest.test, prepared)
+    validate.check_counts(contest.test, loaded.per_file, config.data.limits)
+    (test,) = loaded.splits
+    validate.check_split("data.test", test.counts.rows, test.counts.positives, config.data.limits)
+    scores, found = [], []
+    with progress("score"):
+        for entrant in contest.entrants:
+            x = client.map(_columns, test.x, names=entrant.features, pure=False, key="columns")
+            native = NativeFile(entrant.fetched.path, entrant.fetched.format)
+            scores.append(predict_saved(client, native, workers.device, x))
+            found.append(
+                evaluate(client, scores[-1], test.y, threshold=entrant.manifest["threshold"], where="data.test")
+            )
+        if len(found) == 1:
+            return Rescored(found[0], None, None)
+        first, second = found
+        compared = difference(
+            client,
+            scores[0],
+            scores[1],
+            test.y,
+            (first.metrics["auc"], second.metrics["auc"]),
+            parts=test.parts,
+            replicates=config.replicates,
+            seed=config.seed,
+        )
+        return Rescored(first, second, compared)
+
+
+def _columns(x: Any, names: list[str]) -> Any:
+    return x if list(x.columns) == names else x[names]
+
+
+def refusal(config: PromoteConfig, verdict: promote_record.Verdict) -> TipcastError | None:
+    """Return why the alias stays where it is; None where it moves."""
+    if verdict.passed or config.force:
+        return None
+    return TipcastError(
+        "M020",
+        verdict.candidate.fetched.uri,
+        f"does not get {config.alias}: {verdict.why}",
+        "train a better one, or move it all the same with force=true",
+    )
+
+
+def say(config: PromoteConfig, verdict: promote_record.Verdict, result: dict[str, Any]) -> None:
+    """Print the table, or all of it as JSON."""
+    if config.print is Output.json:
+        closing.say(result, config.print)
+        return
+    print("\n".join([*promote_record.table(verdict), ""]), flush=True)
+    now = verdict.candidate.name if result["moved"] else f"version {verdict.before}" if verdict.before else "no version"
+    told = {config.alias: f"{now} now" + (", forced" if result["forced"] else "")}
+    closing.say(told | {name: result[name] for name in ("run", "phases", "command")}, config.print)

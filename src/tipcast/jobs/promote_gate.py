@@ -1,0 +1,117 @@
+"""The gate that a version passes before it gets an alias: what is known of it, and how it compares with the holder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tipcast.evaluation.paired import Difference
+from tipcast.evaluation.result import Evaluation
+from tipcast.tracking.models import Fetched
+from tipcast.tracking.portable import TOLERANCE
+
+PARITY = "parity/max_abs_diff"
+HUGE = 1e300
+"""MLflow stores an infinite metric as the largest number there is."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A registered version, and what the store says of it."""
+
+    fetched: Fetched
+    status: str
+    """Of the run that trained it."""
+    metrics: Mapping[str, float]
+    """Of that run."""
+    tags: Mapping[str, str]
+    """Of the version."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"version {self.fetched.version}"
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What the model says of itself."""
+        return self.fetched.manifest
+
+    @property
+    def features(self) -> list[str]:
+        """In the model's order."""
+        return list(self.manifest["features"])
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """Both versions on the same rows."""
+
+    candidate: Evaluation
+    holder: Evaluation | None
+    difference: Difference | None
+    """Candidate less holder; None where there is no holder to compare with."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question of the gate and its answer."""
+
+    name: str
+    passed: bool
+    what: str
+
+
+def known(entrant: Entrant) -> list[Check]:
+    """Check what training and registering have left."""
+    tests = {name: value for name, value in entrant.metrics.items() if name.startswith("test/")}
+    odd = [name for name, value in tests.items() if not math.isfinite(value) or abs(value) > HUGE]
+    parity = entrant.metrics.get(PARITY, math.nan)
+    return [
+        Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
+        Check(
+            "metrics",
+            "test/auc" in tests and not odd,
+            f"{odd[0]} is not finite"
+            if odd
+            else f"{len(tests)} test metrics are finite"
+            if tests
+            else "there are none",
+        ),
+        Check(
+            "parity", parity <= TOLERANCE, f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
+        ),
+        _digests(entrant),
+    ]
+
+
+def _digests(entrant: Entrant) -> Check:
+    """Hold the files' digests, which were checked when they were fetched, against what the registry has kept."""
+    fetched, tags = entrant.fetched, entrant.tags
+    found = {"sha256": fetched.sha256, "sha256.manifest": fetched.manifest_sha256}
+    wrong = [name for name, value in found.items() if tags.get(name) != value]
+    lacking = [name for name in ("data_digest", "data_test_digest") if not entrant.manifest.get(name)]
+    if wrong:
+        said = f"its tag {wrong[0]} is {tags.get(wrong[0], 'not there')[:16]}, its file's {found[wrong[0]][:16]}"
+    else:
+        said = f"no {lacking[0]} in its manifest" if lacking else "files and manifest are as registered"
+    return Check("digests", not wrong and not lacking, said)
+
+
+def target(entrants: Sequence[Entrant]) -> Check:
+    """Check that both versions answer the same question."""
+    found = list(dict.fromkeys(str(entrant.manifest.get("target")) for entrant in entrants))
+    return Check("target", len(found) == 1, " against ".join(found))
+
+
+def compared(rescored: Rescored, margin: float, *, certain: bool) -> Check:
+    """Check that the candidate is not worse than the holder by more than the margin."""
+    found = rescored.difference
+    if found is None:
+        return Check("comparison", True, "there is no holder to compare with")
+    low, high = found.interval.low, found.interval.high
+    passed = (low if certain else found.value) >= -margin
+    said = f"AUC {found.value:+.5f} ({low:+.5f} to {high:+.5f}), at least {-margin:g}"
+    return Check("comparison", passed, f"{said} with its whole interval" if certain else said)

@@ -1,0 +1,182 @@
+"""What a promotion records: the gate's answers, both versions' metrics on the same rows, plots and a note."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tipcast import __version__
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import to_plain
+from tipcast.config.schema_promote import PromoteConfig
+from tipcast.data import split
+from tipcast.data.fragments import Listing
+from tipcast.evaluation import plots, report
+from tipcast.jobs.promote_gate import Check, Entrant, Rescored
+from tipcast.measure.origin import git_commit, versions
+from tipcast.tracking.facts import CONFIG, VERSIONS
+from tipcast.tracking.models import Fetched
+from tipcast.tracking.run import Run, open_run
+
+METRICS = ("auc", "average_precision", "log_loss", "brier", "accuracy")
+PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "seed")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate has found."""
+
+    candidate: Entrant
+    holder: Entrant | None
+    before: str | None
+    """Version that holds the alias, compared with or not."""
+    checks: tuple[Check, ...]
+    rescored: Rescored
+
+    @property
+    def passed(self) -> bool:
+        """Whether every answer is yes."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def why(self) -> str:
+        """One line: what failed, or how the versions compare."""
+        failed = [f"{check.name}: {check.what}" for check in self.checks if not check.passed]
+        return "; ".join(failed) if failed else self.checks[-1].what
+
+
+@contextlib.contextmanager
+def opened(config: PromoteConfig, fetched: Fetched, test: Listing, command: str) -> Iterator[Run]:
+    """Open the run with what is known before any worker starts."""
+    plain = to_plain(config)
+    params = {name: plain[name] for name in PARAMS} | {"test_period": split.describe(test.period)}
+    tags = {
+        "job": "promote",
+        "tipcast.version": __version__,
+        "device": config.backend.name,
+        "command": command,
+        "model": fetched.uri,
+        "data.test_digest": test.digest[:16],
+    }
+    commit = git_commit()
+    if commit:
+        tags["mlflow.source.git.commit"] = commit
+    with open_run(config.tracking, name=f"promote {fetched.version}", tags=tags, params=params) as run:
+        run.log_text(yaml.safe_dump(plain, sort_keys=False), CONFIG)
+        run.log_text(yaml.safe_dump(versions(), sort_keys=False), VERSIONS)
+        yield run
+
+
+def write(run: Run, config: PromoteConfig, test: Listing, verdict: Verdict, command: str) -> None:
+    """Record metrics, plots, the gate's table and the note."""
+    rescored, period = verdict.rescored, split.describe(test.period)
+    rows = int(rescored.candidate.metrics["rows"])
+    run.log_metrics(_metrics(rescored))
+    profile = {"rows": rows, "period": period, "files": len(test.uris)}
+    run.log_dataset(test.uris[0], test.digest, f"{test.colour} {period}", "test", profile)
+    _plots(run, config, verdict, f"{rows:,} {test.colour} trips of {period}")
+    gate = [(check.name, "passed" if check.passed else "failed", check.what) for check in verdict.checks]
+    names, results, said = zip(*gate, strict=True)
+    run.log_table({"check": names, "result": results, "what": said}, "tables/gate.json")
+    run.set_tags({"promote.passed": str(verdict.passed).lower(), "promote.holder": verdict.before or "none"})
+    run.note(_note(run, config, verdict, period, command))
+
+
+def close(run: Run, phases: Mapping[str, float], *, moved: bool, problem: TipcastError | None) -> None:
+    """Record how it ended."""
+    run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
+    run.set_tags({"promote.moved": str(moved).lower()})
+    if problem:
+        run.set_tags({"error.code": problem.code, "error.message": problem})
+
+
+def said(
+    run: Run, config: PromoteConfig, verdict: Verdict, phases: Mapping[str, float], command: str, *, moved: bool
+) -> dict[str, Any]:
+    """Return what the job says at its end."""
+    return {
+        "run_id": run.id,
+        "experiment_id": run.experiment_id,
+        "run": run.link,
+        "model_uri": verdict.candidate.fetched.uri,
+        "alias": config.alias,
+        "moved": moved,
+        "forced": moved and not verdict.passed,
+        "holder": verdict.before,
+        "checks": {check.name: {"passed": check.passed, "what": check.what} for check in verdict.checks},
+        "metrics": _metrics(verdict.rescored),
+        "phases": phases,
+        "command": command,
+    }
+
+
+def table(verdict: Verdict) -> list[str]:
+    """Return the lines that people read: both versions' metrics, and the gate's answers."""
+    head, lines = _compared(verdict)
+    cells = [head, *lines]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(head))]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
+    width = max(len(check.name) for check in verdict.checks)
+    return [
+        *text,
+        "",
+        *(f"{check.name:<{width}}  {'passed' if check.passed else 'FAILED'}  {check.what}" for check in verdict.checks),
+    ]
+
+
+def _compared(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the lines of the table of metrics."""
+    first, second = verdict.rescored.candidate, verdict.rescored.holder
+    if second is None or verdict.holder is None:
+        return ["test metric", verdict.candidate.name], [[name, f"{first.metrics[name]:.5f}"] for name in METRICS]
+    lines = [
+        [name, f"{mine:.5f}", f"{theirs:.5f}", f"{mine - theirs:+.5f}"]
+        for name, mine, theirs in ((name, first.metrics[name], second.metrics[name]) for name in METRICS)
+    ]
+    return ["test metric", verdict.candidate.name, f"holder, {verdict.holder.name}", "difference"], lines
+
+
+def _metrics(rescored: Rescored) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if rescored.difference:
+        found["difference/auc"] = rescored.difference.value
+        found |= {"difference/auc_low": rescored.difference.interval.low}
+        found |= {"difference/auc_high": rescored.difference.interval.high}
+    for side, each in (("candidate", rescored.candidate), ("holder", rescored.holder)):
+        if each:
+            found |= {f"{side}/{name}": each.metrics[name] for name in METRICS}
+    return {**found, "test/rows": rescored.candidate.metrics["rows"]}
+
+
+def _plots(run: Run, config: PromoteConfig, verdict: Verdict, rows: str) -> None:
+    rescored = verdict.rescored
+    names: dict[str, Any] = {"name": verdict.candidate.name, "other": rescored.holder}
+    if verdict.holder:
+        names["other_name"] = verdict.holder.name
+    run.log_bytes(plots.roc(rescored.candidate, rows, **names), "plots/roc.png")
+    run.log_bytes(plots.roc(rescored.candidate, rows, pixels=report.ROC_PIXELS, **names), report.ROC_PLOT)
+    if rescored.difference and verdict.holder:
+        drawn = plots.difference(
+            rescored.difference, config.margin, rows, first=verdict.candidate.name, second=verdict.holder.name
+        )
+        run.log_bytes(drawn, "plots/auc_difference.png")
+
+
+def _note(run: Run, config: PromoteConfig, verdict: Verdict, period: str, command: str) -> str:
+    fetched = verdict.candidate.fetched
+    outcome = "passes" if verdict.passed else "does not pass"
+    head = f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}"
+    gate = [[check.name, "passed" if check.passed else "**failed**", check.what] for check in verdict.checks]
+    parts = [
+        head,
+        report.plot(run.id),
+        report.table(*_compared(verdict)),
+        report.table(["check", "result", "what"], gate),
+        f"Scored on the same trips of {period}. The interval of the difference is that of a paired bootstrap.",
+        report.repeat(command),
+    ]
+    return "\n\n".join(parts)[: report.MAX_NOTE]

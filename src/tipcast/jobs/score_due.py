@@ -1,0 +1,146 @@
+"""The scoring of files that are due: fetch the model, open a run, start workers, record the scores, swap them in."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from tipcast import __version__
+from tipcast.backends.session import check as check_session
+from tipcast.backends.session import session
+from tipcast.config.schema_score import ScoreConfig
+from tipcast.data import address, scored, swap, swap_s3
+from tipcast.data.scored import MANIFEST, Entry, Manifest
+from tipcast.data.writing import failures
+from tipcast.jobs import closing, score_check, score_plan, score_run, score_summary
+from tipcast.jobs.score_plan import Item, ScorePlan
+from tipcast.jobs.score_record import ScoreRecord, account, opened
+from tipcast.jobs.score_run import Results
+from tipcast.measure.clock import Clock
+from tipcast.measure.memory import peaks
+from tipcast.tracking.models import check_parses, fetch
+from tipcast.tracking.store import failures as store_failures
+from tipcast.tracking.store import open_store, resolve
+
+LOG = logging.getLogger("tipcast")
+
+
+def score_due(
+    config: ScoreConfig, command: str, output: str, manifest: Manifest | None, clock: Clock
+) -> tuple[Sequence[Item], int]:
+    """Score what is due.
+
+    Parameters
+    ----------
+    config, command
+        Of the job.
+    output, manifest
+        Where the scores go, and what is there.
+    clock
+        Of the job.
+
+    Returns
+    -------
+    tuple
+        The files that were refused, and the number of all.
+
+    """
+    check_session(config.backend, config.cluster)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        with clock.phase("model"), store_failures(resolve(config.tracking)):
+            client = open_store(config.tracking)
+            fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
+            score_check.check_model(fetched)
+        with clock.phase("list"):
+            plan = score_plan.make_plan(config, output, manifest, fetched)
+        for note in plan.notes:
+            LOG.warning(note)
+        if plan.current:
+            closing.say(score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command), config.print)
+            return plan.refused, plan.files
+        with clock.phase("model"):
+            check_parses(fetched)
+        record = stack.enter_context(opened(config, plan, fetched, command))
+        work = stack.enter_context(workplace(output, config))
+        results, memory = Results(), dict[str, int]()
+        if plan.due:
+            with clock.phase("cluster"):
+                workers = stack.enter_context(session(config.backend, config.cluster))
+            record.run.set_tags(workers.tags)
+            with clock.phase("score"):
+                results = score_run.score(workers, config, plan, fetched, work)
+            memory = peaks(workers.client)
+        refused = (*plan.refused, *results.refused)
+        if refused and len(refused) == plan.files:
+            raise score_summary.problem(refused, plan.files)
+        found = account(results.total, fetched.manifest, float(fetched.manifest["threshold"]))
+        with clock.phase("log"):
+            record.write(found, results.entries, refused, clock.seconds, memory)
+        with clock.phase("swap"):
+            entries = commit(work, record, plan, results, refused)
+        closing.say(
+            score_summary.said(config, plan, entries, refused, clock.seconds, command, record=record, found=found),
+            config.print,
+        )
+    return refused, plan.files
+
+
+@contextlib.contextmanager
+def workplace(output: str, config: ScoreConfig) -> Iterator[swap.Work]:
+    """Open a place for what is not finished."""
+    with ExitStack() as stack:
+        with failures(output):
+            opening: AbstractContextManager[swap.Work] = (
+                swap_s3.within(output, address.storage(output, config.storage_options))
+                if address.scheme(output)
+                else swap.beside(Path(output), MANIFEST)
+            )
+            work = stack.enter_context(opening)
+        yield work
+
+
+def commit(
+    work: swap.Work, record: ScoreRecord, plan: ScorePlan, results: Results, refused: Sequence[Item]
+) -> dict[str, Entry]:
+    """Swap the scores in, and return what their manifest says of the files."""
+    entries: dict[str, Entry] = {}
+    options = record.config.storage_options
+
+    def manifest() -> bytes:
+        entries.update(results.stamped(work.final, options) | dict(plan.kept))
+        return scored.to_bytes(Manifest(entries, about(record, refused)))
+
+    with failures(plan.output):
+        for name in plan.kept:
+            work.keep(name)
+        work.commit(manifest, plan.obsolete)
+    if plan.obsolete:
+        LOG.warning("%d files of scores removed whose trips are not named any more or are refused", len(plan.obsolete))
+    return entries
+
+
+def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
+    """Return what the manifest says beside the files."""
+    fetched = record.fetched
+    return {
+        "recipe": record.plan.recipe,
+        "model": {
+            "uri": fetched.uri,
+            "name": fetched.name,
+            "version": fetched.version,
+            "sha256": fetched.sha256,
+            "manifest_sha256": fetched.manifest_sha256,
+            "threshold": fetched.manifest["threshold"],
+        },
+        "configuration": score_plan.configuration(record.config),
+        "run_id": record.run.id,
+        "device": record.config.backend.name,
+        "tipcast": __version__,
+        score_plan.REFUSED: score_plan.told(refused),
+    }

@@ -1,0 +1,224 @@
+"""What a scoring has to do: which files are new or have changed since their scores were made, and which are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact
+from tipcast.config.schema_score import ScoreConfig
+from tipcast.data import address, scored
+from tipcast.data.features import needed_columns
+from tipcast.data.fragments import Fragment
+from tipcast.data.named import named
+from tipcast.data.scored import Entry, Manifest
+from tipcast.data.sources.files import find
+from tipcast.data.sources.found import Wanted
+from tipcast.data.writing import of_store
+from tipcast.jobs.score_task import LABEL, MAY_LACK
+
+if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
+    from tipcast.tracking.models import Fetched
+
+RECIPE = 1
+"""Changes with what scoring makes of the same trips, model and configuration."""
+REFUSED = "refused"
+"""Of the manifest: name -> code, message, stamp of files that were refused."""
+_AT_ONCE = 8
+Looked = TypeVar("Looked", "Item", "Item | None")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file to be scored."""
+
+    name: str
+    """Of its scores, below their folder."""
+    uri: str
+    stamp: str
+    fragments: tuple[Fragment, ...] = ()
+    """Empty where nothing is to be done."""
+    colour: str | None = None
+    notes: tuple[str, ...] = ()
+    problem: TipcastError | None = None
+    """Why it is refused."""
+
+
+@dataclass(frozen=True)
+class ScorePlan:
+    """All files, known before any worker starts."""
+
+    output: str
+    model_uri: str
+    recipe: str
+    due: tuple[Item, ...]
+    kept: Mapping[str, Entry]
+    """Scores that stay as they are."""
+    refused: tuple[Item, ...]
+    obsolete: tuple[str, ...]
+    """Scores that are there, of files that are not named any more, or are refused now."""
+    current: bool
+    """Whether the folder is already what it would be made."""
+
+    @property
+    def files(self) -> int:
+        """How many are named."""
+        return len(self.due) + len(self.kept) + len(self.refused)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth a log line, each once."""
+        return tuple(dict.fromkeys(note for item in self.due for note in item.notes))
+
+
+def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
+    """Return a digest of all that scores depend on beside the trips; not the device: scores agree within 1e-5."""
+    depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, config.colour]
+    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+
+
+def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
+    """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
+
+    Parameters
+    ----------
+    config
+        Of the job.
+    output, manifest
+        Where the scores go, and what is there.
+
+    Returns
+    -------
+    ScorePlan or None
+        None where anything is due, or the store must be asked.
+
+    """
+    model = manifest.about.get("model", {}) if manifest else {}
+    if manifest is None or model.get("uri") != config.model_uri:
+        return None
+    recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
+    wanted = _wanted(config, ())
+    items = _each(
+        lambda name, uri: _known(name, uri, wanted, output, recipe, manifest), named(config.input, wanted, "input")
+    )
+    if None in items:
+        return None
+    plan = _plan([item for item in items if item], output, config.model_uri, recipe, manifest)
+    return plan if plan.current else None
+
+
+def make_plan(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
+    """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
+
+    Raises
+    ------
+    TipcastError
+        C003 C004 D001 D002 D021 configuration and names; the error of the only file, if that is refused; D022.
+
+    """
+    wanted = _wanted(config, needed_columns(fetched.manifest["features"]))
+    files = named(config.input, wanted, "input")
+    recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
+    before = manifest or Manifest({}, {})
+    items = _each(
+        lambda name, uri: _known(name, uri, wanted, output, recipe, before) or _looked_at(name, uri, wanted), files
+    )
+    if len(items) == 1 and items[0].problem:
+        raise items[0].problem
+    return _plan(items, output, fetched.uri, recipe, before)
+
+
+def _wanted(config: ScoreConfig, needed: Sequence[str]) -> Wanted:
+    return Wanted(
+        columns=tuple(dict.fromkeys(("pickup", *(name for name in needed if name not in MAY_LACK)))),
+        optional=(*MAY_LACK, *LABEL),
+        nullable=(*MAY_LACK, *LABEL),
+        colour=config.colour,
+        block_bytes=config.block_bytes,
+        storage=dict(config.storage_options),
+    )
+
+
+def _each(look: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[Looked]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(look, files, files.values()))
+
+
+def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, before: Manifest) -> ScorePlan:
+    due = tuple(item for item in items if item.fragments)
+    refused = tuple(item for item in items if item.problem)
+    kept = {
+        item.name: replace(before.files[item.name], input_stamp=item.stamp)
+        for item in items
+        if not item.fragments and not item.problem
+    }
+    made = {*kept, *(item.name for item in due)}
+    obsolete = tuple(name for name in before.files if name not in made)
+    same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
+        before.about.get(REFUSED, {})
+    )
+    return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, not due and not obsolete and same)
+
+
+def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before: Manifest) -> Item | None:
+    """Return a file that has not changed since it was scored or refused, without looking into it; None for others."""
+    storage = address.storage(uri, wanted.storage)
+    stamp = scored.stamp(uri, storage, strict=True) or ""
+    entry, refused = before.files.get(name), before.about.get(REFUSED, {}).get(name)
+    if entry and entry.recipe == recipe and entry.input == shown(uri):
+        scores = f"{output}/{name}"
+        options = address.storage(scores, wanted.storage)
+        there = scored.unchanged(scores, options, entry.stamp, entry.sha256, strict=False)
+        if there and scored.unchanged(uri, storage, entry.input_stamp, entry.input_sha256, strict=True):
+            return Item(name, uri, stamp)
+    if refused and refused["stamp"] == stamp and before.about.get("recipe") == recipe:
+        problem = TipcastError(refused["code"], refused["where"], refused["what"], refused["fix"])
+        return Item(name, uri, stamp, problem=problem)
+    return None
+
+
+def _looked_at(name: str, uri: str, wanted: Wanted) -> Item:
+    """Look at a file's footer or header."""
+    stamp = scored.stamp(uri, address.storage(uri, wanted.storage), strict=True) or ""
+    try:
+        found = find(uri, wanted)
+    except TipcastError as problem:
+        if stops_all(problem):
+            raise
+        return Item(name, uri, stamp, problem=problem)
+    return Item(name, uri, stamp, found.fragments, found.colour, found.notes)
+
+
+def stops_all(problem: BaseException) -> bool:
+    """Whether a problem is more than one file's own: no error of the data, or an object store that is away."""
+    return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
+
+
+def told(refused: Sequence[Item]) -> dict[str, dict[str, str]]:
+    """Return what the manifest says of refused files."""
+    return {
+        item.name: {
+            "code": item.problem.code,
+            "where": item.problem.where,
+            "what": item.problem.what,
+            "fix": item.problem.fix,
+            "stamp": item.stamp,
+        }
+        for item in refused
+        if item.problem
+    }
+
+
+def shown(uri: str) -> str:
+    """Return an input's address for the manifest: its full path, without credentials."""
+    return redact(uri)
+
+
+def configuration(config: ScoreConfig) -> dict[str, Any]:
+    """Return what the manifest says of the configuration."""
+    return {"keep": config.keep, "compression": config.compression, "colour": config.colour}

@@ -1,0 +1,168 @@
+"""The scoring itself: a task for each fragment, one for each file that puts its parts together, one for its digest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distributed import as_completed
+
+from tipcast.backends.base import Session
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema_score import ScoreConfig
+from tipcast.data import address, scored, swap
+from tipcast.data.concatenate import Joined
+from tipcast.data.fragments import merged
+from tipcast.data.named import made_folders
+from tipcast.data.scored import Entry
+from tipcast.data.writing import failures
+from tipcast.estimators import native
+from tipcast.estimators.base import Scorer
+from tipcast.estimators.predict import hold
+from tipcast.jobs.score_plan import Item, ScorePlan, shown, stops_all
+from tipcast.jobs.score_task import Scored, Work, digest, join, score_fragment, total
+from tipcast.measure.progress import progress
+from tipcast.tracking.models import Fetched
+
+ON_GPU = {"xgboost-ubj": "xgboost-cuda", "treelite": "nvforest-cuda", "npz-logistic": "cupy"}
+"""Format -> the way to score it where the rows are on a GPU; the driver may have none."""
+
+
+@dataclass
+class Results:
+    """What became of the files, as they end."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """Name -> what the manifest says, but for the scores' stamps."""
+    sums: list[Scored] = field(default_factory=list)
+    refused: list[Item] = field(default_factory=list)
+
+    @property
+    def total(self) -> Scored:
+        """The sums over all files."""
+        return total(self.sums)
+
+    def stamped(self, final: str, options: Mapping[str, Any]) -> dict[str, Entry]:
+        """Return the entries with the scores' stamps, once they are where they stay."""
+        return {
+            name: replace(
+                entry,
+                stamp=scored.stamp(f"{final}/{name}", address.storage(final, options), strict=False) or "",
+            )
+            for name, entry in self.entries.items()
+        }
+
+
+def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched, place: swap.Work) -> Results:
+    """Score all files that are due.
+
+    Parameters
+    ----------
+    workers
+        Whose device scores.
+    config, plan, fetched
+        What is asked for, what is due, and the model, parsed once in a child process.
+    place
+        Where parts and files go.
+
+    Returns
+    -------
+    Results
+        A file that its reader refuses is among ``refused``, and nothing of it among the scores.
+
+    Raises
+    ------
+    TipcastError
+        T008, T009 where scores cannot be written, K-errors of the workers.
+
+    """
+    client, work = workers.client, _work(config, fetched, place)
+    held = hold(client, scorer(fetched, workers.device))
+    local = not address.scheme(place.parts)
+    with failures(plan.output):
+        made_folders(place.whole, [item.name for item in plan.due])
+        made_folders(place.parts, [f"{at}/part" for at in range(len(plan.due))])
+    tasks: dict[Any, tuple[int, str]] = {}
+    every: list[Any] = []
+    for at, item in enumerate(plan.due):
+        fragments = merged(item.fragments, workers.frames.batch_rows)
+        paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
+        common = {"scorer": held, "frames": workers.frames, "work": work}
+        parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
+        whole = client.submit(join, f"{place.whole}/{item.name}", parts, work.storage, pure=False)
+        summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
+        tasks |= {whole: (at, "whole"), summed: (at, "digest")}
+        every += [*parts, whole]
+    results, found = Results(), dict[int, dict[str, Any]]()
+    problems: dict[int, TipcastError] = {}
+    with progress("score", every):
+        del every
+        for future in as_completed(list(tasks)):
+            at, kind = tasks.pop(future)
+            problem = future.exception() if future.status != "finished" else None
+            if problem is not None and stops_all(problem):
+                raise problem
+            if isinstance(problem, TipcastError):
+                problems.setdefault(at, problem)
+            ended = found.setdefault(at, {})
+            ended[kind] = None if problem is not None else future.result()
+            if len(ended) == 2:
+                _file(plan.due[at], found.pop(at), problems.get(at), plan.recipe, results, config)
+                if local:
+                    shutil.rmtree(f"{place.parts}/{at}", ignore_errors=True)
+    place.drop([item.name for item in results.refused])
+    return results
+
+
+def _file(
+    item: Item,
+    ended: Mapping[str, Any],
+    problem: TipcastError | None,
+    recipe: str,
+    results: Results,
+    config: ScoreConfig,
+) -> None:
+    """Take in a file that has ended."""
+    now = scored.stamp(item.uri, address.storage(item.uri, config.storage_options), strict=True)
+    if problem is None and now != item.stamp:
+        what, fix = "has changed since it was listed", "let the file be while a job reads it"
+        problem = TipcastError("D005", address.shown(item.uri), what, fix)
+    if problem is not None:
+        results.refused.append(replace(item, problem=problem))
+        return
+    joined: Joined = ended["whole"][0]
+    sums: Scored = ended["whole"][1]
+    results.sums.append(sums)
+    results.entries[item.name] = Entry(
+        input=shown(item.uri),
+        input_stamp=item.stamp,
+        input_sha256=ended["digest"],
+        recipe=recipe,
+        rows=joined.rows,
+        bytes=joined.bytes,
+        sha256=joined.sha256,
+        unscored=dict(sums.unscored),
+    )
+
+
+def scorer(fetched: Fetched, device: str) -> Scorer:
+    """Load the model for a device's workers; each calls it from all of its threads."""
+    through = ON_GPU[fetched.format] if device == "cuda" else None
+    loaded: Scorer = native.load(fetched.path, fetched.format, device, threads=1, through=through)
+    return loaded
+
+
+def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
+    manifest = fetched.manifest
+    return Work(
+        features=tuple(manifest["features"]),
+        threshold=float(manifest["threshold"]),
+        label_threshold=float(manifest["task"]["threshold"]),
+        keep=None if config.keep is None else tuple(config.keep),
+        name=fetched.name or str(fetched.model_id),
+        version=fetched.version,
+        compression=config.compression,
+        storage=address.storage(place.whole, config.storage_options),
+    )

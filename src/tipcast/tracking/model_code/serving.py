@@ -1,0 +1,58 @@
+"""What MLflow's scoring server does not do by itself for raw trips; this file travels inside saved models.
+
+MLflow reads CSV only where the signature gives every column one type. Raw trips have none: their types changed between
+the TLC's files, pandas' times fit no type that its CSV reader takes, and whole numbers fit no column of fractions.
+MLflow's errors repeat the whole input over many lines and end with a traceback.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from mlflow.exceptions import MlflowException
+
+SERVER = "mlflow.pyfunc.scoring_server"
+MOST = 400
+"""Characters of an error."""
+FORMS = 'send text/csv with a header, or JSON as {"dataframe_split": {"columns": [...], "data": [...]}}'
+MISSING = re.compile(r"Model is missing inputs \[([^\]]*)\]")
+LEAVINGS = re.compile(r"\s*(?:\nInput:|IMPORTANT: The MLflow).*", re.DOTALL)
+"""What MLflow adds to its errors: the input once more, and the history of its formats."""
+WITHIN = re.compile(r"Failed to (?:predict|enforce schema of) data .*Error: ", re.DOTALL)
+"""What MLflow puts before the error: the input as pandas prints it."""
+
+
+def teach() -> None:
+    """Let a server that runs in this process read CSV and tell what is wrong in one line; elsewhere nothing is done."""
+    server = sys.modules.get(SERVER)
+    answer = getattr(server, "invocations", None)
+    if answer is None or getattr(answer, "tipcast", False):
+        return
+
+    def invocations(data: Any, content_type: Any, model: Any, input_schema: Any) -> Any:
+        if "tipcast" not in (model.metadata.metadata or {}):
+            return answer(data, content_type, model, input_schema)
+        csv = str(content_type).partition(";")[0].strip() == "text/csv"
+        try:
+            return answer(data, str(content_type), model, None if csv else input_schema)
+        except MlflowException as problem:
+            problem.message = told(problem.message, input_schema.required_input_names())
+            problem.json_kwargs = {}  # the traceback
+            raise
+
+    invocations.tipcast = True  # type: ignore[attr-defined]
+    server.invocations = invocations  # type: ignore[union-attr]
+
+
+def told(message: str, columns: list[Any]) -> str:
+    """Return an error of MLflow's as one line: what, where and how to mend it."""
+    text = WITHIN.sub("", LEAVINGS.sub("", message))
+    missing = MISSING.search(text)
+    if missing:
+        text = f"missing column {missing[1]}. Fix: send raw TLC trips, with {', '.join(columns)}"
+    what, _, fix = " ".join(text.split()).partition(" Fix: ")
+    ending = f". Fix: {fix or FORMS}"
+    what = what.rstrip(".")
+    return (what if len(what) + len(ending) <= MOST else f"{what[: MOST - len(ending) - 3]}...") + ending

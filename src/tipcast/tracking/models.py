@@ -1,0 +1,177 @@
+"""Models out of MLflow: our manifest and the native file alone, their digests checked; no loader of a model is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mlflow.entities import LoggedModelInput
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from tipcast.config.errors import TipcastError
+from tipcast.data import features
+from tipcast.estimators import first_parse, native
+from tipcast.tracking.locations import check_location, locate
+from tipcast.tracking.portable import MANIFEST_VERSION
+from tipcast.tracking.run import Run
+from tipcast.tracking.store import redact
+
+AGAIN = "train and register it again"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A model on this machine's disk, ready for ``native.load``."""
+
+    path: Path
+    """The native file."""
+    format: str
+    """What ``native.load`` calls its format."""
+    manifest: Mapping[str, Any]
+    """What was written when it was logged, see ``portable.log_model``."""
+    name: str | None
+    """Of the registered model; None for one that is only logged."""
+    version: str | None
+    uri: str
+    """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias, which may move."""
+    run_id: str | None
+    """The run that trained it."""
+    sha256: str
+    """Digest of the native file."""
+    model_id: str | None = None
+    """Of the logged model."""
+    manifest_sha256: str = ""
+
+
+def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True) -> Fetched:
+    """Fetch a model of tipcast's and check it.
+
+    What is downloaded is ``MLmodel`` (read as data), the manifest and the native file. No code and no pickle of the
+    model is opened, whatever its flavours.
+
+    Parameters
+    ----------
+    client
+        What ``store.open_store`` returns.
+    model_uri
+        ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``.
+    folder
+        Where the files go; this process's own.
+    root
+        Folder under which a server on another machine may name files of this one.
+    parse
+        Whether to parse the native file in a child process; where not, call ``check_parses`` before it is loaded.
+
+    Returns
+    -------
+    Fetched
+
+    Raises
+    ------
+    TipcastError
+        C003 no address of a model; M001 no such model, version or alias, M002 features that are none of ours, M003 a
+        digest that differs, M004 a format that is not read, M005 a model that tipcast did not log, M007 a file that
+        does not parse; T006 a store that is not fetched from, T007 one that does not give the files.
+
+    """
+    found = locate(client, model_uri)
+    check_location(client, found, root)
+    repository = get_artifact_repository(found.location, client.tracking_uri)
+
+    def get(path: str) -> Path:
+        return _download(repository, path, folder, found.uri)
+
+    digest = _manifest_digest(get("MLmodel"), found.uri)
+    manifest = _manifest(_checked(get("artifacts/manifest.json"), digest, found.uri), found.uri)
+    path = get(f"artifacts/{manifest['file']}")
+    _checked(path, manifest["sha256"]["model"], found.uri)
+    fetched = Fetched(
+        path=path,
+        format=manifest["format"],
+        manifest=manifest,
+        name=found.name,
+        version=found.version,
+        uri=found.uri,
+        run_id=found.run_id,
+        sha256=manifest["sha256"]["model"],
+        model_id=found.model_id,
+        manifest_sha256=digest,
+    )
+    if parse:
+        check_parses(fetched)
+    return fetched
+
+
+def check_parses(fetched: Fetched) -> None:
+    """Parse the native file in a child process, and hold its features against the manifest's.
+
+    Raises
+    ------
+    TipcastError
+        M002, M007, see ``fetch``.
+
+    """
+    first_parse.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri)
+
+
+def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
+    try:
+        return Path(repository.download_artifacts(path, dst_path=str(folder)))
+    except Exception as problem:  # every store's client has its own
+        told = redact(str(problem).strip().partition("\n")[0]) or type(problem).__name__
+        raise TipcastError(
+            "T007", where, f"{path} cannot be fetched: {told}", "check the artifact store and the access to it"
+        ) from None
+
+
+def _manifest_digest(path: Path, where: str) -> str:
+    """Return the manifest's digest of a model that tipcast logged, from its MLmodel."""
+    try:
+        described = yaml.safe_load(path.read_bytes())
+        return str(described["metadata"]["tipcast"]["manifest_sha256"])
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
+        raise TipcastError(
+            "M005", where, "is no model that tipcast logged", "score with a model that tipcast trained"
+        ) from problem
+
+
+def _checked(path: Path, digest: str, where: str) -> bytes:
+    """Return a file's content when it has the digest."""
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        what = f"{path.name} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
+        raise TipcastError("M003", where, what, AGAIN)
+    return content
+
+
+def _manifest(content: bytes, where: str) -> dict[str, Any]:
+    """Return a manifest that this version knows how to follow."""
+    try:
+        manifest: dict[str, Any] = json.loads(content)
+        version, format, file = manifest["version"], manifest["format"], manifest["file"]
+        names, _ = list(manifest["features"]), manifest["sha256"]["model"]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise TipcastError("M005", where, f"its manifest is none of ours: {problem!r}", AGAIN) from problem
+    if version != MANIFEST_VERSION:
+        raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
+    if format not in native.PATHS:
+        raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
+    if Path(file).name != file or file == "..":
+        raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
+    strangers = [name for name in names if name not in features.FEATURES]
+    if strangers or not names or len(set(names)) < len(names):
+        what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
+        raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
+    return manifest
+
+
+def used_by(run: Run, fetched: Fetched) -> None:
+    """Let a run's page, and the model's, say that the run used the model."""
+    if fetched.model_id:
+        run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])

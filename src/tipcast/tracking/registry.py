@@ -1,0 +1,165 @@
+"""The registry: versions that carry what is known of their model, made in one step or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+from tipcast.config.errors import TipcastError
+from tipcast.tracking.portable import TOLERANCE, Logged, quiet
+from tipcast.tracking.run import Run
+
+MAX_DESCRIPTION = 5000
+"""Characters that MLflow's databases keep of a version's description."""
+SHA256 = re.compile(r"[0-9a-f]{64}")
+EXISTS = {"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"}
+
+
+def register(
+    run: Run, logged: Logged, name: str, difference: float, metrics: Mapping[str, float], description: str
+) -> Logged:
+    """Register a logged model under a name.
+
+    The version is made with all of its tags and its description in one step. Whatever ends the process in between, no
+    version is left that lacks some of them, and no name without a version where the name is new.
+
+    Parameters
+    ----------
+    run
+        The run that logged it.
+    logged
+        The model.
+    name
+        Of the registered model, made where it does not exist.
+    difference
+        What ``portable.parity`` found.
+    metrics
+        Of the test period; tags of the version.
+    description
+        Markdown for the version's page, cut to 5000 characters.
+
+    Returns
+    -------
+    Logged
+        With the registered version's URI.
+
+    Raises
+    ------
+    TipcastError
+        M011 when the difference is above 1e-5, a metric is not finite, or the manifest lacks a digest or the code's
+        origin: nothing is registered.
+
+    """
+    _check(name, logged, difference, metrics)
+    client = run.client
+    with quiet():
+        new = _is_new(client, name)
+        try:
+            if new:
+                _make(client, name)
+            version = client.create_model_version(
+                name,
+                logged.uri,
+                tags=facts(logged, difference, metrics),
+                description=description[:MAX_DESCRIPTION],
+                model_id=logged.model_id,
+            )
+            _link(client, logged.model_id, name, version.version)
+        except BaseException:
+            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
+                _undo(client, run, name, logged.uri, new)
+            raise
+    return dataclasses.replace(logged, registered=f"models:/{name}/{version.version}")
+
+
+def facts(logged: Logged, difference: float, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return what a version's tags say: how the model is stored and told apart, of what it was made, how well it does.
+
+    ``sha256.manifest`` is the one to trust: it is kept apart from the files.
+    """
+    manifest = logged.manifest
+    versions: Mapping[str, str] = manifest.get("versions", {})
+    told: dict[str, object] = {
+        "format": manifest["format"],
+        "sha256": manifest["sha256"]["model"],
+        "sha256.manifest": logged.manifest_sha256,
+        "features": ", ".join(manifest["features"]),
+        "target": manifest.get("target"),
+        "model": manifest.get("model"),
+        "device": manifest.get("trained_on"),
+        "data.digest": manifest["data_digest"],
+        "data.train_period": manifest.get("train_period"),
+        "data.test_period": manifest.get("test_period"),
+        "git.commit": manifest.get("git_commit"),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "parity": f"{difference:.2g}",
+        **{name: f"{value:.6g}" for name, value in metrics.items()},
+    }
+    return {name: str(value) for name, value in told.items() if value}
+
+
+def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, float]) -> None:
+    if not difference <= TOLERANCE:
+        raise TipcastError(
+            "M011",
+            name,
+            f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}",
+            "report this with the run's artifacts; nothing was registered",
+        )
+    for metric, value in metrics.items():
+        if not math.isfinite(value):
+            raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
+    manifest = logged.manifest
+    digests = {**manifest.get("sha256", {}), "manifest": logged.manifest_sha256}
+    lacking = [f"SHA-256 of {file}" for file, found in digests.items() if not SHA256.fullmatch(str(found))]
+    if "model" not in digests:
+        lacking.append("SHA-256 of model")
+    if not manifest.get("data_digest"):
+        lacking.append("digest of the training data")
+    if not (manifest.get("git_commit") or manifest.get("versions", {}).get("tipcast")):
+        lacking.append("git commit or tipcast's version")
+    if lacking:
+        raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
+
+
+def _is_new(client: Any, name: str) -> bool:
+    try:
+        client.get_registered_model(name)
+    except MlflowException as problem:
+        if problem.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return True
+    return False
+
+
+def _make(client: Any, name: str) -> None:
+    """Make a registered model; another process may have been faster."""
+    try:
+        client.create_registered_model(name)
+    except MlflowException as problem:
+        if problem.error_code not in EXISTS:
+            raise
+
+
+def _link(client: Any, model_id: str, name: str, version: str) -> None:
+    """Note at the logged model under what it is registered, as ``mlflow.register_model`` does: pages show it."""
+    known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+    told = json.dumps([*known, {"name": name, "version": version}])
+    client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: told})
+
+
+def _undo(client: Any, run: Run, name: str, source: str, new: bool) -> None:
+    """Remove the version that was being made, and its name where it was made for it."""
+    for version in client.search_model_versions(f"run_id='{run.id}'"):
+        if version.name == name and version.source == source:
+            client.delete_model_version(name, version.version)
+    if new and not client.search_model_versions(f'name="{name}"'):
+        client.delete_registered_model(name)

@@ -1,0 +1,196 @@
+"""The jobs against what a team has: an MLflow server on PostgreSQL, with its artifacts in an S3 store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import mlflow
+import numpy as np
+import pandas as pd
+import psycopg
+import pytest
+from moto.server import ThreadedMotoServer
+
+ROOT = Path(__file__).resolve().parents[2]
+BUCKET, PASSWORD = "mlflow", "throwaway7"
+START_S = 60
+pytestmark = pytest.mark.slow
+
+
+def _binary(name: str) -> str:
+    """Return where one of PostgreSQL's programs is: Debian keeps them off the PATH."""
+    found = shutil.which(name) or next(
+        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
+    )
+    if found is None:
+        lack = f"no PostgreSQL here: {name} is missing (Debian: apt-get install postgresql)"
+        if os.environ.get("TIPCAST_REQUIRE_POSTGRES") == "1":
+            pytest.fail(lack)
+        pytest.skip(lack)
+    return found
+
+
+@pytest.fixture(scope="module")
+def database(free_port: Callable[[], int]) -> Iterator[str]:
+    """PostgreSQL as a process of this test, on 127.0.0.1: the URI of its database."""
+    user = "nobody" if os.getuid() == 0 else None  # it does not run as root
+    folder, port = Path(tempfile.mkdtemp(prefix="tipcast-pg-")), free_port()
+    data, secret = folder / "data", folder / "password"
+    secret.write_text(PASSWORD)
+    if user:
+        for path in (folder, secret):
+            shutil.chown(path, user)
+    plain: dict[str, Any] = {"user": user, "cwd": folder, "env": {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}}
+    try:
+        subprocess.run(
+            [
+                *(_binary("initdb"), "--pgdata", str(data), "--username", "mlflow", "--pwfile", str(secret)),
+                *("--auth", "scram-sha-256", "--encoding", "UTF8", "--no-sync"),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=60,
+            **plain,
+        )
+        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        command = [_binary("postgres"), "-D", str(data), "-p", str(port)]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *(word for name, value in options.items() for word in ("-c", f"{name}={value}"))],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                **plain,
+            )
+        try:
+            _wait(process, port, folder / "log")
+            yield f"postgresql+psycopg://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
+        finally:
+            process.terminate()
+            process.wait(20)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(psycopg.OperationalError):
+            psycopg.connect(host="127.0.0.1", port=port, user="mlflow", password=PASSWORD, dbname="postgres").close()
+            return
+        time.sleep(0.1)
+    pytest.fail(f"PostgreSQL does not answer:\n{log.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[dict[str, str]]:
+    """An S3 store on this machine, with the bucket that docker/make_bucket.py makes: a server's variables for it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    variables = {
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "MLFLOW_S3_ENDPOINT_URL": f"http://{host}:{port}",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**variables, "BUCKET": BUCKET}.items():
+            patch.setenv(name, value)
+        for _ in range(2):  # the second time it is there
+            runpy.run_path(str(ROOT / "docker" / "make_bucket.py"))
+    yield variables
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def store(
+    database: str,
+    bucket: dict[str, str],
+    serving: Callable[..., Any],
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
+    """The server as docker/compose.yaml starts it; jobs know its address and no credentials."""
+    port, folder = free_port(), tmp_path_factory.mktemp("server")
+    command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    variables = {
+        **bucket,
+        "MLFLOW_BACKEND_STORE_URI": database,
+        "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/artifacts",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    with serving(command, f"http://127.0.0.1:{port}", folder, **variables) as url:
+        yield url
+
+
+def test_train_sweep_promote_and_score(
+    job: Callable[..., Any], store: str, bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    rows = ("data.rows=6000", "tracking.register=tips")
+    trained = job("train", "model=logistic", *rows)
+    assert trained.said["model_uri"] == "models:/tips/1"
+    first = job("promote", "model_uri=models:/tips/1", "replicates=100")
+    assert first.said["moved"]
+    assert first.said["holder"] is None
+    swept = job("sweep", "search.trials=2", "model.params.n_estimators=20", *rows)
+    assert swept.said["trials"]["finished"] == 2
+    second = job("promote", f"model_uri={swept.said['model_uri']}", "replicates=100", "margin=0.2")
+    assert second.said["moved"]
+    assert second.said["holder"] == "1"
+    client = mlflow.MlflowClient(store)
+    version = client.get_model_version_by_alias("tips", "champion")
+    assert (str(version.version), version.tags["alias.champion.after"]) == ("2", "1")
+    assert "plots/roc_small.png" in version.description.replace("%2F", "/")
+    ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
+    assert ended == {"FINISHED"}
+    trips = tmp_path / "trips" / "yellow_tripdata_2019-04.parquet"
+    trips.parent.mkdir()
+    _trips().to_parquet(trips, index=False)
+    out = tmp_path / "scored"
+    scored = job("score", "model_uri=models:/tips@champion", f"input={trips.parent}", f"output={out}")
+    assert scored.run.info.status == "FINISHED"
+    found = pd.read_parquet(out / trips.name)
+    assert set(found["model_version"].astype(str)) == {"2"}
+    expected = mlflow.pyfunc.load_model("models:/tips@champion").predict(_trips())
+    np.testing.assert_allclose(found["probability"], expected, atol=1e-6)
+    _check_bucket(bucket, version.tags["sha256"])
+
+
+def _trips() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "tpep_pickup_datetime": pd.to_datetime(["2019-04-05 18:30:00", "2019-04-06 03:00:00"]),
+            "passenger_count": [1.0, np.nan],
+            "PULocationID": [132, 48],
+            "DOLocationID": [230, 68],
+        }
+    )
+
+
+def _check_bucket(bucket: dict[str, str], sha256: str) -> None:
+    """The champion's file is in the S3 store, and is the one whose digest the registry keeps."""
+    import hashlib
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=bucket["MLFLOW_S3_ENDPOINT_URL"],
+        aws_access_key_id="tests",
+        aws_secret_access_key="tests",
+        region_name="us-east-1",
+    )
+    names = [entry["Key"] for entry in client.list_objects_v2(Bucket=BUCKET)["Contents"]]
+    files = [name for name in names if name.endswith("/model.ubj")]
+    digests = {hashlib.sha256(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()).hexdigest() for name in files}
+    assert sha256 in digests

@@ -1,0 +1,319 @@
+"""`tipcast promote`: who passes the gate, who does not, and what each promotion leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow.utils.file_utils import local_file_uri_to_path
+
+from tipcast import cli
+from tipcast.config.arguments import to_overrides
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.jobs import train
+
+QUICK = (
+    "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2", "print=json",
+    "cluster.performance_report=false", "tracking.system_metrics=false", "data.rows=8000",
+)  # fmt: skip
+NAME = "tips"
+WORSE, BETTER, OTHER_TARGET, MORE_FEATURES = "1", "2", "3", "4"
+MODELS = {
+    WORSE: ("model=logistic", "task.features=[PULocationID]"),
+    BETTER: ("model=xgboost", "model.params.n_estimators=40"),
+    OTHER_TARGET: ("model=logistic", "task.threshold=0.3"),
+    MORE_FEATURES: ("model=xgboost", "model.params.n_estimators=40", "task.features=[trip_distance,PULocationID]"),
+}
+"""Version -> how it was trained."""
+Job = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def versions(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registered model with versions of known quality; the name of the model."""
+    with contextlib.chdir(tmp_path_factory.mktemp("versions")), contextlib.redirect_stdout(io.StringIO()):
+        for words in MODELS.values():
+            overrides = to_overrides([*QUICK, *words, f"tracking.uri={store}", f"tracking.register={NAME}"])
+            (composed,) = compose("train", overrides)
+            train.run(to_object(composed.config), "tipcast train")
+        yield NAME
+
+
+@pytest.fixture
+def client(store: str, versions: str) -> Iterator[Any]:
+    """The store, and no alias at the end."""
+    found = mlflow.MlflowClient(store)
+    yield found
+    for alias in found.get_registered_model(NAME).aliases:
+        found.delete_registered_model_alias(NAME, alias)
+
+
+@pytest.fixture
+def promote(job: Job, client: Any) -> Job:
+    """Promote a version."""
+    return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}", "replicates=200", *words)
+
+
+def _holder(client: Any, alias: str = "champion") -> str | None:
+    found = client.get_registered_model(NAME).aliases.get(alias)
+    return None if found is None else str(found)
+
+
+def _refused(promote: Job, version: str, *words: str) -> TipcastError:
+    with pytest.raises(TipcastError) as caught:
+        promote(version, *words)
+    return caught.value
+
+
+def _run_of(client: Any, version: str) -> str:
+    return str(client.get_model_version(NAME, version).run_id)
+
+
+def test_the_first_needs_no_comparison(promote: Job, client: Any) -> None:
+    ended = promote(WORSE)
+    said = ended.said
+    assert said["moved"] is True
+    assert said["forced"] is False
+    assert said["holder"] is None
+    assert all(check["passed"] for check in said["checks"].values())
+    assert said["checks"]["comparison"]["what"] == "there is no holder to compare with"
+    assert _holder(client) == WORSE
+    tags = client.get_model_version(NAME, WORSE).tags
+    assert tags["alias.champion.after"] == "none"
+    assert tags["alias.champion.run"] == said["run_id"]
+
+
+def test_a_better_one_passes(promote: Job, client: Any) -> None:
+    promote(WORSE)
+    ended = promote(BETTER)
+    said, metrics = ended.said, ended.run.data.metrics
+    assert said["moved"]
+    assert said["holder"] == WORSE
+    assert _holder(client) == BETTER
+    for side, version in (("candidate", BETTER), ("holder", WORSE)):
+        trained = client.get_run(_run_of(client, version)).data.metrics
+        assert metrics[f"{side}/auc"] == pytest.approx(trained["test/auc"], abs=1e-6), "the rows it was tested on"
+    assert metrics["difference/auc"] == pytest.approx(metrics["candidate/auc"] - metrics["holder/auc"], abs=1e-12)
+    assert metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
+    assert ended.run.info.status == "FINISHED"
+    tags = ended.run.data.tags
+    assert tags["job"] == "promote"
+    assert (tags["promote.passed"], tags["promote.moved"], tags["promote.holder"]) == ("true", "true", WORSE)
+    assert "| holder, version 1" in tags["mlflow.note.content"].replace("\u2003", "")
+    (entry,) = ended.run.inputs.dataset_inputs
+    assert entry.tags[0].value == "test"
+    files = {file.path for file in client.list_artifacts(said["run_id"], "plots")}
+    assert files == {"plots/roc.png", "plots/roc_small.png", "plots/auc_difference.png"}
+    version = client.get_model_version(NAME, BETTER).tags
+    assert version["alias.champion.after"] == WORSE
+    assert f"{metrics['difference/auc']:+.5f}" in version["alias.champion.why"]
+    assert client.get_model_version(NAME, WORSE).tags["alias.champion.followed_by"] == BETTER
+    assert client.get_registered_model(NAME).tags["alias.champion.previous"] == WORSE
+
+
+def test_a_worse_one_does_not_unless_forced(promote: Job, client: Any) -> None:
+    promote(BETTER)
+    problem = _refused(promote, WORSE)
+    assert problem.code == "M020"
+    assert problem.exit_code == 6
+    assert "comparison: AUC -0." in problem.what
+    assert "at least -0.001" in problem.what
+    assert _holder(client) == BETTER
+    (run,) = client.search_runs(
+        [client.get_experiment_by_name("tipcast").experiment_id], "tags.job = 'promote'", max_results=1
+    )
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["error.code"] == "M020"
+    assert (run.data.tags["promote.passed"], run.data.tags["promote.moved"]) == ("false", "false")
+    assert client.get_model_version(NAME, WORSE).tags.get("alias.champion.after") != BETTER
+    ended = promote(WORSE, "force=true")
+    assert (ended.said["moved"], ended.said["forced"]) == (True, True)
+    assert _holder(client) == WORSE
+    tags = client.get_model_version(NAME, WORSE).tags
+    assert tags["alias.champion.forced"] == "true"
+    assert "comparison: AUC -0." in tags["alias.champion.why"]
+
+
+def test_a_margin_lets_a_worse_one_pass(promote: Job, client: Any) -> None:
+    promote(BETTER)
+    assert promote(WORSE, "margin=0.5").said["moved"]
+    assert _holder(client) == WORSE
+    assert "alias.champion.forced" not in client.get_model_version(NAME, WORSE).tags
+
+
+def test_the_whole_interval_may_be_asked_for(promote: Job, client: Any) -> None:
+    promote(BETTER, "alias=challenger")
+    found = promote(MORE_FEATURES, "alias=challenger", "force=true").said
+    low, value = found["metrics"]["difference/auc_low"], found["metrics"]["difference/auc"]
+    assert low < value
+    client.set_registered_model_alias(NAME, "challenger", BETTER)
+    between = f"margin={max(-(low + value) / 2, 0):.6f}"
+    assert -low > float(between[7:]) >= max(-value, 0)
+    problem = _refused(promote, MORE_FEATURES, "alias=challenger", "certain=true", between)
+    assert "with its whole interval" in problem.what
+    assert promote(MORE_FEATURES, "alias=challenger", between).said["moved"]
+
+
+def test_models_of_other_features_meet_on_the_same_rows(promote: Job, client: Any) -> None:
+    promote(MORE_FEATURES)
+    ended = promote(BETTER, "margin=0.5")
+    for side, version in (("candidate", BETTER), ("holder", MORE_FEATURES)):
+        trained = client.get_run(_run_of(client, version)).data.metrics
+        assert ended.said["metrics"][f"{side}/auc"] == pytest.approx(trained["test/auc"], abs=1e-3)
+
+
+def test_the_holder_itself(promote: Job, client: Any) -> None:
+    promote(WORSE)
+    said = promote(WORSE).said
+    assert said == {"model_uri": f"models:/{NAME}/{WORSE}", "alias": "champion", "moved": False}
+
+
+def test_by_another_alias(job: Job, promote: Job, client: Any) -> None:
+    promote(BETTER, "alias=challenger")
+    assert job("promote", f"model_uri=models:/{NAME}@challenger", "replicates=100").said["moved"]
+    assert _holder(client) == _holder(client, "challenger") == BETTER
+
+
+def test_other_rows(promote: Job, client: Any) -> None:
+    promote(WORSE)
+    later = promote(BETTER, "data.test=2019-06").said
+    assert later["metrics"]["candidate/auc"] != pytest.approx(
+        client.get_run(_run_of(client, BETTER)).data.metrics["test/auc"], abs=1e-6
+    )
+    assert "2019-06" in client.get_run(later["run_id"]).data.params["test_period"]
+    client.set_registered_model_alias(NAME, "champion", WORSE)
+    other = promote(BETTER, "data=sample", "data.test=2019-06", "data.rows=3000").said
+    assert other["metrics"]["test/rows"] == pytest.approx(3000, rel=0.02)
+
+
+def test_rows_that_the_model_was_trained_on_are_told(
+    promote: Job, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    promote(WORSE, "data.test=2019-02")
+    assert "version 1 was trained on 2019-01-01..2019-03-18: not all of 2019-02-01..2019-02-28 is new" in caplog.text
+
+
+def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
+    promote(BETTER)
+    problem = _refused(promote, OTHER_TARGET, "margin=0.5")
+    assert problem.code == "M020"
+    assert "target: tip_amount / fare_amount > 0.3 against tip_amount / fare_amount > 0.2" in problem.what
+    assert _holder(client) == BETTER
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "says"),
+    [
+        ("test/auc", float("nan"), "metrics: test/auc is not finite"),
+        ("test/log_loss", float("inf"), "metrics: test/log_loss is not finite"),
+        ("parity/max_abs_diff", 1.1e-5, "parity: scores differ from the estimator's by 1.1e-05"),
+    ],
+)
+def test_what_the_run_says(promote: Job, client: Any, metric: str, value: float, says: str) -> None:
+    run_id = _run_of(client, WORSE)
+    before = client.get_run(run_id).data.metrics[metric]
+    client.log_metric(run_id, metric, value, step=1)
+    try:
+        problem = _refused(promote, WORSE)
+        assert problem.code == "M020"
+        assert says in problem.what
+        assert _holder(client) is None
+        assert promote(WORSE, "force=true").said["forced"]
+        assert _holder(client) == WORSE
+    finally:
+        client.log_metric(run_id, metric, before, step=2)
+
+
+def test_a_run_that_was_stopped(promote: Job, client: Any) -> None:
+    client.set_terminated(_run_of(client, WORSE), "KILLED")
+    try:
+        assert "run: its run is KILLED" in _refused(promote, WORSE).what
+    finally:
+        client.set_terminated(_run_of(client, WORSE), "FINISHED")
+
+
+def test_a_digest_that_the_registry_does_not_know(promote: Job, client: Any) -> None:
+    before = client.get_model_version(NAME, WORSE).tags["sha256.manifest"]
+    client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
+    try:
+        assert "digests: its tag sha256.manifest is 0000000000000000, its file's " in _refused(promote, WORSE).what
+    finally:
+        client.set_model_version_tag(NAME, WORSE, "sha256.manifest", before)
+
+
+def _files(client: Any, version: str) -> Path:
+    found = client.get_logged_model(client.get_model_version(NAME, version).source.removeprefix("models:/"))
+    return Path(local_file_uri_to_path(found.artifact_location)) / "artifacts"
+
+
+def test_a_changed_file_passes_by_no_force(promote: Job, client: Any) -> None:
+    (file,) = _files(client, WORSE).glob("model.*")
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        assert _refused(promote, WORSE, "force=true").code == "M003"
+        assert _holder(client) is None
+    finally:
+        file.write_bytes(before)
+
+
+def test_a_holder_that_cannot_be_read(promote: Job, client: Any) -> None:
+    promote(BETTER)
+    (file,) = _files(client, BETTER).glob("model.*")
+    before = file.read_bytes()
+    file.write_bytes(before[: len(before) // 2])
+    try:
+        problem = _refused(promote, WORSE)
+        assert problem.code == "M020"
+        assert f"holder: version {BETTER} cannot be compared with" in problem.what
+        assert promote(WORSE, "force=true").said["moved"]
+        assert _holder(client) == WORSE
+    finally:
+        file.write_bytes(before)
+
+
+def test_what_is_not_registered(job: Job, client: Any) -> None:
+    uri = client.get_model_version(NAME, WORSE).source
+    with pytest.raises(TipcastError) as caught:
+        job("promote", f"model_uri={uri}")
+    assert caught.value.code == "M021"
+
+
+def test_a_version_that_is_not_there(promote: Job, client: Any) -> None:
+    assert _refused(promote, "99").code == "M001"
+
+
+@pytest.mark.parametrize(
+    "word", ["alias=v3", "alias=latest", "margin=-0.1", "margin=nan", "replicates=10", "seed=-1", "model_uri=tips"]
+)
+def test_a_value_that_makes_no_sense(job: Job, store: str, word: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        job("promote", f"model_uri=models:/{NAME}/1", word)
+    assert caught.value.code == "C003"
+
+
+def test_as_a_user_sees_it(
+    promote: Job, client: Any, store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(BETTER)
+    capsys.readouterr()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    quick = [word for word in QUICK[:3]]
+    words = ["promote", f"model_uri=models:/{NAME}/{WORSE}", "replicates=100", "tracking.system_metrics=false", *quick]
+    assert cli.main(words) == 6
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0].split("  ")[0] == "test metric"
+    assert "holder, version 2" in lines[0]
+    assert any(line.startswith("comparison  FAILED  AUC -0.") for line in lines)
+    assert "champion  version 2 now" in lines
+    assert shown.err.splitlines()[-1].startswith(f"error[M020] models:/{NAME}/{WORSE}: does not get champion")
+    assert cli.main([*words, "force=true", "print=json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["forced"] is True

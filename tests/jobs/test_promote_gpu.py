@@ -1,0 +1,30 @@
+"""`tipcast promote backend=gpu`: the same verdict as on the CPU, for models of other features and libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import pytest
+from tests.jobs.test_train_gpu import said_by
+
+ROWS = "data.rows=20000"
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu_session")  # for its skip, or failure, without a GPU
+def test_a_gpu_says_what_the_cpu_does(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for words in (
+        ("model=random_forest", "task.features=[trip_distance,PULocationID]"),
+        ("model=xgboost",),
+    ):
+        said_by(tmp_path, "train", "backend=gpu", "tracking.register=tips", ROWS, *words)
+    said_by(tmp_path, "promote", "backend=gpu", "model_uri=models:/tips/1")
+    on_gpu = said_by(tmp_path, "promote", "backend=gpu", "model_uri=models:/tips/2", "margin=0.5")
+    assert on_gpu["moved"]
+    client = mlflow.MlflowClient(store)
+    client.set_registered_model_alias("tips", "champion", "1")
+    on_cpu = said_by(tmp_path, "promote", "model_uri=models:/tips/2", "margin=0.5")
+    for name, value in on_cpu["metrics"].items():
+        assert on_gpu["metrics"][name] == pytest.approx(value, abs=1e-4), name

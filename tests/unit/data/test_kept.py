@@ -1,0 +1,89 @@
+"""What is kept of trips: Parquet as it is, CSV by the TLC's types, and cells that cannot be read told by their line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.data.fragments import Fragment
+from tipcast.data.kept import read_kept
+from tipcast.data.sources.files import find
+from tipcast.data.sources.found import Wanted
+
+WANTED = Wanted(("pickup",), block_bytes=2000)
+Found = Callable[[str], tuple[Fragment, ...]]
+
+
+def trips(rows: int = 100) -> pd.DataFrame:
+    times = pd.Timestamp("2019-02-01 10:00") + pd.to_timedelta(np.arange(rows) * 60, unit="s")
+    return pd.DataFrame(
+        {
+            "VendorID": 1,
+            "tpep_pickup_datetime": times,
+            "note.of.mine": [None if at % 3 else f"at {at}" for at in range(rows)],
+            "fare_amount": np.arange(rows) / 4,
+            "PULocationID": np.arange(rows) % 260 + 1,
+        }
+    )
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Found:
+    """List a file of the test's folder."""
+    return lambda name: find(str(tmp_path / name), WANTED).fragments
+
+
+def test_parquet_as_it_is(tmp_path: Path, found: Found) -> None:
+    table = pa.Table.from_pandas(trips()).append_column("list", pa.array([[1, 2]] * 100))
+    table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
+    table = table.append_column("probability", pa.array([0.5] * 100))
+    pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
+    (fragment,) = found("a_2019-02.parquet")
+    kept = read_kept(fragment, None)
+    assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
+    assert kept.schema.metadata is None
+    assert read_kept(fragment, ["PULocationID", "pickup"]).column_names == ["tpep_pickup_datetime", "PULocationID"]
+    assert read_kept(fragment, []).num_columns == 0
+
+
+def test_csv_by_the_types_of_the_tlc(tmp_path: Path, found: Found) -> None:
+    trips().to_csv(tmp_path / "a_2019-02.csv", index=False)
+    fragments = found("a_2019-02.csv")
+    assert len(fragments) > 1
+    tables = [read_kept(fragment, None) for fragment in fragments]
+    assert len({table.schema for table in tables}) == 1
+    kept = pa.concat_tables(tables)
+    assert [str(kind) for kind in kept.schema.types] == ["int64", "timestamp[us]", "string", "double", "int64"]
+    expected = pa.Table.from_pandas(trips(), schema=kept.schema, preserve_index=False)
+    assert kept.equals(expected.replace_schema_metadata(None))
+
+
+def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path, found: Found) -> None:
+    lines = trips().to_csv(index=False).splitlines()
+    lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
+    (tmp_path / "a_2019-02.csv").write_text("\n".join(lines))
+    told = []
+    for fragment in found("a_2019-02.csv"):
+        try:
+            read_kept(fragment, None)
+        except TipcastError as problem:
+            told.append(problem)
+        assert read_kept(fragment, ["VendorID"]).num_rows
+    (problem,) = told
+    assert problem.code == "D005"
+    assert "line 61: column 'fare_amount': cannot read 'much'" in str(problem)
+
+
+def test_a_column_that_is_not_there(tmp_path: Path, found: Found) -> None:
+    trips().to_parquet(tmp_path / "a_2019-02.parquet")
+    with pytest.raises(TipcastError) as caught:
+        read_kept(found("a_2019-02.parquet")[0], ["dropoff"])
+    assert caught.value.code == "D007"
+    assert "'dropoff'" in str(caught.value)

@@ -1,0 +1,168 @@
+"""Folders that are replaced as a whole: the old or the new at any moment, and what killed jobs leave is cleared."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.data import swap
+
+ROOT = Path(__file__).resolve().parents[3]
+HOLD = """
+import sys, time
+from pathlib import Path
+from tipcast.data import swap
+with swap.beside(Path(sys.argv[1]), "m") as work:
+    (Path(work.whole) / "half").write_text("half")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "scored"
+
+
+def made(output: Path, **files: str) -> None:
+    with swap.beside(output, "m") as work:
+        for name, content in files.items():
+            (Path(work.whole) / name).write_text(content)
+        work.commit(lambda: b"manifest of " + ",".join(files).encode(), [])
+
+
+def found(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_new_folder_an_empty_one_and_one_that_is_replaced(output: Path) -> None:
+    made(output, a="1")
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    made(output, b="2")
+    assert found(output) == {"b": "2", "m": "manifest of b"}
+    for path in output.iterdir():
+        path.unlink()
+    made(output, c="3")
+    assert found(output) == {"c": "3", "m": "manifest of c"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_kept_files_are_links_and_dropped_ones_gone(output: Path) -> None:
+    made(output, a="1", b="2")
+    before = (output / "a").stat()
+    with swap.beside(output, "m") as work:
+        work.keep("a")
+        (Path(work.whole) / "sub").mkdir()
+        (Path(work.whole) / "sub" / "c").write_text("3")
+        work.drop(["sub/c", "never"])
+        work.commit(lambda: b"", ["b"])
+    assert found(output) == {"a": "1", "m": ""}
+    assert (output / "a").stat().st_ino == before.st_ino
+    assert (output / "a").stat().st_mtime_ns == before.st_mtime_ns
+    assert not (output / "sub").exists()
+
+
+def test_without_an_exchange_the_old_folder_is_put_back(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(output, a="1")
+    monkeypatch.setattr(swap, "exchange", lambda one, other: False)  # as file systems without it say
+    made(output, b="2")
+    assert found(output) == {"b": "2", "m": "manifest of b"}
+    with swap.beside(output, "m") as work:
+        new = Path(work.whole)
+        with pytest.raises(OSError, match="No such file"):
+            swap.replace(new / "missing", output, new.parent / swap.OLD)
+    assert found(output) == {"b": "2", "m": "manifest of b"}
+
+
+def test_a_block_that_fails_changes_nothing(output: Path) -> None:
+    made(output, a="1")
+    with pytest.raises(RuntimeError, match="disk"), swap.beside(output, "m") as work:
+        (Path(work.whole) / "b").write_text("2")
+        raise RuntimeError("disk")
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+LOOK = """
+import os, sys
+bad = looks = 0
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1] + ".stop"):
+    looks += 1
+    bad += not os.path.isdir(sys.argv[1])
+print(bad, looks)
+"""
+
+
+def test_an_exchange_is_one_step(output: Path) -> None:
+    """A reader that never stops looking always finds the folder."""
+    made(output, a="1")
+    with subprocess.Popen([sys.executable, "-c", LOOK, str(output)], stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout
+        reader.stdout.readline()
+        for turn in range(100):
+            made(output, **{"ab"[turn % 2]: str(turn)})
+        Path(f"{output}.stop").touch()
+        bad, looks = map(int, reader.communicate(timeout=60)[0].split())
+    assert looks > 100
+    assert bad == 0, f"{bad} of {looks} looks"
+
+
+def test_what_a_killed_job_leaves_is_cleared(output: Path) -> None:
+    made(output, a="1")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    words = [sys.executable, "-c", HOLD, str(output)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as job:
+        assert job.stdout
+        assert job.stdout.readline() == "ready\n"
+        with pytest.raises(TipcastError) as caught:
+            swap.recover(output)
+        assert caught.value.code == "S011"
+        with pytest.raises(TipcastError), swap.beside(output, "m"):
+            pass
+        assert len(list(output.parent.iterdir())) == 2
+        job.kill()
+    swap.recover(output)
+    assert list(output.parent.iterdir()) == [output]
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+
+
+def test_a_folder_that_was_about_to_be_replaced_comes_back(output: Path) -> None:
+    made(output, a="1")
+    left = output.parent / f".{output.name}.tipcast-x"
+    left.mkdir()
+    (left / swap.LOCK).touch()
+    output.rename(left / swap.OLD)
+    swap.recover(output)
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_a_folder_without_a_lock_is_cleared_once_it_is_old(output: Path) -> None:
+    left = output.parent / f".{output.name}.tipcast-x"
+    left.mkdir()
+    swap.recover(output)
+    assert left.exists()
+    hour_ago = time.time() - 3600
+    os.utime(left, (hour_ago, hour_ago))
+    swap.recover(output)
+    assert not left.exists()
+
+
+def test_names_that_only_begin_alike_are_others(output: Path) -> None:
+    other = output.parent / f".{output.name}2.tipcast-x"
+    other.mkdir()
+    (other / swap.LOCK).touch()
+    swap.recover(output)
+    assert other.exists()
+
+
+def test_unfinished_work_is_this_users_alone(output: Path) -> None:
+    with swap.beside(output, "m") as work:
+        assert Path(work.whole).parent.stat().st_mode & 0o777 == 0o700

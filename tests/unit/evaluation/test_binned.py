@@ -1,0 +1,111 @@
+"""An evaluation from counts against the exact one, and sums of parts against the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tipcast.backends.base import Session
+from tipcast.evaluation import binned
+from tipcast.evaluation.metrics import evaluate_here
+
+THRESHOLD = 0.45
+
+
+def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    scores = draw.beta(3, 4, count).astype(np.float32)
+    return scores, (draw.random(count) < scores).astype(np.int8)
+
+
+@pytest.mark.parametrize("count", [2000, 200_000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_against_exact_metrics(count: int, dtype: type) -> None:
+    scores, labels = rows(count)
+    scores = scores.astype(dtype)
+    exact = evaluate_here(scores, labels)
+    counted = binned.count(scores, labels, exact.threshold)
+    found = binned.evaluation(counted, exact.threshold)
+    assert found is not None
+    most = binned.resolution(counted)
+    assert 0 < most < 1e-4
+    assert abs(found.metrics["auc"] - exact.metrics["auc"]) <= most
+    assert found.metrics["average_precision"] == pytest.approx(exact.metrics["average_precision"], abs=1e-4)
+    for name in ("log_loss", "brier", "accuracy", "precision", "recall", "f1", "positive_rate", "rows"):
+        assert found.metrics[name] == pytest.approx(exact.metrics[name], rel=1e-9), name
+    assert found.confusion == exact.confusion
+    assert found.auc_interval.low == pytest.approx(exact.auc_interval.low, abs=1e-5)
+    assert found.histogram.positives.tolist() == exact.histogram.positives.tolist()
+    assert found.calibration.rows.tolist() == exact.calibration.rows.tolist()
+    assert np.nanmax(np.abs(found.calibration.mean_score - exact.calibration.mean_score)) < 1e-4
+    area = np.trapezoid(found.roc.tpr, found.roc.fpr)
+    assert area == pytest.approx(exact.metrics["auc"], abs=1e-4)
+    assert (found.roc.fpr[0], found.roc.tpr[0], found.roc.thresholds[0]) == (0, 0, np.inf)
+    assert (found.roc.fpr[-1], found.roc.tpr[-1]) == (1, 1)
+    assert len(found.roc.fpr) <= 2000
+
+
+def test_parts_add_up() -> None:
+    scores, labels = rows(5000)
+    whole = binned.count(scores, labels, THRESHOLD)
+    cuts = (0, 10, 3000, 3000, 5000)
+    parts = [binned.count(scores[a:b], labels[a:b], THRESHOLD) for a, b in zip(cuts, cuts[1:], strict=False)]
+    summed = binned.total(parts)
+    for name in ("rows", "positives", "negatives"):
+        assert getattr(summed, name).tolist() == getattr(whole, name).tolist()
+    assert (summed.called, summed.true_positives) == (whole.called, whole.true_positives)
+    assert summed.log_loss == pytest.approx(whole.log_loss)
+    assert binned.mean(summed) == pytest.approx(scores.mean(), abs=1e-4)
+
+
+def test_rows_without_a_label_count_as_scores_only() -> None:
+    scores, labels = rows(4000)
+    some = labels.copy()
+    some[::2] = -1
+    found = binned.count(scores, some, THRESHOLD)
+    assert found.rows.sum() == 4000
+    assert found.positives.sum() + found.negatives.sum() == 2000
+    expected = binned.count(scores[1::2], labels[1::2], THRESHOLD)
+    assert found.log_loss == pytest.approx(expected.log_loss)
+    assert found.called == (scores >= np.float32(THRESHOLD)).sum()
+    assert binned.evaluation(binned.count(scores, None, THRESHOLD), THRESHOLD) is None
+    assert binned.evaluation(binned.count(scores, np.ones(4000, np.int8), THRESHOLD), THRESHOLD) is None
+
+
+def test_the_ends_of_the_range() -> None:
+    scores = np.array([0.0, 1.0, np.nextafter(1.0, 0.0), 0.5], dtype=np.float32)
+    found = binned.count(scores, np.array([0, 1, 1, 0], np.int8), 0.5)
+    assert found.rows[0] == 1
+    assert found.rows[-1] == 2
+    assert found.called == 3
+    evaluation = binned.evaluation(found, 0.5)
+    assert evaluation is not None
+    assert evaluation.metrics["auc"] == 1.0
+    assert np.isfinite(evaluation.metrics["log_loss"])
+
+
+def test_no_rows() -> None:
+    nothing = binned.total([])
+    assert nothing.rows.sum() == 0
+    assert binned.mean(nothing) == 0
+    assert binned.evaluation(nothing, 0.5) is None
+    assert binned.count(np.empty(0, np.float32), np.empty(0, np.int8), 0.5).called == 0
+
+
+def test_on_each_device(backend: Session) -> None:
+    def counted(frames: object) -> binned.Binned:  # nested, so that it travels by value
+        import numpy
+
+        from tipcast.evaluation import binned as module
+
+        draw = numpy.random.default_rng(1)
+        scores = draw.beta(3, 4, 3000).astype("float32")
+        labels = (draw.random(3000) < scores).astype("int8")
+        xp = frames.xp  # type: ignore[attr-defined]
+        return module.count(xp.asarray(scores), xp.asarray(labels), 0.45)
+
+    found = backend.client.submit(counted, backend.frames, pure=False).result()
+    expected = binned.count(*rows(3000, 1), 0.45)
+    assert found.rows.tolist() == expected.rows.tolist()
+    assert found.true_positives == expected.true_positives
+    assert found.log_loss == pytest.approx(expected.log_loss, rel=1e-6)

@@ -1,0 +1,198 @@
+"""A registered model behind `mlflow models serve`: every form of raw trips, and mistakes told in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sqlite3
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import portable
+from tipcast.tracking.model_code.serving import MOST, told
+from tipcast.tracking.registry import register
+from tipcast.tracking.run import open_run
+
+TIMES = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
+ROWS = [0, 1, 2, 5, 10, 11]
+"""One without its time, some without passengers."""
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def urls(
+    blank: Any,
+    natives: Any,
+    trips: pd.DataFrame,
+    facts: dict[str, Any],
+    serving: Any,
+    free_port: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
+    """Colour of the trips -> address of a server."""
+    folder = tmp_path_factory.mktemp("serving")
+    with (
+        contextlib.closing(sqlite3.connect(blank)) as old,
+        contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as new,
+    ):
+        old.backup(new)
+    spec = TrackingSpec(uri=f"sqlite:///{folder / 'mlflow.db'}", experiment="taxi", system_metrics=False)
+    file, _ = natives["xgboost-ubj"]
+    with contextlib.ExitStack() as stack:
+        with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
+            for colour in TIMES:
+                logged = portable.log_model(run, file, "xgboost-ubj", facts, colour, trips.head(5))
+                register(run, logged, colour, 0.0, {}, "")
+                run.client.set_registered_model_alias(colour, "champion", "1")
+        found = {}
+        for colour in TIMES:
+            port = free_port()
+            command = ["models", "serve", "-m", f"models:/{colour}@champion", "--env-manager", "local"]
+            command += ["--host", "127.0.0.1", "-p", str(port)]
+            (own := folder / colour).mkdir()
+            url = f"http://127.0.0.1:{port}"
+            stack.enter_context(serving(command, url, own, MLFLOW_TRACKING_URI=str(spec.uri)))
+            found[colour] = url
+        yield found
+
+
+def _ask(url: str, body: str | bytes, kind: str = "application/json") -> tuple[int, Any]:
+    content = body if isinstance(body, bytes) else body.encode()
+    request = urllib.request.Request(f"{url}/invocations", data=content, headers={"Content-Type": kind})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, json.load(refusal)
+
+
+def _forms(sent: pd.DataFrame) -> dict[str, tuple[str | bytes, str]]:
+    """Form -> body and content type of the same trips."""
+    records = json.loads(sent.to_json(orient="records", date_format="iso"))
+    split = json.loads(sent.to_json(orient="split", date_format="iso", index=False))
+    columns = {name: [record[name] for record in records] for name in sent}
+    blanks = sent.assign(**{name: sent[name].dt.strftime("%Y-%m-%d %H:%M:%S") for name in sent if "datetime" in name})
+    parquet = io.BytesIO()
+    sent.to_parquet(parquet)
+    return {
+        "dataframe_split": (json.dumps({"dataframe_split": split}), "application/json"),
+        "dataframe_records": (json.dumps({"dataframe_records": records}), "application/json"),
+        "inputs, columns": (json.dumps({"inputs": columns}), "application/json"),
+        "inputs, records": (json.dumps({"inputs": records}), "application/json; charset=utf-8"),
+        "instances": (json.dumps({"instances": records}), "application/json"),
+        "csv": (sent.to_csv(index=False), "text/csv"),
+        "csv, another order and more columns": (
+            sent.assign(VendorID=1)[["VendorID", *sent.columns[::-1]]].to_csv(index=False),
+            "text/csv; charset=utf-8",
+        ),
+        "csv, times as the TLC's": (blanks.to_csv(index=False), "text/csv"),
+        "parquet": (parquet.getvalue(), "application/vnd.apache.parquet"),
+    }
+
+
+@pytest.mark.parametrize("colour", TIMES)
+def test_every_form_gives_the_same_probabilities(
+    urls: dict[str, str], natives: Any, trips: pd.DataFrame, colour: str
+) -> None:
+    sent = portable.renamed(trips, colour).iloc[ROWS]
+    expected = natives["xgboost-ubj"][1][ROWS]
+    for name, (body, kind) in _forms(sent).items():
+        status, answer = _ask(urls[colour], body, kind)
+        assert status == 200, (name, answer)
+        np.testing.assert_allclose(answer["predictions"], expected, atol=1e-6, err_msg=name)
+
+
+def test_passengers_may_be_missing(urls: dict[str, str], natives: Any, trips: pd.DataFrame) -> None:
+    sent = trips.iloc[[10, 20]]  # theirs are missing in the trips
+    for name, (body, kind) in _forms(sent.drop(columns="passenger_count")).items():
+        status, answer = _ask(urls["yellow"], body, kind)
+        assert status == 200, (name, answer)
+        np.testing.assert_allclose(answer["predictions"], natives["xgboost-ubj"][1][[10, 20]], atol=1e-6)
+
+
+def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str:
+    status, answer = _ask(url, body, kind)
+    assert status == 400, answer
+    message = str(answer["message"])
+    assert "\n" not in message
+    assert len(message) <= MOST
+    assert ". Fix: " in message
+    assert "Traceback" not in json.dumps(answer)
+    assert "stack_trace" not in answer
+    return message
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("DOLocationID", "JFK", "column 'DOLocationID' cannot be read: 'JFK' of trip 2 is no number"),
+        ("passenger_count", "two", "column 'passenger_count' cannot be read: 'two' of trip 2 is no number"),
+        ("PULocationID", 1e300, "column 'PULocationID' cannot be read: '1e+300' of trip 2 is too large"),
+        (TIMES["yellow"], "soon", f"column '{TIMES['yellow']}' cannot be read: 'soon' of trip 2 is no time"),
+    ],
+)
+def test_a_value_that_cannot_be_read(
+    urls: dict[str, str], trips: pd.DataFrame, column: str, value: object, says: str
+) -> None:
+    times = trips[TIMES["yellow"]].dt.strftime("%Y-%m-%dT%H:%M:%S")
+    sent = trips.assign(**{TIMES["yellow"]: times}).iloc[:4].astype({column: object})
+    sent.loc[1, column] = value
+    rows = json.loads(sent.to_json(orient="records"))
+    rows[1][column] = value
+    for body, kind in ((json.dumps({"dataframe_records": rows}), "application/json"), (sent.to_csv(), "text/csv")):
+        assert _refused(urls["yellow"], body, kind).startswith(says)
+
+
+def test_a_time_as_a_number_tells_no_unit(urls: dict[str, str], trips: pd.DataFrame) -> None:
+    numbers = trips.head(2).assign(**{TIMES["yellow"]: [1_553_929_233_000, 1_553_801_497_000]})
+    body = json.dumps({"dataframe_split": json.loads(numbers.to_json(orient="split", index=False))})
+    message = _refused(urls["yellow"], body)
+    assert "a time is a number" in message
+    assert "2019-02-01 18:30:00" in message
+
+
+@pytest.mark.parametrize("column", [TIMES["yellow"], "PULocationID", "DOLocationID"])
+def test_a_column_that_is_missing(urls: dict[str, str], trips: pd.DataFrame, column: str) -> None:
+    for name, (body, kind) in _forms(trips.head(3).drop(columns=column)).items():
+        message = _refused(urls["yellow"], body, kind)
+        assert message.startswith(f"missing column '{column}'"), name
+        assert "PULocationID, DOLocationID" in message
+
+
+def test_trips_of_the_other_colour(urls: dict[str, str], trips: pd.DataFrame) -> None:
+    message = _refused(urls["green"], trips.head(2).to_csv(index=False), "text/csv")
+    assert message.startswith("missing column 'lpep_pickup_datetime'")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "says"),
+    [
+        ("{", "application/json", "JSON"),
+        ("[1, 2]", "application/json", "JSON dictionary"),
+        ('{"trips": []}', "application/json", "exactly one of the input fields"),
+        ('{"dataframe_records": []}', "application/json", "missing column"),
+        ('{"dataframe_split": {"columns": ["a"]}}', "application/json", "must have 'data' field"),
+        ("", "text/csv", "No columns to parse"),
+        ('a,b\n"1,2\n3', "text/csv", "Failed to parse input"),
+        (b"\xff\xfe\x00", "text/csv", "UTF-8"),
+        (b"PAR1", "application/vnd.apache.parquet", "Parquet"),
+    ],
+)
+def test_a_body_that_is_none(urls: dict[str, str], body: str | bytes, kind: str, says: str) -> None:
+    assert says in _refused(urls["yellow"], body, kind)
+
+
+def test_long_errors_keep_their_end() -> None:
+    text = told(f"Failed to predict data '{'x' * 900}'. \nError: {'y' * 900}. Fix: do it", ["a"])
+    assert len(text) == MOST
+    assert text.endswith("y.... Fix: do it")
+    assert text.startswith("yyy")

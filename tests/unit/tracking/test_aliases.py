@@ -1,0 +1,70 @@
+"""Aliases: names that are refused, moves and the tags that they leave."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import mlflow
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.tracking.aliases import check_alias, holder, move
+from tipcast.tracking.registry import register
+
+
+@pytest.fixture
+def client(saved: Any) -> Iterator[Any]:
+    """A store with three versions of one model."""
+    one = saved["npz-logistic"]
+    mlflow.set_tracking_uri(one.run.store)
+    mlflow.set_registry_uri(one.run.store)
+    for _ in range(3):
+        register(one.run, one.logged, "moved", 0.0, {}, "")
+    yield one.run.client
+    one.run.client.delete_registered_model("moved")
+
+
+@pytest.mark.parametrize("alias", ["", "v3", "V12", "latest", "a b", "é!", "a" * 256, "a/b"])
+def test_names_that_are_none(alias: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        check_alias(alias)
+    assert caught.value.code == "C003"
+
+
+@pytest.mark.parametrize("alias", ["champion", "challenger", "blue-green_2"])
+def test_names(alias: str) -> None:
+    check_alias(alias)
+
+
+def test_moving_leaves_a_trace(client: Any) -> None:
+    assert holder(client, "moved", "champion") is None
+    move(client, "moved", "champion", "1", before=None, facts={"why": "first"}, forced=False)
+    assert holder(client, "moved", "champion") == "1"
+    first = client.get_model_version("moved", "1").tags
+    assert (first["alias.champion.after"], first["alias.champion.why"]) == ("none", "first")
+    since = datetime.datetime.fromisoformat(first["alias.champion.since"])
+    assert abs((datetime.datetime.now(datetime.UTC) - since).total_seconds()) < 60
+    assert "alias.champion.forced" not in first
+
+    move(client, "moved", "champion", "2", before="1", facts={"why": "because"}, forced=True)
+    assert str(client.get_model_version_by_alias("moved", "champion").version) == "2"
+    assert client.get_model_version("moved", "2").tags["alias.champion.forced"] == "true"
+    first = client.get_model_version("moved", "1").tags
+    assert first["alias.champion.followed_by"] == "2"
+    assert first["alias.champion.until"] >= first["alias.champion.since"]
+    assert client.get_registered_model("moved").tags["alias.champion.previous"] == "1"
+
+    move(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
+    move(client, "moved", "champion", "2", before="1", facts={"why": "passed now"}, forced=False)
+    assert "alias.champion.forced" not in client.get_model_version("moved", "2").tags
+
+
+def test_an_alias_that_moved_meanwhile_stays_there(client: Any) -> None:
+    move(client, "moved", "champion", "3", before=None, facts={}, forced=False)
+    with pytest.raises(TipcastError) as caught:
+        move(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+    assert caught.value.code == "M022"
+    assert holder(client, "moved", "champion") == "3"
+    assert client.get_model_version("moved", "2").tags.keys() & {"alias.champion.since", "alias.champion.why"} == set()

@@ -1,0 +1,385 @@
+"""Models fetched out of MLflow: by every kind of address, only if nothing was changed, and nothing of theirs is run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from tests.unit.tracking.conftest import FACTS, copy_store
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.data import features
+from tipcast.estimators import native
+from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
+from tipcast.tracking.portable import log_model
+from tipcast.tracking.registry import register
+from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.store import open_store
+
+FORMATS = ("xgboost-ubj", "treelite", "npz-logistic", "npz-svc")
+MUTATIONS = 54
+"""Of each format: 162 damaged models in all."""
+
+
+@dataclass
+class Registry:
+    """A store with one registered model of each format, called by it."""
+
+    client: Any
+    run: Run
+    folder: Path
+
+    def artifacts(self, format: str) -> Path:
+        """The logged model's files."""
+        location = self.client.get_logged_model(self.id(format)).artifact_location
+        return Path(location.removeprefix("file://"))
+
+    def id(self, format: str) -> str:
+        version = self.client.get_model_version(format, "1")
+        return str(version.source).removeprefix("models:/")
+
+
+@pytest.fixture(scope="module")
+def made(blank: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    """A store whose files a test may change: they are put back after it."""
+    folder = tmp_path_factory.mktemp("registry")
+    copy_store(blank, folder / "mlflow.db")
+    spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
+    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
+        for format, (file, _) in natives.items():
+            facts = {**FACTS, "features": features.BASE_FEATURES, "run_id": run.id}
+            logged = log_model(run, file, format, facts, "yellow", trips.head(5))
+            register(run, logged, format, 0.0, {}, "")
+            run.client.set_registered_model_alias(format, "champion", "1")
+    shutil.copytree(folder / "mlruns", folder / "whole")
+    return Registry(run.client, run, folder)
+
+
+@pytest.fixture
+def registry(made: Registry, tmp_path: Path) -> Iterator[Registry]:
+    """A store with registered models."""
+    mlflow.set_tracking_uri(made.run.store)
+    mlflow.set_registry_uri(made.run.store)
+    yield made
+    shutil.rmtree(made.folder / "mlruns")
+    shutil.copytree(made.folder / "whole", made.folder / "mlruns")
+
+
+def get(registry: Registry, uri: str, **options: Any) -> Fetched:
+    folder = registry.folder / "fetched"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return fetch(registry.client, uri, folder, **options)
+
+
+def refused(registry: Registry, uri: str, **options: Any) -> TipcastError:
+    with pytest.raises(TipcastError) as caught:
+        get(registry, uri, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any, format: str) -> None:
+    model_id = registry.id(format)
+    found = {
+        uri: get(registry, uri, parse=False)
+        for uri in (f"models:/{format}/1", f"models:/{format}@champion", f"models:/{model_id}")
+    }
+    for uri, each in found.items():
+        registered = format in uri
+        assert each.format == format
+        assert (each.name, each.version) == ((format, "1") if registered else (None, None))
+        assert each.uri == (f"models:/{format}/1" if registered else f"models:/{model_id}")
+        assert each.run_id == registry.run.id
+        assert each.model_id == model_id
+        assert each.manifest["features"] == list(features.BASE_FEATURES)
+    each = get(registry, f"models:/{format}/1")
+    file, expected = natives[format]
+    assert each.path.read_bytes() == file.read_bytes()
+    assert each.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    scores = native.load(each.path, each.format).score(features.compute(columns, each.manifest["features"]))
+    assert np.abs(scores - expected).max() < 1e-6
+    fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
+    assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
+
+
+def test_a_model_of_a_run(registry: Registry) -> None:
+    run_id = registry.run.id
+    found = get(registry, f"runs:/{run_id}/model", parse=False)
+    assert found.run_id == run_id
+    assert refused(registry, f"runs:/{run_id}/other").code == "M001"
+
+
+@pytest.mark.parametrize(
+    ("uri", "code", "said"),
+    [
+        ("models:/nobody/1", "M001", "no such registered model"),
+        ("models:/treelite/7", "M001", "no such version"),
+        ("models:/treelite@challenger", "M001", "there are: champion"),
+        ("models:/nobody@champion", "M001", "no such registered model"),
+        ("models:/m-0123456789abcdef0123456789abcdef", "M001", "no such logged model"),
+        ("runs:/0123456789abcdef0123456789abcdef/model", "M001", "no such run"),
+        ("models:/treelite", "C003", "no address of a model"),
+        ("models:/treelite/latest", "C003", "no address of a model"),
+        ("treelite", "C003", "no address of a model"),
+        ("file:///etc", "C003", "no address of a model"),
+        ("https://user:secret@host/model", "C003", "https://host/model"),
+    ],
+)
+def test_a_model_that_is_not_there(registry: Registry, uri: str, code: str, said: str) -> None:
+    problem = refused(registry, uri)
+    assert problem.code == code
+    assert said in str(problem)
+    assert "secret" not in str(problem)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, natives: Any, format: str) -> None:
+    draw = np.random.default_rng(len(format))
+    artifacts = registry.artifacts(format) / "artifacts"
+    for turn in range(MUTATIONS):
+        name = natives[format][0].name if turn % 3 else "manifest.json"
+        file = artifacts / name
+        whole = file.read_bytes()
+        content = bytearray(whole)
+        if turn % 6 == 1:
+            content = content[: int(draw.integers(len(content)))]
+        elif turn % 6 == 2:
+            content += b"\0"
+        else:
+            content[int(draw.integers(len(content)))] ^= 1 << int(draw.integers(8))
+        file.write_bytes(content)
+        assert refused(registry, f"models:/{format}/1").code == "M003", f"{name}, turn {turn}"
+        file.write_bytes(whole)
+    assert get(registry, f"models:/{format}/1", parse=False).format == format
+
+
+def rewrite(registry: Registry, format: str, /, **changes: Any) -> None:
+    """Change the manifest, and its digest in MLmodel, as one can who may write to the artifact store."""
+    folder = registry.artifacts(format)
+    manifest = json.loads((folder / "artifacts" / "manifest.json").read_text()) | changes
+    content = json.dumps(manifest).encode()
+    (folder / "artifacts" / "manifest.json").write_bytes(content)
+    described = yaml.safe_load((folder / "MLmodel").read_text())
+    described["metadata"]["tipcast"]["manifest_sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "MLmodel").write_text(yaml.safe_dump(described))
+
+
+def planted(registry: Registry, format: str, content: bytes) -> None:
+    """Put another native file in, with digests that fit."""
+    folder = registry.artifacts(format) / "artifacts"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / manifest["file"]).write_bytes(content)
+    digests = manifest["sha256"] | {"model": hashlib.sha256(content).hexdigest()}
+    rewrite(registry, format, sha256=digests)
+
+
+BASE = list(features.BASE_FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"features": [BASE[1], BASE[0], *BASE[2:]]}, "M002"),
+        ({"features": BASE[:-1]}, "M002"),
+        ({"features": [*BASE, "trip_distance"]}, "M002"),
+        ({"features": [*BASE[:-1], "tip_amount"]}, "M002"),
+        ({"features": [BASE[0], *BASE[:-1]]}, "M002"),
+        ({"features": []}, "M002"),
+        ({"features": None}, "M005"),
+        ({"format": "pickle"}, "M004"),
+        ({"format": "skops"}, "M004"),
+        ({"format": "treelite"}, "M007"),
+        ({"version": 99}, "M004"),
+        ({"file": "../MLmodel"}, "M005"),
+        ({"file": "/etc/passwd"}, "M005"),
+        ({"file": ".."}, "M005"),
+        ({"sha256": {}}, "M005"),
+    ],
+)
+def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], code: str) -> None:
+    rewrite(registry, "xgboost-ubj", **changes)
+    problem = refused(registry, "models:/xgboost-ubj/1")
+    assert problem.code == code, str(problem)
+    assert problem.exit_code == 6
+
+
+def test_swapped_features_are_named(registry: Registry) -> None:
+    rewrite(registry, "xgboost-ubj", features=[BASE[1], BASE[0], *BASE[2:]])
+    assert "feature 1 is 'pickup_weekday' in its file and 'pickup_hour' in its manifest" in str(
+        refused(registry, "models:/xgboost-ubj/1")
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("content", [b"", b"\x80\x04\x95 no pickle is ever opened.", bytes(range(256)) * 64])
+def test_a_file_that_does_not_parse_ends_a_child_only(registry: Registry, format: str, content: bytes) -> None:
+    planted(registry, format, content)
+    assert refused(registry, f"models:/{format}/1").code in {"M002", "M007"}
+
+
+def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> None:
+    """Flip bytes of a good file until XGBoost's parser is killed by a signal; this process stays alive."""
+    good = natives["xgboost-ubj"][0].read_bytes()
+    draw, codes, crashed = np.random.default_rng(8), set[str](), ""
+    for _ in range(40):
+        content = bytearray(good)
+        for _ in range(3):
+            content[int(draw.integers(len(content)))] = int(draw.integers(256))
+        planted(registry, "xgboost-ubj", bytes(content))
+        fetched = get(registry, "models:/xgboost-ubj/1", parse=False)
+        try:
+            check_parses(fetched)
+        except TipcastError as problem:
+            codes.add(problem.code)
+            crashed = str(problem) if "signal" in str(problem) else crashed
+        if crashed:
+            break
+    assert codes <= {"M002", "M007"}
+    assert "by signal" in crashed
+
+
+def test_pickles_and_foreign_flavours_are_not_opened(registry: Registry, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+
+    class Planted(mlflow.pyfunc.PythonModel):
+        def load_context(self, context) -> None:
+            marker.touch()
+
+        def predict(self, context, model_input, params=None):  # MLflow warns of type hints
+            marker.touch()
+            return model_input
+
+    with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
+        info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
+    mlflow.register_model(info.model_uri, "pickled")
+    assert refused(registry, "models:/pickled/1").code == "M005"
+    assert not marker.exists()
+
+
+def test_what_is_planted_beside_our_files_is_not_run(registry: Registry, tmp_path: Path) -> None:
+    marker, folder = tmp_path / "marker", registry.artifacts("npz-logistic")
+    described = yaml.safe_load((folder / "MLmodel").read_text())
+    described["flavors"]["python_function"] |= {"loader_module": "evil", "code": "code", "model_code_path": "evil.py"}
+    described["flavors"]["sklearn"] = {"pickled_model": "model.pkl"}
+    (folder / "MLmodel").write_text(yaml.safe_dump(described))
+    code = f"from pathlib import Path\nPath({str(marker)!r}).touch()\n"
+    (folder / "code").mkdir()
+    for path in (folder / "code" / "evil.py", folder / "evil.py", folder / "artifacts" / "native.py"):
+        path.write_text(code)
+    (folder / "artifacts" / "features.py").write_text(code)
+    assert get(registry, "models:/npz-logistic/1").format == "npz-logistic"
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "!!python/object/apply:os.system ['touch broken']", "metadata: {}"])
+def test_an_mlmodel_that_is_none_of_ours(registry: Registry, content: str) -> None:
+    (registry.artifacts("treelite") / "MLmodel").write_text(content)
+    assert refused(registry, "models:/treelite/1").code == "M005"
+    assert not Path("broken").exists()
+
+
+def test_files_that_are_gone(registry: Registry) -> None:
+    (registry.artifacts("treelite") / "artifacts" / "manifest.json").unlink()
+    problem = refused(registry, "models:/treelite/1")
+    assert problem.code == "T007"
+    assert problem.exit_code == 5
+
+
+def test_a_run_says_what_it_used(registry: Registry, tmp_path: Path) -> None:
+    used_by(registry.run, get(registry, "models:/treelite/1", parse=False))
+    (model,) = registry.client.get_run(registry.run.id).inputs.model_inputs
+    assert model.model_id == registry.id("treelite")
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A tracking server that says that a model's files are wherever its ``location`` is."""
+
+    location = ""
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        if "logged-models" in path:
+            info = {"model_id": "m-0123456789abcdef0123456789abcdef", "name": "model", "experiment_id": "1",
+                    "artifact_uri": self.location, "status": 2, "source_run_id": "r"}  # fmt: skip
+            content = json.dumps({"model": {"info": info, "data": {}}})
+        else:
+            content = json.dumps({"experiments": []})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(content.encode())
+
+    do_POST = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Answers) as listening:
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.server_address[1]}"
+        listening.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("spelling", ["{}", "file://{}", "FILE://{}", "file:{}", "file://localhost{}", "{}/../{name}"])
+def test_a_server_must_not_name_files_of_this_machine(
+    registry: Registry, server: str, monkeypatch: pytest.MonkeyPatch, spelling: str, tmp_path: Path
+) -> None:
+    folder = registry.artifacts("treelite")
+    monkeypatch.setattr(Answers, "location", spelling.format(folder, name=folder.name))
+    client = open_store(TrackingSpec(uri=server, experiment="taxi"))
+    uri = "models:/m-0123456789abcdef0123456789abcdef"
+    (tmp_path / "fetched").mkdir()
+    for root in (None, str(tmp_path / "elsewhere"), str(folder / "deeper")):
+        with pytest.raises(TipcastError) as caught:
+            fetch(client, uri, tmp_path / "fetched", root=root)
+        assert caught.value.code == "T006"
+        assert caught.value.exit_code == 5
+    assert list((tmp_path / "fetched").iterdir()) == []
+
+
+def test_a_folder_that_is_shared_with_the_server(
+    registry: Registry, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Answers, "location", f"file://{registry.artifacts('treelite')}")
+    client = open_store(TrackingSpec(uri=server, experiment="taxi"))
+    uri = "models:/m-0123456789abcdef0123456789abcdef"
+    (tmp_path / "fetched").mkdir()
+    assert fetch(client, uri, tmp_path / "fetched", root=str(registry.folder), parse=False).format == "treelite"
+    monkeypatch.setattr(Answers, "location", f"file://{tmp_path / 'inside' / 'way'}")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "way").symlink_to(registry.artifacts("treelite"))
+    with pytest.raises(TipcastError) as caught:
+        fetch(client, uri, tmp_path / "fetched", root=str(tmp_path / "inside"), parse=False)
+    assert caught.value.code == "T006", "a link leads out of the shared folder"
+
+
+@pytest.mark.parametrize("location", ["ftp://host/model", "sftp://host/model", "hdfs://host/model", "dbfs:/model"])
+def test_odd_places_are_not_fetched_from(
+    registry: Registry, server: str, monkeypatch: pytest.MonkeyPatch, location: str, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Answers, "location", location)
+    client = open_store(TrackingSpec(uri=server, experiment="taxi"))
+    with pytest.raises(TipcastError) as caught:
+        fetch(client, "models:/m-0123456789abcdef0123456789abcdef", tmp_path / "fetched")
+    assert caught.value.code == "T006"

@@ -1,0 +1,119 @@
+"""Registered versions: what they carry, what is refused, and that stopped or failed ones are not left half made."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow.exceptions import MlflowException
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import portable
+from tipcast.tracking.registry import MAX_DESCRIPTION, register
+from tipcast.tracking.run import open_run
+from tipcast.tracking.store import open_store
+
+DIGEST = "0" * 64
+WHOLE = {"features": ["a"], "format": "x", "sha256": {"model": DIGEST}, "data_digest": "d", "git_commit": "c"}
+
+
+def _use(saved: Any) -> None:
+    mlflow.set_tracking_uri(saved.run.store)
+    mlflow.set_registry_uri(saved.run.store)
+
+
+def test_a_version_carries_what_is_known(
+    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
+) -> None:
+    file, expected = natives["npz-logistic"]
+    with open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
+        run.log_metrics({"test/auc": 0.654321987})
+        logged = portable.log_model(run, file, "npz-logistic", facts, "yellow", trips.head(5))
+        difference = portable.parity(logged, trips, expected)
+        first = register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
+        second = register(run, logged, "tips", difference, {}, "x" * 6000)
+    assert (first.registered, second.registered) == ("models:/tips/1", "models:/tips/2")
+    assert first.uri == logged.uri
+    client = open_store(spec)
+    made = client.get_model_version("tips", "1")
+    assert made.description == "# One"
+    assert made.run_id == run.id
+    assert len(client.get_model_version("tips", "2").description) == MAX_DESCRIPTION
+    tags = made.tags
+    assert tags["test/auc"] == "0.654322"
+    assert tags["format"] == "npz-logistic"
+    assert tags["sha256"] == portable.digest(file)
+    assert tags["sha256.manifest"] == logged.manifest_sha256
+    assert tags["features"].split(", ") == facts["features"]
+    assert tags["data.digest"] == facts["data_digest"]
+    assert tags["git.commit"] == facts["git_commit"]
+    assert f"numpy {np.__version__}" in tags["versions"]
+    assert float(tags["parity"]) <= 1e-9
+    model = client.get_logged_model(logged.model_id)
+    assert model.params["seed"] == "3"
+    assert [(metric.key, metric.value) for metric in model.metrics] == [("test/auc", 0.654321987)]
+    noted = json.loads(model.tags["mlflow.modelVersions"])
+    assert [(entry["name"], int(entry["version"])) for entry in noted] == [("tips", 1), ("tips", 2)]
+    loaded = mlflow.pyfunc.load_model("models:/tips/1")
+    assert loaded.metadata.signature is not None
+    assert loaded.input_example is not None
+    np.testing.assert_allclose(loaded.predict(trips), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("difference", "metrics", "changes", "says"),
+    [
+        (1.1e-5, {"test/auc": 0.6}, {}, "differ by 1.1e-05"),
+        (float("nan"), {"test/auc": 0.6}, {}, "differ by nan"),
+        (0.0, {"test/auc": 0.6, "test/log_loss": float("inf")}, {}, "test/log_loss is inf"),
+        (0.0, {"test/auc": float("nan")}, {}, "test/auc is nan"),
+        (0.0, {}, {"sha256": {}}, "no SHA-256 of model"),
+        (0.0, {}, {"sha256": {"model": "abc"}}, "no SHA-256 of model"),
+        (0.0, {}, {"data_digest": ""}, "no digest of the training data"),
+        (0.0, {}, {"git_commit": None}, "no git commit or tipcast's version"),
+    ],
+)
+def test_a_doubtful_model_is_not_registered(
+    spec: TrackingSpec, difference: float, metrics: Any, changes: Any, says: str
+) -> None:
+    logged = portable.Logged("models:/m-1", manifest={**WHOLE, **changes}, manifest_sha256=DIGEST)
+    with pytest.raises(TipcastError, match=says) as caught, open_run(spec, name="n", tags={}, params={}) as run:
+        register(run, logged, "tips", difference, metrics, "")
+    assert caught.value.code == "M011"
+    client = open_store(spec)
+    assert client.search_registered_models() == []
+    assert client.get_run(run.id).data.tags["error.code"] == "M011"
+
+
+def test_a_manifest_without_its_own_digest_is_not_registered(spec: TrackingSpec) -> None:
+    with (
+        pytest.raises(TipcastError, match="no SHA-256 of manifest"),
+        open_run(spec, name="n", tags={}, params={}) as run,
+    ):
+        register(run, portable.Logged("models:/m-1", manifest=WHOLE), "tips", 0.0, {}, "")
+
+
+def test_the_largest_difference_that_passes(saved: Any) -> None:
+    one = saved["npz-logistic"]
+    _use(one)
+    assert register(one.run, one.logged, "edge", portable.TOLERANCE, {}, "").registered == "models:/edge/1"
+
+
+def test_what_fails_on_the_way_leaves_nothing(saved: Any) -> None:
+    one = saved["treelite"]
+    _use(one)
+    client = one.run.client
+    missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
+    with pytest.raises(MlflowException):
+        register(one.run, missing, "nothing", 0.0, {}, "")
+    assert [model.name for model in client.search_registered_models("name = 'nothing'")] == []
+    register(one.run, one.logged, "there", 0.0, {}, "")
+    with pytest.raises(MlflowException):
+        register(one.run, missing, "there", 0.0, {}, "")
+    assert [version.version for version in client.search_model_versions("name = 'there'")] == [1]
