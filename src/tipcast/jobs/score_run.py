@@ -91,7 +91,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
         common = {"scorer": held, "frames": workers.frames, "work": work}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
-        whole = client.submit(join, f"{place.whole}/{item.name}", parts, work.storage, pure=False)
+        whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, pure=False)
         summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
         tasks |= {whole: (at, "whole"), summed: (at, "digest")}
         every += [*parts, whole]

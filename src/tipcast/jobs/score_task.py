@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -205,7 +204,7 @@ def write(table: pa.Table, path: str, work: Work, threads: int) -> tuple[str, ..
 
 
 @travelling
-def join(path: str, parts: Sequence[Scored], storage: Mapping[str, Any]) -> tuple[Joined, Scored]:
+def join(path: str, parts: Sequence[Scored], work: Work) -> tuple[Joined, Scored]:
     """Put a file's parts together, in their order.
 
     Raises
@@ -215,12 +214,9 @@ def join(path: str, parts: Sequence[Scored], storage: Mapping[str, Any]) -> tupl
 
     """
 
-    def opened() -> Iterator[AbstractContextManager[BinaryIO]]:
-        for part in (path for each in parts for path in each.paths):
-            yield address.opened(part, storage)
-
-    with written(path, storage) as file:
-        joined = concatenate(opened(), file)
+    opened = [address.opened(part, work.storage) for each in parts for part in each.paths]
+    with written(path, work.storage) as file:
+        joined = concatenate(opened, file, work.compression)
     return joined, total(parts)
 
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tipcast.data import thrift
 from tipcast.data.concatenate import concatenate
 
 
@@ -49,21 +48,20 @@ def part(table: pa.Table, **options: Any) -> io.BytesIO:
 def test_the_same_rows_in_their_order(sizes: Sequence[int], options: dict[str, Any]) -> None:
     tables = [rows(size, seed) for seed, size in enumerate(sizes)]
     out = io.BytesIO()
-    joined = concatenate([part(table, **options) for table in tables], out)
+    joined = concatenate([part(table, **options) for table in tables], out, "zstd")
     content = out.getvalue()
     assert joined.rows == sum(sizes)
     assert joined.bytes == len(content)
     assert joined.sha256 == hashlib.sha256(content).hexdigest()
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     assert file.read().equals(pa.concat_tables(tables))
-    assert joined.row_groups == file.num_row_groups
     assert file.schema_arrow.equals(tables[0].schema)
 
 
 def test_row_groups_are_read_one_by_one_and_by_their_statistics() -> None:
     tables = [pa.table({"a": np.arange(start, start + 100)}) for start in (0, 100, 200)]
     out = io.BytesIO()
-    concatenate([part(table) for table in tables], out)
+    concatenate([part(table) for table in tables], out, "zstd")
     file = pq.ParquetFile(out)
     for at, table in enumerate(tables):
         assert file.read_row_group(at).equals(table)
@@ -73,7 +71,7 @@ def test_row_groups_are_read_one_by_one_and_by_their_statistics() -> None:
 
 def test_a_damaged_page_is_still_found() -> None:
     out = io.BytesIO()
-    concatenate([part(rows(5000, 0)), part(rows(5000, 1))], out)
+    concatenate([part(rows(5000, 0)), part(rows(5000, 1))], out, "zstd")
     content = bytearray(out.getvalue())
     content[pq.read_metadata(out).row_group(1).column(1).data_page_offset + 500] ^= 1
     with pytest.raises(OSError, match="CRC checksum verification failed"):
@@ -81,28 +79,15 @@ def test_a_damaged_page_is_still_found() -> None:
 
 
 def test_other_schemas_and_other_files_are_refused() -> None:
-    with pytest.raises(ValueError, match="different schemas"):
-        concatenate([part(pa.table({"a": [1]})), part(pa.table({"a": [1.0]}))], io.BytesIO())
+    with pytest.raises(ValueError, match="schema"):
+        concatenate([part(pa.table({"a": [1]})), part(pa.table({"a": [1.0]}))], io.BytesIO(), "zstd")
     for content in (b"", b"PAR1", b"PAR1 and more, but no footer at all"):
-        with pytest.raises(ValueError, match="no Parquet file"):
-            concatenate([io.BytesIO(content)], io.BytesIO())
+        with pytest.raises(ValueError, match="Parquet"):
+            concatenate([io.BytesIO(content)], io.BytesIO(), "zstd")
 
 
-def test_a_footer_is_written_as_it_was_read() -> None:
-    content = part(rows(3000, 0), row_group_size=100).getvalue()
-    footer = content[-8 - int.from_bytes(content[-8:-4], "little") : -8]
-    assert thrift.write(thrift.Reader(footer).struct()) == footer
-
-
-def test_every_kind_of_value_survives() -> None:
-    fields = [
-        [1, thrift.TRUE, True], [2, thrift.TRUE, False], [20, thrift.BYTE, 7], [21, thrift.I16, -32768],
-        [22, thrift.I64, -(2**63)], [23, thrift.DOUBLE, 0.1], [24, thrift.BINARY, b"x" * 300],
-        [25, thrift.LIST, (thrift.I32, list(range(-20, 20)))], [300, thrift.STRUCT, [[1, thrift.I32, 5]]],
-        [301, thrift.LIST, (thrift.TRUE, [True, False])],
-    ]  # fmt: skip
-    again = thrift.Reader(thrift.write(fields)).struct()
-    assert [field[2] for field in again] == [field[2] for field in fields]
-    assert [field[0] for field in again] == [field[0] for field in fields]
-    with pytest.raises((ValueError, IndexError)):
-        thrift.Reader(thrift.write(fields)[:-200]).struct()
+def test_a_damaged_part_is_refused() -> None:
+    content = bytearray(part(rows(5000, 0)).getvalue())
+    content[pq.read_metadata(io.BytesIO(content)).row_group(0).column(1).data_page_offset + 500] ^= 1
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        concatenate([io.BytesIO(content), part(rows(5, 1))], io.BytesIO(), "zstd")
