@@ -94,13 +94,17 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, pure=False)
         summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
         tasks |= {whole: (at, "whole"), summed: (at, "digest")}
-        every += [*parts, whole]
+        every += [*parts, whole, summed]
     results, found = Results(), dict[int, dict[str, Any]]()
     problems: dict[int, TipcastError] = {}
-    with progress("score", every):
-        del every
-        for future in as_completed(list(tasks)):
-            at, kind = tasks.pop(future)
+    total_tasks, ended_tasks = len(every), as_completed(every)
+    del every  # a part that has ended is needed by its file's task only
+    with progress("score") as told:
+        for done, future in enumerate(ended_tasks, 1):
+            told(done, total_tasks)
+            at, kind = tasks.pop(future, (-1, ""))
+            if not kind:
+                continue
             problem = future.exception() if future.status != "finished" else None
             if problem is not None and stops_all(problem):
                 raise problem
