@@ -1,0 +1,55 @@
+"""`tipcast score backend=gpu`: the scores of a model that was trained on a GPU are the same on either device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.jobs.test_train_gpu import command
+
+ROWS = 1_000_000
+
+
+def test_without_a_gpu_it_ends_at_once(tmp_path: Path) -> None:
+    words = ["model_uri=models:/tipcast/1", "input=trips", "output=scored"]
+    ended = command(tmp_path, "score", "backend=gpu", *words, CUDA_VISIBLE_DEVICES="")
+    assert ended.returncode == 4
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error[K006] backend=gpu")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu_session")  # for its skip, or failure, without a GPU
+@pytest.mark.parametrize("model", ["xgboost", "random_forest", "xgboost_forest", "logistic"])
+def test_both_devices_score_alike(tmp_path: Path, model: str) -> None:
+    trees = [] if model == "logistic" else ["model.params.n_estimators=50"]
+    words = [f"model={model}", *trees, "data.rows=200000", "tracking.register=tips", "print=json"]
+    trained = command(tmp_path, "train", "backend=gpu", *words)
+    assert trained.returncode == 0, trained.stderr
+    made = command(
+        tmp_path, "prepare", f"data.rows={ROWS}", "data.months=2019-04", "out=trips", "row_group_rows=150000"
+    )
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "trips" / "manifest.json").unlink()
+    (file,) = (tmp_path / "trips").iterdir()
+    found = {}
+    for device in ("cpu", "gpu"):
+        given = ["model_uri=models:/tips/1", "input=trips", f"output=on_{device}", "print=json"]
+        ended = command(tmp_path, "score", f"backend={device}", *given)
+        assert ended.returncode == 0, ended.stderr
+        said = json.loads(ended.stdout.splitlines()[-1])
+        found[device] = pq.read_table(tmp_path / f"on_{device}" / file.name)
+        assert said["rows"] == found[device].num_rows == pq.read_metadata(file).num_rows
+        manifest = json.loads((tmp_path / f"on_{device}" / "_manifest.json").read_text())
+        assert manifest["device"] == device
+    kept = pq.read_schema(file).names
+    assert found["gpu"].select(kept).equals(found["cpu"].select(kept))
+    apart = np.abs(found["gpu"]["probability"].to_numpy() - found["cpu"]["probability"].to_numpy())
+    assert apart.max() <= 1e-5
+    other = found["gpu"]["prediction"].to_numpy() != found["cpu"]["prediction"].to_numpy()
+    threshold = manifest["model"]["threshold"]
+    assert (np.abs(found["cpu"]["probability"].to_numpy()[other] - threshold) <= 1e-5).all()
