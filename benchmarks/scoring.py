@@ -25,6 +25,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
 
+import joblib
 import numpy as np
 import pandas as pd
 from distributed import wait
@@ -100,12 +101,13 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
     else:
         loaded = native.load(path, format, device, threads=0, through=ON_GPU[format] if device == "cuda" else None)
         call = loaded.score if device == "cuda" else loaded.forest.predict_proba
-    call(rows[:1000])
-    start = time.perf_counter()
-    found = call(rows)
-    if device == "cuda":
-        found.device.synchronize()
-    return time.perf_counter() - start
+    with joblib.parallel_config(backend="threading"):  # a worker, a daemon, is refused joblib's processes
+        call(rows[:1000])
+        start = time.perf_counter()
+        found = call(rows)
+        if device == "cuda":
+            found.device.synchronize()
+        return time.perf_counter() - start
 
 
 def scored(workers: Session, fetched: Fetched, parts: list[Any]) -> None:
