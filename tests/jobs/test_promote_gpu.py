@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from tests.jobs.test_train_gpu import said_by
+from tests.jobs.test_gpu import said_by
 
 ROWS = "data.rows=20000"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.jobs.test_train_gpu import command
+from tests.jobs.test_gpu import command
 
 ROWS = 1_000_000
 
