@@ -14,7 +14,7 @@ from tipcast.backends.session import session
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.data import rows, validate
 from tipcast.estimators.build import check as check_model
-from tipcast.jobs import closing, sweep_account, sweep_joblib, sweep_plan
+from tipcast.jobs import closing, sweep_account, sweep_plan
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import Earlier, taken_up
@@ -87,6 +87,8 @@ def _search(
 ) -> None:
     """Run the trials that are missing."""
     if config.search.through == "joblib":
+        from tipcast.jobs import sweep_joblib  # imports scikit-learn, which takes a second
+
         sweep_joblib.search(config, plan, space, workers, sweep, earlier, clock)
         return
     known = earlier.known if earlier else {}

@@ -17,7 +17,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
 from tipcast.data.fragments import merged
-from tipcast.estimators import build, scikit_learn, sharing
+from tipcast.estimators import build, sharing
 from tipcast.evaluation.metrics import evaluate_here
 from tipcast.jobs.training import Plan
 from tipcast.search import space as spaces
@@ -151,6 +151,8 @@ def _local(config: SweepConfig, space: Space, params: Mapping[str, Any] | None =
 
 def _check_joblib(config: SweepConfig, space: Space) -> None:
     """Refuse what scikit-learn's GridSearchCV cannot search."""
+    from tipcast.estimators import scikit_learn  # imports scikit-learn, which takes a second
+
     spec = config.search
     problem = ""
     if spec.name not in ("grid", "random"):

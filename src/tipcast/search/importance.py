@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.ensemble import RandomForestRegressor
 
 from tipcast.search.space import Space
 from tipcast.search.trial import Trial
@@ -27,6 +26,8 @@ def importance(trials: Sequence[Trial], space: Space) -> dict[str, float]:
     scores = np.array([trial.score for trial in trials])
     if not scores.std():
         return {}
+    from sklearn.ensemble import RandomForestRegressor  # takes a second, which no start of a sweep should
+
     forest = RandomForestRegressor(TREES, random_state=0, n_jobs=1).fit(table, scores)
     return {name: float(share) for name, share in zip(space, forest.feature_importances_, strict=True)}
 
