@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def job(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
             words += [*QUICK_TRAIN, f"tracking.uri={store}"]
         (composed,) = compose(name, to_overrides(words))
         capsys.readouterr()
-        JOBS[name](to_object(composed.config), f"tipcast {name}")
+        JOBS[name](to_object(composed.config), shlex.join(["tipcast", name, *words]))
         said = json.loads(capsys.readouterr().out.splitlines()[-1])
         return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None)
 

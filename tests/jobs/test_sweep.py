@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 
 from tipcast.config.errors import TipcastError
+from tipcast.search import task
 
 QUICK = ("data.rows=5000", "model.params.n_estimators=12")
 
@@ -54,7 +55,10 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(swept: Callable[..
     assert parent.data.metrics["sweep/best_validation_auc"] == max(scores)
     assert parent.data.tags["sweep.best"] == best.data.tags["trial.key"]
     for name in ("max_depth", "learning_rate", "subsample"):
-        assert parent.data.params[f"model.params.{name}"] == best.data.params[f"model.params.{name}"]
+        assert parent.data.tags[f"sweep.best.{name}"] == best.data.params[f"model.params.{name}"]
+        assert f"model.params.{name}" not in parent.data.params, (
+            "it could not change when a better one is found"
+        )
     assert parent.data.params["model.params.n_estimators"] == "12"
     assert parent.data.params["search.name"] == "random"
     assert said["model_uri"].startswith("models:/swept/")
@@ -155,6 +159,39 @@ def test_a_finished_sweep_is_resumed_without_a_fit(swept: Callable[..., Any], st
     assert resumed.info.status == "FINISHED"
     assert [run.info.run_id for run in later] == [run.info.run_id for run in runs]
     assert [run.info.end_time for run in later] == [run.info.end_time for run in runs]
+
+
+def test_a_resumed_sweep_that_finds_a_better_trial(
+    swept: Callable[..., Any], store: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = task._Running.trials
+
+    def first_time(self: Any) -> Any:
+        if self._work.numbers == (1,):
+            raise MemoryError("out of memory")
+        return whole(self)
+
+    words = ("search=grid", "search.space.max_depth=[1,4]")
+    with monkeypatch.context() as patched, pytest.raises(TipcastError) as caught:
+        patched.setattr(task._Running, "trials", first_time)
+        swept(*words)
+    assert caught.value.code == "S001"
+    before = client.get_run(caught.value.where)
+    assert before.data.tags["error.code"] == "S001"
+    assert before.data.tags["sweep.best.max_depth"] == "1"
+    said, parent, runs = swept(f"resume={caught.value.where}")
+    assert said["best"]["max_depth"] == 4
+    tags, metrics = parent.data.tags, parent.data.metrics
+    assert tags["sweep.best.max_depth"] == "4"
+    assert parent.data.params.get("model.params.max_depth") is None
+    assert {"error.code", "error.message"} & set(tags) == set()
+    assert tags["command"] == before.data.tags["command"] == said["command"]
+    for name in ("busy", "tracking"):
+        assert metrics[f"sweep/{name}_seconds"] > before.data.metrics[f"sweep/{name}_seconds"], name
+    table = json.loads(artifact(client, parent, "sweep/leaderboard.json"))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [(row["trial"], row["attempt"]) for row in rows] == [(1, 2), (0, 1)]
+    assert [run.data.tags["trial.attempt"] for run in runs if run.info.status == "FINISHED"] == ["1", "2"]
 
 
 def test_what_cannot_be_resumed(

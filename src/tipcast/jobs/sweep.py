@@ -26,6 +26,7 @@ from tipcast.measure.progress import progress
 from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
 from tipcast.search.space import Space
+from tipcast.tracking.children import clear_problem
 from tipcast.tracking.lease import leased
 
 LOG = logging.getLogger("tipcast")
@@ -45,6 +46,7 @@ def run(config: SweepConfig, command: str) -> None:
         identity = sweep_plan.identity(config, plan, space)
         if earlier:
             earlier.check(identity)
+            resumed_by, command = command, earlier.command or command
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
         name = f"{config.search.name} search of {config.model.name}"
         searched = [f"model.params.{name}" for name in space]
@@ -52,6 +54,9 @@ def run(config: SweepConfig, command: str) -> None:
             opened(config, plan, command, folder, job="sweep", name=name, later=searched, resume=config.resume)
         )
         record.run.set_tags({"sweep.study": identity})
+        if earlier:
+            record.run.set_tags({"sweep.resumed_by": resumed_by})  # parameters tell of the first cluster alone
+            clear_problem(record.run.client, record.run.id)
         lease = earlier.lease if earlier else stack.enter_context(leased(record.run.client, record.run.id))
         sweep = SweepRecord(record, config, space, identity, lease)
         with sweep.closed():
@@ -61,7 +66,6 @@ def run(config: SweepConfig, command: str) -> None:
             record.run.set_tags(workers.tags)
             _search(config, plan, space, workers, sweep, earlier, clock)
         best = sweep.best
-        record.run.log_params({f"model.params.{name}": value for name, value in best.params.items()})
         model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
         refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model))
         outcome, logged = finish(workers, refit, clock)

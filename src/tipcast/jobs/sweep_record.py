@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import sys
 import threading
@@ -12,7 +13,7 @@ from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
-from tipcast.jobs.sweep_resume import OVER, ROUNDS, WORKER, Earlier
+from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, Earlier
 from tipcast.jobs.train_record import Record
 from tipcast.search.events import Begun, Ended, Event, Failed, Lost
 from tipcast.search.space import Space
@@ -51,12 +52,16 @@ class SweepRecord:
         self.remarks: list[str] = []
         """What else the note says of the search."""
         self._attempts: dict[int, int] = {}
+        self._earlier_busy_s, self._earlier_tracking_s = 0.0, 0.0
         self._started, self._known = time.monotonic(), 0
 
     def take_over(self, earlier: Earlier) -> None:
         """Count what an earlier run of the sweep has done."""
         self._known = len(earlier.known)
         self.trials, self.runs, self._attempts = dict(earlier.known), dict(earlier.runs), dict(earlier.attempts)
+        self.rounds = sum(trial.rounds or 0 for trial in earlier.known.values())
+        self._earlier_busy_s = sum(trial.seconds for trial in earlier.known.values())
+        self._earlier_tracking_s = earlier.tracking_s
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -127,7 +132,7 @@ class SweepRecord:
             curves={CURVE: {round(100 * i / (len(trial.curve) - 1)): rate for i, rate in enumerate(trial.curve)}},
             step=trial.rounds or 0,
         )
-        self.trials[trial.number] = trial
+        self.trials[trial.number] = dataclasses.replace(trial, attempt=self._attempts.get(trial.number, 1))
         self.busy_trials.add(trial.number)
         self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
 
@@ -176,13 +181,15 @@ class SweepRecord:
             "sweep/finished": len(self.trials),
             "sweep/failed": len(self.failed),
             f"sweep/best_validation_{SCORE}": self.best.score,
-            "sweep/tracking_seconds": self.tracking_s,
-            "sweep/busy_seconds": sum(self.busy.values()),
+            TRACKING: self._earlier_tracking_s + self.tracking_s,
+            "sweep/busy_seconds": self._earlier_busy_s + sum(self.busy.values()),
         }
         if self.rounds:
             found["sweep/rounds"] = self.rounds
         self.record.run.log_metrics(found)
-        self.record.run.set_tags({"sweep.best": f"{self._study}-{self.best.number:04d}"})
+        # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
+        found_best = {f"sweep.best.{name}": value for name, value in self.best.params.items()}
+        self.record.run.set_tags({"sweep.best": f"{self._study}-{self.best.number:04d}", **found_best})
 
     def problem(self) -> TipcastError | None:
         """Return what is to be told of trials that failed."""

@@ -22,6 +22,7 @@ LOG = logging.getLogger("tipcast")
 
 ROUNDS, OVER, WORKER, STUDY = "trial.rounds", "trial.over", "trial.worker", "sweep.study"
 """Tags that a trial or its sweep is taken up by."""
+TRACKING = "sweep/tracking_seconds"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class Earlier:
     begun: list[Proposal]
     """Trials that were proposed, whatever came of them."""
     lease: Lease
+    command: str
+    """That the sweep was begun with: it repeats the whole of it."""
+    tracking_s: float
+    """Seconds that went into recording."""
 
     def check(self, identity: str) -> None:
         """Refuse to mix trials of different studies."""
@@ -83,6 +88,8 @@ def taken_up(config: SweepConfig) -> Iterator[Earlier]:
                 attempts={child.number: child.attempt for child in found},
                 begun=[proposals[number] for number in sorted(proposals)],
                 lease=lease,
+                command=run.data.tags.get("command", ""),
+                tracking_s=run.data.metrics.get(TRACKING, 0.0),
             )
 
 

@@ -191,6 +191,12 @@ def sweep_run(client: Any, run_id: str) -> Any:
     return run
 
 
+def clear_problem(client: Any, run_id: str) -> None:
+    """Take away what the run of a sweep says of how it ended before."""
+    for name in {"error.code", "error.message"} & set(client.get_run(run_id).data.tags):
+        client.delete_tag(run_id, name)
+
+
 def charts(experiment_id: str, parent: str, metric: str) -> str:
     """Return the page that shows a sweep's children as charts, best first."""
     wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{parent}'", safe="")

@@ -183,7 +183,7 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
             opened.set_tags({**tags, **spec.tags})
             opened.log_params(params)
             if spec.system_metrics:
-                monitor = SystemMetricsMonitor(opened.id, sampling_interval=SAMPLING_S, tracking_uri=store)
+                monitor = SystemMetricsMonitor(opened.id, SAMPLING_S, resume_logging=bool(resume), tracking_uri=store)
                 monitor.start()
             yield opened
             if monitor:
