@@ -56,9 +56,7 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(swept: Callable[..
     assert parent.data.tags["sweep.best"] == best.data.tags["trial.key"]
     for name in ("max_depth", "learning_rate", "subsample"):
         assert parent.data.tags[f"sweep.best.{name}"] == best.data.params[f"model.params.{name}"]
-        assert f"model.params.{name}" not in parent.data.params, (
-            "it could not change when a better one is found"
-        )
+        assert f"model.params.{name}" not in parent.data.params, "it could not change when a better one is found"
     assert parent.data.params["model.params.n_estimators"] == "12"
     assert parent.data.params["search.name"] == "random"
     assert said["model_uri"].startswith("models:/swept/")
@@ -132,6 +130,23 @@ def test_searches(swept: Callable[..., Any], client: Any, search: str) -> None:
         promoted = runs[rounds.index(12)]
         steps = [point.step for point in client.get_metric_history(promoted.info.run_id, "validation/auc")]
         assert sorted(steps) == [2, 6, 12]
+
+
+def test_halving_delivers_the_model_that_it_chose(swept: Callable[..., Any]) -> None:
+    space = ("search.space.learning_rate=[0.3,0.5,0.7,0.9]", "search.space.max_depth=[6,8]")
+    drawn = [f"search.space.{name}=null" for name in ("subsample", "colsample_bytree", "min_child_weight")]
+    words = (
+        "search=halving",
+        "search.trials=6",
+        "model.fit.early_stopping_rounds=null",
+        "model.params.n_estimators=90",
+    )
+    said, parent, runs = swept(*words, *space, *drawn)
+    tops = [run for run in runs if run.data.tags["trial.rounds"] == "90"]
+    best = max(tops, key=lambda run: float(run.data.metrics["validation/auc"]))
+    assert said["best"]["trial"] == int(best.data.tags["trial.number"])
+    assert any(run.data.metrics["validation/auc"] > said["best"]["validation/auc"] for run in runs), "with fewer trees"
+    assert parent.data.metrics["validation/auc"] == pytest.approx(said["best"]["validation/auc"], abs=1e-9)
 
 
 def test_the_same_trials_for_any_number_of_workers(swept: Callable[..., Any]) -> None:

@@ -109,16 +109,32 @@ def grow(
     name, new = list(history["validation"].items())[-1]
     scores = (*before, *new)
     left = State(booster.save_raw("ubj"), scores)
-    over = False
+    used, over = scores, False
     if planned.stop_after is not None:
-        over = len(scores) - 1 - _mark_best(booster, name, scores) >= planned.stop_after
+        used, over = _until_stopped(name, scores, planned.stop_after)
+        booster = booster[: len(used)] if len(used) < len(scores) else booster
+        _mark_best(booster, name, used)
     features = list(shared.rows.feature_names or [])
-    return Grown(fitted(planned, booster, {"validation": {name: list(scores)}}, features), len(scores), left, over)
+    return Grown(fitted(planned, booster, {"validation": {name: list(used)}}, features), len(scores), left, over)
 
 
-def _mark_best(booster: xgboost.Booster, metric: str, scores: Sequence[float]) -> int:
+def _until_stopped(metric: str, scores: Sequence[float], stop_after: int) -> tuple[Sequence[float], bool]:
+    """Return the scores up to where early stopping would have ended the fit, and whether it would have."""
+    best = 0
+    for at, score in enumerate(scores):
+        if at and (score > scores[best] if _more_is_better(metric) else score < scores[best]):
+            best = at
+        if at - best >= stop_after:
+            return scores[: at + 1], True
+    return scores, False
+
+
+def _more_is_better(metric: str) -> bool:
+    return metric.partition("@")[0] in MAXIMISED
+
+
+def _mark_best(booster: xgboost.Booster, metric: str, scores: Sequence[float]) -> None:
     """Say in the booster which round was the best, as early stopping does: the first of the best score."""
-    pick = max if metric.partition("@")[0] in MAXIMISED else min
+    pick = max if _more_is_better(metric) else min
     best = list(scores).index(pick(scores))
     booster.set_attr(best_iteration=str(best), best_score=str(scores[best]))
-    return best

@@ -19,7 +19,7 @@ NOTE = "mlflow.note.content"
 
 def write(sweep: SweepRecord) -> None:
     """Log leaderboard and plots, and put the sweep before what the note says of the refit."""
-    ranked = sorted(sweep.trials.values(), key=lambda trial: (-trial.score, trial.number))
+    ranked = sweep.ranked
     sweep.record.run.log_table(_leaderboard(sweep, ranked), "sweep/leaderboard.json")
     _plots(sweep, ranked)
     run = sweep.record.run

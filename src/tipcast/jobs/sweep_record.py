@@ -138,7 +138,9 @@ class SweepRecord:
 
     @property
     def best(self) -> Trial:
-        """The trial of the highest validation AUC; of equals the first.
+        """The trial of the highest validation AUC, where trials are given up early of those that had all trees.
+
+        Of equals it is the first.
 
         Raises
         ------
@@ -150,7 +152,20 @@ class SweepRecord:
             first = next(iter(self.failed.values()), None)
             what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")
             raise TipcastError("S004", self.record.run.id, what, "look at the failed trials")
-        return max(self.trials.values(), key=lambda trial: (trial.score, -trial.number))
+        return self.ranked[0]
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """The trials that ended well, the best first; those that were given up early come after all others.
+
+        The best is fitted again with all its trees: one that led with fewer is another model by then.
+        """
+        most = max((trial.rounds or 0 for trial in self.trials.values()), default=0)
+
+        def place(trial: Trial) -> tuple[bool, float, int]:
+            return not trial.over and (trial.rounds or 0) < most, -trial.score, trial.number
+
+        return sorted(self.trials.values(), key=place)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

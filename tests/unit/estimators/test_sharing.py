@@ -109,6 +109,29 @@ def test_a_fit_that_would_have_stopped_is_over(rows: Split) -> None:
     assert later.fitted.model.num_boosted_rounds() == later.fitted.info["best_iteration"] + 1 < 56
 
 
+@pytest.mark.parametrize("metric", ["auc", "error"])
+def test_a_booster_grown_past_its_stop_is_the_one_that_stopped(rows: Split, metric: str) -> None:
+    noise = np.random.default_rng(1).permutation(len(rows.y))
+    mixed = Split(rows.x, rows.y.iloc[noise].reset_index(drop=True), rows.validation)
+    later = 0
+    for rate in (0.05, 0.1, 0.3, 0.6):
+        estimator = LocalXGBoost(
+            {"max_depth": 3, "learning_rate": rate, "n_estimators": 120, "eval_metric": metric},
+            {"early_stopping_rounds": 2},
+            "cpu",
+        )
+        prepared = sharing.prepare(estimator, mixed, threads=1)
+        alone = sharing.fit(estimator, prepared, 5)
+        grown = grown_to(estimator, prepared, [3, 120], lambda: None)
+        assert grown.over
+        np.testing.assert_array_equal(scores(grown.fitted, rows), scores(alone, rows))
+        assert grown.fitted.info == alone.info
+        assert grown.fitted.history == alone.history
+        pick = max if metric == "auc" else min
+        later += grown.state.scores.index(pick(grown.state.scores)) > alone.info["best_iteration"]
+    assert later, "a better round came after the stop"
+
+
 def test_forests_are_cut_and_grown_on(rows: Split) -> None:
     sizes = [3, 12, 7]
     estimator = LocalForest({"n_estimators": 12, "max_depth": 6}, {}, "cpu")
