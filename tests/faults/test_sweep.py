@@ -251,6 +251,32 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     )
 
 
+def test_halving_killed_and_resumed(sweep: Sweep) -> None:
+    """F10, F28: what was finished at a rung is not fitted again, also where more trees were being grown."""
+    gates = [sweep.gate(number) for number in range(1, 6)]
+    first = sweep.start("search=halving", "search.trials=6", "cluster.threads_per_worker=1", "cluster.n_workers=2")
+    for number in range(5):  # each waits again once it comes back for more trees
+        first.wait_for(lambda number=number: number in [ended for ended, _ in sweep.fits("end")])
+        sweep.gate(number)
+        gates[number].unlink(missing_ok=True) if number < 4 else None
+    first.wait_for(lambda: len(sweep.fits("begin")) - len([ended for ended, _ in sweep.fits("end")]) >= 2)
+    first.wait_for(lambda: len([child for child in sweep.children() if child[2] == "RUNNING"]) == 2)
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.end(5)
+    for number in range(6):
+        (sweep.folder / f"gate{number}").unlink(missing_ok=True)
+    second = sweep.start(f"resume={sweep.parent}")
+    assert second.end(90)[0] == 0, second.err
+    assert sorted(sweep.finished()) == list(range(6))
+    assert [number for number, _, status, _ in sweep.children() if status != "FINISHED"] == [5]
+    told = sweep.query(
+        "select n.value, t.value from tags t join tags n on n.run_uuid = t.run_uuid and n.key = 'trial.number'"
+        " where t.key = 'trial.rungs'"
+    )
+    rungs = {int(number): len(json.loads(value)) for number, value in told}
+    assert Counter(number for number, _ in sweep.fits("end") if number >= 0) == rungs
+
+
 def test_scores_that_are_no_numbers(sweep: Sweep) -> None:
     """F26: such a trial fails, and is never the best."""
     job = sweep.start(

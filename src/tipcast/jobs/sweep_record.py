@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
-from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, Earlier
+from tipcast.jobs.sweep_resume import OVER, ROUNDS, RUNGS, TRACKING, WORKER, Earlier
 from tipcast.jobs.train_record import Record
 from tipcast.search.events import Begun, Ended, Event, Failed, Lost
 from tipcast.search.space import Space
@@ -103,8 +104,10 @@ class SweepRecord:
                     self._ended(trial)
             case Lost(work, reason):
                 for number in work.numbers:
-                    self.children.kill(number, reason)
-                    self.trials.pop(number, None)
+                    if number in self.trials:
+                        self.children.rest(number)
+                    else:
+                        self.children.kill(number, reason)
             case Failed(work, problem):
                 for number in work.numbers:
                     self.children.fail(number, problem.code, problem)
@@ -121,7 +124,11 @@ class SweepRecord:
             f"fit/{name}": float(value) for name, value in trial.facts.items() if isinstance(value, int | float)
         }
         if trial.rounds is not None:
-            tags |= {ROUNDS: trial.rounds, OVER: str(trial.over).lower()}
+            before = self.trials.get(trial.number)
+            rungs = (*before.rungs, (before.rounds or 0, before.score)) if before else ()
+            trial = dataclasses.replace(trial, rungs=rungs)
+            judged = [*rungs, (trial.rounds, trial.score)]
+            tags |= {ROUNDS: trial.rounds, OVER: str(trial.over).lower(), RUNGS: json.dumps(judged)}
             metrics |= {"rounds": trial.rounds}
             self.rounds += trial.grown
         self.children.end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.stored import restored
 from tipcast.search.proposals import Proposal
-from tipcast.search.trial import Trial
+from tipcast.search.trial import SCORE, Trial
 from tipcast.tracking.children import KEY, Child, Children, sweep_run
 from tipcast.tracking.lease import Lease, leased
 from tipcast.tracking.run import Run
@@ -21,6 +22,7 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 
 ROUNDS, OVER, WORKER, STUDY = "trial.rounds", "trial.over", "trial.worker", "sweep.study"
+RUNGS = "trial.rungs"
 """Tags that a trial or its sweep is taken up by."""
 TRACKING = "sweep/tracking_seconds"
 
@@ -77,7 +79,7 @@ def taken_up(config: SweepConfig) -> Iterator[Earlier]:
             children = Children(Run(run_id, run.info.experiment_id, store, client))
             found = children.found()
             _close_open(children, found)
-            done = {child.number: child for child in found if child.status == "FINISHED"}
+            done = {child.number: child for child in found if child.status == "FINISHED" or _rests(child)}
             proposals = {child.number: Proposal(child.number, child.params) for child in found}
             yield Earlier(
                 config=restored(text, config, f"run {run_id}"),
@@ -98,15 +100,26 @@ def _close_open(children: Children, found: list[Child]) -> None:
     for child in found:
         if child.status == "RUNNING":
             children.open[child.number] = child.run_id
-            children.kill(child.number, "the sweep's process was gone")
-    left = sum(child.status == "RUNNING" for child in found)
+            if _rests(child):
+                children.rest(child.number)
+            else:
+                children.kill(child.number, "the sweep's process was gone")
+    left = sum(child.status == "RUNNING" and not _rests(child) for child in found)
     if left:
         LOG.info("%d trials were left open: closed as KILLED", left)
 
 
+def _rests(child: Child) -> bool:
+    """Tell whether a child was open for more trees alone: it has finished with those it had."""
+    return child.status == "RUNNING" and RUNGS in child.tags
+
+
 def _trial(child: Child) -> Trial:
     """Return a trial as its child run tells it."""
-    metrics, tags = child.metrics, child.tags
+    metrics, tags = dict(child.metrics), child.tags
+    rungs = [(int(trees), float(score)) for trees, score in json.loads(tags.get(RUNGS, "[]"))]
+    if rungs:  # the process may have been killed after it had written the next score and before this tag
+        metrics[f"validation/{SCORE}"] = rungs[-1][1]
     return Trial(
         key=tags[KEY],
         number=child.number,
@@ -117,6 +130,7 @@ def _trial(child: Child) -> Trial:
         phases={name.removeprefix("seconds/"): value for name, value in metrics.items() if name.startswith("seconds/")},
         worker=tags.get(WORKER, ""),
         attempt=child.attempt,
-        rounds=int(tags[ROUNDS]) if ROUNDS in tags else None,
+        rounds=rungs[-1][0] if rungs else None,
+        rungs=rungs[:-1],
         over=tags.get(OVER) == "true",
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Sequence
 from typing import final
 
 from tipcast.search.proposals import Proposal
 from tipcast.search.searchers import Known
-from tipcast.search.trial import Trial, Work
+from tipcast.search.trial import SCORE, Trial, Work
 
 
 def ladder(most: int, eta: int, least: int | None) -> tuple[int, ...]:
@@ -50,6 +51,8 @@ class Halving:
         self._promoted: list[set[int]] = [set() for _ in rungs]
         self._running: set[int] = set()
         for trial in sorted(known.values(), key=lambda each: each.number):
+            for trees, score in trial.rungs:
+                self.tell(dataclasses.replace(trial, rounds=trees, metrics={SCORE: score}))
             self.tell(trial)
 
     def next(self) -> Work | None:
@@ -66,7 +69,8 @@ class Halving:
             rung, trial = found
             self._promoted[rung].add(trial.number)
             if not trial.over:
-                return Work((self._proposals[trial.number],), rounds=self._rungs[rung + 1], worker=trial.worker)
+                proposal, stops = self._proposals[trial.number], self._rungs[: rung + 1]
+                return Work((proposal,), rounds=self._rungs[rung + 1], stops=stops, worker=trial.worker)
             self._results[rung + 1][trial.number] = trial  # more trees would not be used: nothing to fit
         return None
 

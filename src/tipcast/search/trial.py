@@ -64,6 +64,8 @@ class Work:
     """Trees of each trial, where one fit is cut for several."""
     rounds: int | None = None
     """Trees to grow to, where trials are given up early."""
+    stops: tuple[int, ...] = ()
+    """Trees at which growing pauses on the way there, also where it begins anew: other stops draw other samples."""
     worker: str | None = None
     """Where the trees so far are."""
 
@@ -92,6 +94,8 @@ class Trial:
     """Trees that it was given so far, where trials are given up early."""
     grown: int = 0
     """Trees that this task grew."""
+    rungs: Sequence[tuple[int, float]] = ()
+    """Trees and score wherever it was judged before."""
     over: bool = False
     """Whether more trees would not be used."""
     facts: Mapping[str, str | float] = field(default_factory=dict)

@@ -48,6 +48,8 @@ class Children:
         self._tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
         self.open: dict[int, str] = {}
         """Trial -> its run that is not closed."""
+        self._rests: set[str] = set()
+        """Runs that were finished before and opened again."""
 
     def begin(self, number: int, key: str, attempt: int, params: Mapping[str, Any]) -> str:
         """Open the run of an attempt at a trial."""
@@ -68,7 +70,11 @@ class Children:
     def reopen(self, number: int, run_id: str) -> None:
         """Go on with a trial that was given more to do."""
         self._parent.client.update_run(run_id, status="RUNNING")
-        self.open[number] = run_id
+        self.open[number], self._rests = run_id, self._rests | {run_id}
+
+    def rest(self, number: int) -> None:
+        """Close the run of a trial that was given more to do and did not come to it: what it has stays."""
+        self._close(number, "FINISHED", tags=_tags({STATE: "finished"}))
 
     def end(
         self,
@@ -135,7 +141,10 @@ class Children:
         except BaseException:
             for number in list(self.open):
                 with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                    self.kill(number, reason)
+                    if self.open[number] in self._rests:
+                        self.rest(number)
+                    else:
+                        self.kill(number, reason)
             raise
 
     def found(self) -> list[Child]:

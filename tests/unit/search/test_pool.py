@@ -188,6 +188,24 @@ def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -
     assert common.measure(grown.fitted.scorer.score(x), y).metrics == best.metrics
 
 
+def test_trees_that_were_lost_are_grown_again_as_they_were(client: Client, study: Made) -> None:
+    common = made_with(study(model("xgboost", n_estimators=27, subsample=0.7)))
+    proposals = [Proposal(number, {"max_depth": number + 2}) for number in range(3)]
+    rungs = (3, 9, 27)
+
+    def judged(sweep: str, known: dict[int, Trial]) -> dict[tuple[int, int | None], float]:
+        _, events = swept(client, Study(**{**vars(common), "sweep": sweep}), Halving(proposals, rungs, 3, known))
+        trials = [trial for event in events if isinstance(event, Ended) for trial in event.trials]
+        again.update({trial.number: trial for trial in trials if trial.rounds == 3})
+        return {(trial.number, trial.rounds): trial.score for trial in trials}
+
+    again: dict[int, Trial] = {}
+    whole = judged("whole", {})
+    resumed = judged("resumed", dict(again))  # the trees of the first rung were in the shelf of the first sweep
+    assert {rounds for _, rounds in resumed} == {9, 27}
+    assert resumed == {place: score for place, score in whole.items() if place[1] != 3}
+
+
 def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
     common = study(model("xgboost", **FAST))
     hosts = Hosts(client, common, 1, 10)

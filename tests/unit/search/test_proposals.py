@@ -184,3 +184,16 @@ def test_halving_goes_on_where_it_was() -> None:
     assert set(given[3:5]) == {(6, 3), (4, 3)}
     assert (5, 3) not in given, "it has them already"
     assert given[-1] == (6, 9)
+
+
+def test_halving_goes_on_with_the_scores_of_each_rung() -> None:
+    proposals = [Proposal(number, {}) for number in range(9)]
+    late = {0: 0.9, 1: 0.51, 2: 0.5}  # at the second rung; at the first one they were the three best
+    known = {n: ended(n, {}, 0.5 + n / 100, rounds=1) for n in range(3, 9)}
+    known |= {n: ended(n, {}, auc, rounds=3, rungs=[(1, 0.6 - n / 1000)]) for n, auc in late.items()}
+    searcher = Halving(proposals, (1, 3, 9), 3, known)
+    work = searcher.next()
+    assert work is not None
+    assert (work.numbers, work.rounds, work.stops) == ((0,), 9, (1, 3)), (
+        "the three best of the first rung were promoted"
+    )
