@@ -130,6 +130,10 @@ def test_searches(swept: Callable[..., Any], client: Any, search: str) -> None:
         promoted = runs[rounds.index(12)]
         steps = [point.step for point in client.get_metric_history(promoted.info.run_id, "validation/auc")]
         assert sorted(steps) == [2, 6, 12]
+        spent = client.get_metric_history(promoted.info.run_id, "seconds/fit")
+        seconds = [point.value for point in sorted(spent, key=lambda point: point.step)]
+        assert seconds[0] < seconds[1] < seconds[2], "they are added up"
+    assert parent.data.metrics["sweep/busy_seconds"] <= 2 * said["phases"]["search"], "on two threads"
 
 
 def test_halving_delivers_the_model_that_it_chose(swept: Callable[..., Any]) -> None:

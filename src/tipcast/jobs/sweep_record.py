@@ -115,6 +115,12 @@ class SweepRecord:
                     self.failed[number] = problem
 
     def _ended(self, trial: Trial) -> None:
+        self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
+        before = self.trials.get(trial.number)
+        if before:  # given more trees: seconds and rungs are those of the whole trial
+            phases = {name: value + before.phases.get(name, 0.0) for name, value in trial.phases.items()}
+            rungs = (*before.rungs, (before.rounds or 0, before.score))
+            trial = dataclasses.replace(trial, phases=phases, rungs=rungs)
         told = {f"fit.{name}": value for name, value in trial.facts.items() if isinstance(value, str)}
         tags: dict[str, object] = {WORKER: trial.worker, **told}
         metrics = {f"validation/{SCORE}": trial.score}  # the first one is what MLflow compares by
@@ -124,10 +130,7 @@ class SweepRecord:
             f"fit/{name}": float(value) for name, value in trial.facts.items() if isinstance(value, int | float)
         }
         if trial.rounds is not None:
-            before = self.trials.get(trial.number)
-            rungs = (*before.rungs, (before.rounds or 0, before.score)) if before else ()
-            trial = dataclasses.replace(trial, rungs=rungs)
-            judged = [*rungs, (trial.rounds, trial.score)]
+            judged = [*trial.rungs, (trial.rounds, trial.score)]
             tags |= {ROUNDS: trial.rounds, OVER: str(trial.over).lower(), RUNGS: json.dumps(judged)}
             metrics |= {"rounds": trial.rounds}
             self.rounds += trial.grown
@@ -141,7 +144,6 @@ class SweepRecord:
         )
         self.trials[trial.number] = dataclasses.replace(trial, attempt=self._attempts.get(trial.number, 1))
         self.busy_trials.add(trial.number)
-        self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
 
     @property
     def best(self) -> Trial:

@@ -131,8 +131,13 @@ class _Running:
                 fits = estimator.cut(prepared, self._work.sizes, self._study.seed)
             else:
                 fits = [sharing.fit(estimator, prepared, self._study.seed)]
-        pairs = zip(self._work.proposals, fits, strict=True)
-        return [self._trial(proposal, fitted, validation) for proposal, fitted in pairs]
+        sizes = self._work.sizes or (1,)
+        spent, found = self._phases["fit"], []
+        for proposal, fitted, size in zip(self._work.proposals, fits, sizes, strict=True):
+            self._phases["fit"] = spent * size / sum(sizes)  # of one fit that answers several each has its part
+            self._phases["wait"] = self._phases["wait"] if not found else 0.0
+            found.append(self._trial(proposal, fitted, validation))
+        return found
 
     def _grown(self, estimator: Any, prepared: Any, validation: tuple[Any, Any], rounds: int) -> Trial:
         proposal = self._work.proposals[0]

@@ -95,6 +95,8 @@ def test_a_grid_over_trees_is_fitted_once_for_each_depth(client: Client, study: 
         trials, events = swept(client, common, Listed(proposals, {}, cuts=True))
         assert len([event for event in events if isinstance(event, Begun)]) == 2
         assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals), name
+        fits = [trials[number].phases["fit"] for number in range(3)]
+        assert fits == pytest.approx([fits[0], 3 * fits[0], 2 * fits[0]]), "seconds of one fit are split by trees"
 
 
 def test_models_without_shared_matrices(client: Client, study: Made) -> None:
