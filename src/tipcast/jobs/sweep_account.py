@@ -68,7 +68,7 @@ def _plots(sweep: SweepRecord, ranked: Sequence[Trial]) -> None:
     subtitle = f"{config.model.name}, {config.search.name} search, {len(ranked)} trials"
     scores = [trial.score for trial in ranked]
     values = {name: [trial.params[name] for trial in ranked] for name in sweep.space}
-    logs = [name for name, axis in sweep.space.items() if axis.kind == "log"]
+    logs = [name for name, axis in sweep.space.items() if axis.kind in {"log", "int_log"}]
     curves = [(f"trial {trial.number}: AUC {trial.score:.4f}", _curve(sweep, trial)) for trial in ranked[:BEST]]
     seconds = [trial.seconds for trial in ranked]
     small = sweep_report.PIXELS

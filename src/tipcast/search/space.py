@@ -13,8 +13,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.estimators import build
 
-RANGES = ("int", "float", "log")
-FORMS = "{int: [4, 12]}, {float: [0.5, 1]}, {log: [0.01, 0.3]}, {range: [4, 13, 2]} or a list"
+RANGES = ("int", "int_log", "float", "log")
+WHOLE = ("int", "int_log")
+FORMS = "{int: [4, 12]}, {int_log: [50, 800]}, {float: [0.5, 1]}, {log: [0.01, 0.3]}, {range: [4, 13, 2]} or a list"
+INSIDE = 0.382
+"""Where between a range's bounds a value is tried out beforehand that is seldom a whole number."""
 MOST = 10_000
 """Values of one range, and combinations of a grid."""
 
@@ -25,7 +28,7 @@ class Axis:
 
     name: str
     kind: str
-    """``int`` or ``float``, evenly between bounds; ``log``: evenly in the logarithm; ``list``."""
+    """``int`` or ``float``, evenly between bounds; ``int_log`` or ``log``, evenly in the logarithm; ``list``."""
     low: float = 0.0
     high: float = 0.0
     """Both included."""
@@ -37,8 +40,10 @@ class Axis:
             return self.values[int(share * len(self.values))]
         if self.kind == "int":
             return int(self.low) + int(share * (int(self.high) - int(self.low) + 1))
+        if self.kind == "int_log":  # each whole number has the room up to the next
+            return min(int(_between(self.low, self.high + 1, share)), int(self.high))
         if self.kind == "log":
-            return self.inside(math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))))
+            return self.inside(_between(self.low, self.high, share))
         return self.inside(self.low + share * (self.high - self.low))
 
     def inside(self, value: float) -> float:
@@ -49,33 +54,41 @@ class Axis:
         """Return the list's values, or so many of a range with both ends."""
         if self.kind == "list":
             return self.values
-        if self.kind == "int":
-            number = min(number, int(self.high) - int(self.low) + 1)
-        if number == 1 or self.low == self.high:
+        if number == 1 or self.size == 1:
             return self.extremes[:1]
+        if self.size is not None and number >= self.size:
+            return tuple(range(int(self.low), int(self.high) + 1))
         inner = [i / (number - 1) for i in range(1, number - 1)]
         if self.kind == "int":
             middle: list[float] = [round(self.low + share * (self.high - self.low)) for share in inner]
+        elif self.kind == "int_log":
+            middle = [round(_between(self.low, self.high, share)) for share in inner]
         else:
             middle = [self.at(share) for share in inner]
-        return (self.extremes[0], *middle, self.extremes[1])
+        return tuple(dict.fromkeys((self.extremes[0], *middle, self.extremes[1])))
 
     @property
     def size(self) -> int | None:
         """How many values there are; None: without end."""
         if self.kind == "list":
             return len(self.values)
-        return int(self.high) - int(self.low) + 1 if self.kind == "int" else None
+        if self.low == self.high:
+            return 1
+        return int(self.high) - int(self.low) + 1 if self.kind in WHOLE else None
 
     @property
     def extremes(self) -> tuple[Any, ...]:
         """What is tried out beforehand: every value of a list, the bounds of a range."""
         if self.kind == "list":
             return self.values
-        return (int(self.low), int(self.high)) if self.kind == "int" else (self.low, self.high)
+        return (int(self.low), int(self.high)) if self.kind in WHOLE else (self.low, self.high)
 
 
 Space = Mapping[str, Axis]
+
+
+def _between(low: float, high: float, share: float) -> float:
+    return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
 
 
 def short(value: float) -> float:
@@ -89,8 +102,9 @@ def parse(space: Mapping[str, Any]) -> dict[str, Axis]:
     Parameters
     ----------
     space
-        Parameter -> ``{int: [low, high]}``, ``{float: [low, high]}``, ``{log: [low, high]}``,
-        ``{range: [start, stop, step]}`` (without the stop, as Python's) or a list of values; null leaves it out.
+        Parameter -> ``{int: [low, high]}``, ``{int_log: [low, high]}``, ``{float: [low, high]}``,
+        ``{log: [low, high]}``, ``{range: [start, stop, step]}`` (without the stop, as Python's) or a list of values;
+        null leaves it out.
 
     Returns
     -------
@@ -113,7 +127,7 @@ def merged(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> dict[str
 
 
 def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str]) -> None:
-    """Let the estimator judge every value of the lists and the bounds of the ranges.
+    """Let the estimator judge every value of the lists, and of the ranges the bounds and a value between.
 
     Raises
     ------
@@ -124,11 +138,16 @@ def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str
     if not space:
         raise TipcastError("C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}")
     for name, axis in space.items():
-        for value in axis.extremes:
+        ends = axis.extremes
+        for value in ends if axis.kind == "list" else (*ends, axis.at(INSIDE)):
             try:
                 trial = dataclasses.replace(model, params={**model.params, name: value})
                 build.build(trial, device, "local", categorical).check()
             except TipcastError as problem:
+                if value not in ends:
+                    low, high = ends
+                    fix = f"write {{int: [{low:g}, {high:g}]}} or {{int_log: [{low:g}, {high:g}]}}"
+                    raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
                 raise _located(problem, name, model) from problem
 
 
@@ -160,9 +179,9 @@ def _axis(name: str, form: Any) -> Axis:
     low, high = numbers
     if low > high:
         raise TipcastError("C003", where, f"{low} is above {high}", f"write {{{kind}: [{high}, {low}]}}")
-    if kind == "log" and low <= 0:
+    if kind in {"log", "int_log"} and low <= 0:
         raise TipcastError("C003", where, f"{low} has no logarithm", "use bounds above 0, or {float: [...]}")
-    if kind == "int" and (low != int(low) or high != int(high)):
+    if kind in WHOLE and (low != int(low) or high != int(high)):
         raise TipcastError("C003", where, f"{low} to {high} are no whole numbers", "use {float: [...]}")
     return Axis(name, kind, low, high)
 

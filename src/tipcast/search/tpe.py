@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from tipcast.search.proposals import Proposal
-from tipcast.search.space import Axis, Space
+from tipcast.search.space import WHOLE, Axis, Space
 
 
 @final
@@ -53,7 +53,7 @@ class Tpe:
         axis = self._space[name]
         if axis.kind == "list":
             return axis.values[found]
-        return found if axis.kind == "int" else axis.inside(found)
+        return found if axis.kind in WHOLE else axis.inside(found)
 
     def _known(self, name: str, value: Any) -> Any:
         axis = self._space[name]
@@ -63,6 +63,6 @@ class Tpe:
 def _distribution(axis: Axis) -> BaseDistribution:
     if axis.kind == "list":
         return CategoricalDistribution(range(len(axis.values)))
-    if axis.kind == "int":
-        return IntDistribution(int(axis.low), int(axis.high))
+    if axis.kind in WHOLE:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.kind == "int_log")
     return FloatDistribution(axis.low, axis.high, log=axis.kind == "log")

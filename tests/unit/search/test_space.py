@@ -23,18 +23,19 @@ def test_forms() -> None:
     assert values({"int": [4, 12]}) == [4, 8, 12]
     assert values({"float": [0.5, 1]}) == [0.5, 0.75, pytest.approx(1.0)]
     assert values({"log": [0.01, 1]}) == [0.01, 0.1, pytest.approx(1.0, rel=1e-4)]
+    assert values({"int_log": [1, 1000]}) == [1, 31, 1000]
     assert values({"range": [4, 13, 4]}) == [4, 8, 12]
     assert values([6, "sqrt", None]) == [6, "sqrt", None]
     assert parse({"a": None, "b": [1]}).keys() == {"b"}
 
 
 def test_values_stay_within_bounds_and_types() -> None:
-    for form in ({"int": [1, 3]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
+    for form in ({"int": [1, 3]}, {"int_log": [3, 300]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
         ((kind, (low, high)),) = form.items()
         found = values(form, tuple(i / 1000 for i in range(1000)))
         assert min(found) == low
         assert low <= max(found) <= high
-        assert {type(value) for value in found} == {int if kind == "int" else float}
+        assert {type(value) for value in found} == {int if kind.startswith("int") else float}
     assert values({"log": [1e-9, 1e-3]}, (0.5,)) == [pytest.approx(1e-6)]
     steps = parse({"p": {"range": [0.1, 0.5, 0.1]}})["p"].values
     assert steps == (0.1, 0.2, 0.3, 0.4)
@@ -43,6 +44,9 @@ def test_values_stay_within_bounds_and_types() -> None:
 def test_points_of_a_grid() -> None:
     assert parse({"p": {"int": [4, 12]}})["p"].points(3) == (4, 8, 12)
     assert parse({"p": {"int": [4, 5]}})["p"].points(3) == (4, 5)
+    assert parse({"p": {"int_log": [50, 800]}})["p"].points(3) == (50, 200, 800)
+    assert parse({"p": {"int_log": [1, 4]}})["p"].points(9) == (1, 2, 3, 4)
+    assert len(set(parse({"p": {"int_log": [1, 6]}})["p"].points(5))) >= 4
     assert parse({"p": {"float": [0.5, 1.0]}})["p"].points(3) == (0.5, 0.75, 1.0)
     assert parse({"p": {"log": [0.01, 1.0]}})["p"].points(3) == (0.01, pytest.approx(0.1), 1.0)
     assert parse({"p": {"float": [0.5, 0.5]}})["p"].points(3) == (0.5,)
@@ -58,6 +62,8 @@ def test_points_of_a_grid() -> None:
         ({"int": [4.5, 8]}, "whole"),
         ({"log": [0, 1]}, "logarithm"),
         ({"log": [-1, 1]}, "logarithm"),
+        ({"int_log": [0, 9]}, "logarithm"),
+        ({"int_log": [1.5, 9]}, "whole"),
         ({"float": [0, float("inf")]}, "finite"),
         ({"float": ["a", "b"]}, "finite"),
         ({"float": [1, 2, 3]}, "cannot be searched"),
@@ -86,6 +92,16 @@ def test_forms_that_cannot_be(form: Any, words: str) -> None:
         ("xgboost", {"subsample": [0.5, 1.5]}, "C003", ["search.space.subsample", "1.5"]),
         ("xgboost", {"learning_rate": {"float": [0, 1]}}, "C003", ["search.space.learning_rate"]),
         ("xgboost", {"n_estimators": {"int": [0, 10]}}, "C003", ["search.space.n_estimators"]),
+        (
+            "xgboost",
+            {"n_estimators": {"log": [50, 400]}},
+            "C003",
+            ["search.space.n_estimators", "{int_log: [50, 400]}"],
+        ),
+        ("xgboost", {"max_depth": {"float": [4, 12]}}, "C003", ["search.space.max_depth", "{int: [4, 12]}"]),
+        ("xgboost", {"max_bin": {"log": [64, 512]}}, "C003", ["search.space.max_bin", "{int_log: [64, 512]}"]),
+        ("random_forest", {"max_depth": {"log": [4, 16]}}, "C003", ["search.space.max_depth", "int_log"]),
+        ("random_forest", {"min_samples_leaf": {"log": [1, 64]}}, "C003", ["search.space.min_samples_leaf", "int_log"]),
         ("random_forest", {"max_features": ["sqrt", "root"]}, "C003", ["search.space.max_features", "root"]),
         ("logistic", {"C": [0, 1]}, "C003", ["search.space.C"]),
         ("logistic", {"C": None}, "C003", ["nothing is searched"]),
