@@ -83,7 +83,7 @@ class SweepRecord:
     def take(self, event: Event) -> None:
         """Write what has happened to the store."""
         start = time.perf_counter()
-        self._lease.renew()
+        self._lease.check()
         self._write(event)
         self.tracking_s += time.perf_counter() - start
 
