@@ -244,7 +244,7 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     said = json.loads((second.folder / "stdout").read_text().splitlines()[-1])
     assert said["run_id"] == parent
     assert said["trials"] == {"finished": 8, "failed": 0, "all": 8}
-    fourth = sweep.start(f"resume={parent}", "data.rows=7000")
+    fourth = sweep.start(f"resume={parent}")
     assert fourth.end(60)[0] == 0, fourth.err
     assert len(sweep.fits("end")) == len([fit for fit in sweep.fits("end") if fit[0] < 0]) + 8, (
         "nothing is fitted again"

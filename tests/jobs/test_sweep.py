@@ -185,13 +185,22 @@ def test_other_models(swept: Callable[..., Any]) -> None:
 
 def test_a_finished_sweep_is_resumed_without_a_fit(swept: Callable[..., Any], store: str) -> None:
     said, parent, runs = swept("search.trials=4", "search=tpe")
-    again, resumed, later = swept(f"resume={parent.info.run_id}", "search=halving", "seed=9")
+    for words, key in ((["search=halving"], "search"), (["seed=9"], "seed"), (["search.trials=3"], "search.trials")):
+        with pytest.raises(TipcastError, match="keeps it") as caught:
+            swept(f"resume={parent.info.run_id}", *words)
+        assert (caught.value.code, caught.value.where) == ("C003", key)
+    again, resumed, later = swept(f"resume={parent.info.run_id}", "search.attempts=5", "search=tpe")
     assert again["run_id"] == said["run_id"]
     assert again["best"] == said["best"]
     assert again["metrics"] == said["metrics"]
     assert resumed.info.status == "FINISHED"
     assert [run.info.run_id for run in later] == [run.info.run_id for run in runs]
     assert [run.info.end_time for run in later] == [run.info.end_time for run in runs]
+    more, grown, longer = swept(f"resume={parent.info.run_id}", "search.trials=6")
+    assert more["trials"] == {"finished": 6, "failed": 0, "all": 6}
+    assert [run.info.run_id for run in longer[:4]] == [run.info.run_id for run in runs]
+    assert grown.data.metrics["sweep/trials"] == 6
+    assert "search.trials" not in grown.data.params
 
 
 def test_a_resumed_sweep_that_finds_a_better_trial(

@@ -16,6 +16,7 @@ from tipcast.data import rows, validate
 from tipcast.estimators.build import check as check_model
 from tipcast.jobs import closing, sweep_account, sweep_plan
 from tipcast.jobs.rehearsal import rehearse
+from tipcast.jobs.sweep_again import gone_on
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import Earlier, taken_up
 from tipcast.jobs.train import finish, make_plan, summary
@@ -38,7 +39,7 @@ def run(config: SweepConfig, command: str) -> None:
     clock = Clock()
     with ExitStack() as stack:
         earlier = stack.enter_context(taken_up(config)) if config.resume else None
-        config = earlier.config if earlier else config
+        config = gone_on(config, earlier.config, command) if earlier else config
         check_model(config.model, config.backend.name, categorical=config.task.categorical)
         space = sweep_plan.check(config)
         with clock.phase("list"):
@@ -49,9 +50,9 @@ def run(config: SweepConfig, command: str) -> None:
             resumed_by, command = command, earlier.command or command
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
         name = f"{config.search.name} search of {config.model.name}"
-        searched = [f"model.params.{name}" for name in space]
+        later = ["search.trials", *(f"model.params.{name}" for name in space)]
         record = stack.enter_context(
-            opened(config, plan, command, folder, job="sweep", name=name, later=searched, resume=config.resume)
+            opened(config, plan, command, folder, job="sweep", name=name, later=later, resume=config.resume)
         )
         record.run.set_tags({"sweep.study": identity})
         if earlier:

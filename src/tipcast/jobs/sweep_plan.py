@@ -19,6 +19,7 @@ from tipcast.config.schema_sweep import SearchSpec, SweepConfig
 from tipcast.data.fragments import merged
 from tipcast.estimators import build, sharing
 from tipcast.evaluation.metrics import evaluate_here
+from tipcast.jobs.sweep_again import FREE, GROWING
 from tipcast.jobs.training import Plan
 from tipcast.search import space as spaces
 from tipcast.search.halving import Halving, ladder
@@ -100,7 +101,8 @@ def identity(config: SweepConfig, plan: Plan, space: Space) -> str:
     """Return a digest of all that decides what trials are proposed and what comes of them."""
     search = to_plain(config.search)
     own = () if config.search.through == "joblib" else ("through", "rows")  # of no effect on the pool's trials
-    for name in ("attempts", "trials_per_gpu", "space", *own):
+    more = ("trials",) if search["name"] in GROWING else ()
+    for name in (*FREE, "space", *own, *more):
         del search[name]
     facts = {
         "train": plan.train.digest,

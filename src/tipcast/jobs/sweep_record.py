@@ -63,6 +63,7 @@ class SweepRecord:
         self.rounds = sum(trial.rounds or 0 for trial in earlier.known.values())
         self._earlier_busy_s = sum(trial.seconds for trial in earlier.known.values())
         self._earlier_tracking_s = earlier.tracking_s
+        self.remarks += earlier.remarks
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:

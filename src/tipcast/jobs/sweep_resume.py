@@ -12,9 +12,11 @@ from pathlib import Path
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.stored import restored
+from tipcast.measure.origin import versions
 from tipcast.search.proposals import Proposal
 from tipcast.search.trial import SCORE, Trial
 from tipcast.tracking.children import KEY, Child, Children, sweep_run
+from tipcast.tracking.facts import Facts, facts
 from tipcast.tracking.lease import Lease, leased
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
@@ -47,6 +49,8 @@ class Earlier:
     """That the sweep was begun with: it repeats the whole of it."""
     tracking_s: float
     """Seconds that went into recording."""
+    remarks: list[str]
+    """What else was another when its trials were fitted."""
 
     def check(self, identity: str) -> None:
         """Refuse to mix trials of different studies."""
@@ -91,6 +95,7 @@ def taken_up(config: SweepConfig) -> Iterator[Earlier]:
                 begun=[proposals[number] for number in sorted(proposals)],
                 lease=lease,
                 command=run.data.tags.get("command", ""),
+                remarks=_remarks(run.data.tags.get("device", ""), config.backend.name, facts(client, run_id)),
                 tracking_s=run.data.metrics.get(TRACKING, 0.0),
             )
 
@@ -112,6 +117,18 @@ def _close_open(children: Children, found: list[Child]) -> None:
 def _rests(child: Child) -> bool:
     """Tell whether a child was open for more trees alone: it has finished with those it had."""
     return child.status == "RUNNING" and RUNGS in child.tags
+
+
+def _remarks(device: str, now: str, earlier: Facts) -> list[str]:
+    """Say, also in the log, that trials are ranked together that other devices or libraries fitted."""
+    had, has = earlier.sections["versions"], versions()
+    moved = [f"{name} {had[name]}, now {has[name]}" for name in has if name in had and str(had[name]) != has[name]]
+    moved += [f"backend {device}, now {now}"] if device and device != now else []
+    if not moved:
+        return []
+    remark = f"Earlier trials were fitted with {'; '.join(moved)}: scores may differ a little for that reason alone."
+    LOG.warning(remark)
+    return [remark]
 
 
 def _trial(child: Child) -> Trial:
