@@ -292,7 +292,7 @@ def test_scores_that_are_no_numbers(sweep: Sweep) -> None:
     assert said["model_uri"] == "models:/tips/1"
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_chaos(sweep: Sweep, seed: int) -> None:
     """F30: workers are killed at random while trials run."""
     chance = random.Random(seed)

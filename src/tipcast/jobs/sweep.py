@@ -32,6 +32,9 @@ from tipcast.tracking.lease import leased
 
 LOG = logging.getLogger("tipcast")
 
+TPE_SHARE = 4
+"""With more than one in so many of its trials running at once, TPE learns little."""
+
 
 def run(config: SweepConfig, command: str) -> None:
     """Run the job."""
@@ -107,6 +110,14 @@ def _search(
     with hosts.opened():
         with clock.phase("load"), progress("read"):
             _check_rows(config, plan, hosts)
+        slots = sum(hosts.slots.values())
+        if spec.name == "tpe" and slots > searcher.total / TPE_SHARE:
+            LOG.warning(
+                "%d of %d trials run at once: TPE learns from those that have ended, and draws the others nearly at "
+                "random; use fewer workers or more trials",
+                slots,
+                searcher.total,
+            )
         with clock.phase("search"), sweep.timed(), progress(f"{spec.name} search") as told:
             for event in Pool(hosts, spec.attempts).events(searcher):
                 sweep.take(event)

@@ -57,11 +57,16 @@ def random(spec: SearchSpec, space: Space, seed: int) -> list[Proposal]:
         every = list(itertools.product(*(axis.points(possible) for axis in space.values())))
         order = np.random.default_rng([seed]).permutation(possible)[:wanted]
         return [Proposal(at, dict(zip(space, every[i], strict=True))) for at, i in enumerate(order)]
-    draws = (np.random.default_rng([seed, number]) for number in range(wanted))
-    return [
-        Proposal(number, {name: axis.at(float(draw.random())) for name, axis in space.items()})
-        for number, draw in enumerate(draws)
-    ]
+    found: dict[str, dict[str, Any]] = {}
+    since = 0
+    for number in itertools.count():
+        if len(found) == wanted or since == MOST:  # so many draws in a row that were there before
+            break
+        draw = np.random.default_rng([seed, number])
+        params = {name: axis.at(float(draw.random())) for name, axis in space.items()}
+        since = since + 1 if repr(params) in found else 0
+        found.setdefault(repr(params), params)
+    return [Proposal(number, params) for number, params in enumerate(found.values())]
 
 
 LISTED: Mapping[str, Callable[[SearchSpec, Space, int], list[Proposal]]] = {

@@ -30,7 +30,6 @@ def test_random_trials_are_those_of_a_shorter_search_and_more() -> None:
     assert [proposal.number for proposal in many] == list(range(40))
     assert len({repr(proposal.params) for proposal in many}) == 40
     assert random(search("random", 5), SPACE, seed=5) != few
-    assert random(search("random", 5), dict(reversed(SPACE.items())), seed=4) != []
 
 
 def test_random_trials_of_a_small_space_come_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -40,6 +39,14 @@ def test_random_trials_of_a_small_space_come_once(caplog: pytest.LogCaptureFixtu
     assert "6 points" in caplog.text
     assert random(search("random", 4), space, 0) == found[:4]
     assert random(search("random", 4), space, 1) != found[:4]
+
+
+def test_random_trials_of_a_large_finite_space_come_once() -> None:
+    space = parse({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}})
+    found = random(search("random", 2000), space, 0)
+    assert len({repr(proposal.params) for proposal in found}) == len(found) == 2000
+    assert [proposal.number for proposal in found] == list(range(2000))
+    assert random(search("random", 300), space, 0) == found[:300]
 
 
 def test_grid() -> None:
