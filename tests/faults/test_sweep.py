@@ -259,7 +259,8 @@ def test_halving_killed_and_resumed(sweep: Sweep) -> None:
         first.wait_for(lambda number=number: number in [ended for ended, _ in sweep.fits("end")])
         sweep.gate(number)
         gates[number].unlink(missing_ok=True) if number < 4 else None
-    first.wait_for(lambda: len(sweep.fits("begin")) - len([ended for ended, _ in sweep.fits("end")]) >= 2)
+    judged = "select count(*) from tags where key = 'trial.rungs'"
+    first.wait_for(lambda: sweep.query(judged) == [(5,)])
     first.wait_for(lambda: len([child for child in sweep.children() if child[2] == "RUNNING"]) == 2)
     os.kill(first.process.pid, signal.SIGKILL)
     first.end(5)
