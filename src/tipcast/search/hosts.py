@@ -51,6 +51,8 @@ class Hosts:
         self._told: dict[str, bool] = {}
         self.slots: dict[str, int] = {}
         """Worker -> trials at once, as of the last look."""
+        self.able: list[str] = []
+        """Those that take trials: the others are paused for lack of memory."""
         self.shared: set[str] = set()
         """Workers, also of the past, that run several trials at once."""
 
@@ -96,7 +98,7 @@ class Hosts:
     def await_one(self) -> None:
         """Wait until a worker is there that can take trials."""
         deadline = time.monotonic() + self.wait_s
-        while not self.look() or not self.slots:
+        while not self.look() or not self.able:
             if time.monotonic() > deadline:
                 raise idle(self.wait_s)
             time.sleep(HOST_S)
@@ -112,6 +114,7 @@ class Hosts:
         if not found.keys() <= self.slots.keys():
             self.client.run_on_scheduler(_place)
         self.slots = found
+        self.able = [address for address in found if workers[address]["status"] == "running"]
         self.shared |= {address for address, slots in self.slots.items() if slots > 1}
         if any(worker["status"] == "running" for worker in workers.values()):
             return True

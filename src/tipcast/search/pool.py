@@ -1,4 +1,4 @@
-"""Trials on the workers: a free one gets the next at once, and the trial of one that died is begun again."""
+"""Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is begun again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ LOOK_S = 1.0
 @dataclass
 class _Job:
     work: Work
-    attempt: int
-    alone: bool
+    attempt: int = 1
+    alone: bool = False
+    worker: str = ""
+    """Where it was sent."""
     future: Any = None
 
 
@@ -51,6 +53,8 @@ class Pool:
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
+        self._held: Work | None = None
+        """Work that no worker could take."""
         self._results: dict[tuple[int, int | None, int], list[Trial]] = {}
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
@@ -73,25 +77,41 @@ class Pool:
                 self._hosts.client.unsubscribe_topic(self._topic)
 
     def _fill(self, searcher: Searcher, told: deque[Event]) -> bool:
-        """Submit work while slots are free; tell whether none is left to submit."""
-        while len(self._running) < sum(self._hosts.slots.values()):
-            if self._again:
-                job = self._again.popleft()
-            else:
-                work = searcher.next()
-                if work is None:
-                    return True
-                job = _Job(work, attempt=1, alone=False)
-            self._submit(job)
-            told.append(Begun(job.work, job.attempt))
-        return False
+        """Give work to free slots; tell whether none is left to give."""
+        while True:
+            free = self._free()
+            if self._again and free:
+                slots = self._hosts.slots
+                emptiest = min(free, key=lambda address: slots[address] - free[address])
+                number = free.pop(emptiest)  # no other trial gets there until it is empty
+                if number == slots[emptiest]:
+                    told.append(self._submit(self._again.popleft(), emptiest))
+                    continue
+            free = {address: number for address, number in free.items() if number > 0}
+            if not free and self._running:
+                return False
+            work, self._held = self._held or searcher.next(), None
+            if work is None:
+                return not self._again
+            if not free:
+                self._held = work
+                return False
+            worker = work.worker if work.worker in free else max(free, key=free.__getitem__)
+            told.append(self._submit(_Job(work), worker))
 
-    def _submit(self, job: _Job) -> None:
-        slots = min(self._hosts.slots.values()) if job.alone else 1
-        home = (
-            {"workers": [job.work.worker], "allow_other_workers": True} if job.work.worker in self._hosts.slots else {}
-        )
+    def _free(self) -> dict[str, int]:
+        """Return the free slots of each worker that can take a trial."""
+        slots = self._hosts.slots
+        free = {address: slots[address] for address in self._hosts.able}
+        for job in self._running:
+            if job.worker in free:
+                free[job.worker] -= slots[job.worker] if job.alone else 1
+        return free
+
+    def _submit(self, job: _Job, worker: str) -> Begun:
+        """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         key = f"trial-{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
+        job.worker = worker
         job.future = self._hosts.client.submit(
             task.run,
             self._study.sweep,
@@ -100,11 +120,13 @@ class Pool:
             self._topic,
             key=key,
             pure=False,
-            resources={SLOT: slots},
-            **home,
+            resources={SLOT: 1},
+            workers=[worker],
+            allow_other_workers=True,  # it may have gone since it was looked at
         )
         self._running.append(job)
         job.future.add_done_callback(lambda _: self._done.put(job))
+        return Begun(job.work, job.attempt)
 
     def _arrived(self, event: tuple[float, Any]) -> None:
         """Take in what a worker reports; it comes before the word that its task is done."""

@@ -1,0 +1,136 @@
+"""Where trials go: to a slot that is free, home where that has one, and alone where another would be in danger."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster, Status, get_worker
+
+from tipcast.config.errors import TipcastError
+from tipcast.jobs.sweep_plan import measured
+from tipcast.search import task
+from tipcast.search.events import Begun, Ended, Event
+from tipcast.search.hosts import Hosts
+from tipcast.search.pool import Pool
+from tipcast.search.proposals import Proposal
+from tipcast.search.trial import Measured, Study, Trial, Work
+
+from .conftest import model
+
+Made = Callable[..., Study]
+FIT = task._Running.trials
+
+
+class Given:
+    """Works in a given order; one after another where it is said."""
+
+    def __init__(self, works: Sequence[Work], *, at_once: bool = True) -> None:
+        self.total, self._works, self._at_once = len(works), list(works), at_once
+        self._running = 0
+
+    def next(self) -> Work | None:
+        if not self._works or (self._running and not self._at_once):
+            return None
+        self._running += 1
+        return self._works.pop(0)
+
+    def tell(self, trial: Trial) -> None:
+        self._running -= 1
+
+    def fail(self, number: int) -> None:
+        self._running -= 1
+
+
+def works(number: int, homes: Sequence[str | None] = (None,)) -> list[Work]:
+    return [Work((Proposal(at, {"max_depth": 3}),), worker=homes[at % len(homes)]) for at in range(number)]
+
+
+@pytest.fixture(params=[(2, 1), (4, 1), (2, 4)], ids=["2x1", "4x1", "2x4"], scope="module")
+def workers(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Workers and threads of each, in this process."""
+    number, threads = request.param
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=number, threads_per_worker=threads, **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+def events(client: Client, study: Study, searcher: Any) -> list[Event]:
+    hosts = Hosts(client, study, 1, 10)
+    with hosts.opened():
+        hosts.load(1)
+        return list(Pool(hosts, 3).events(searcher))
+
+
+def ended(found: Sequence[Event]) -> list[Trial]:
+    return [trial for event in found if isinstance(event, Ended) for trial in event.trials]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Let the first trials go on only when all others have ended."""
+
+    def hold(first: int, trials: int) -> None:
+        left, gate, lock = set(range(first, trials)), threading.Event(), threading.Lock()
+
+        def fit(running: Any) -> list[Trial]:
+            number = running._work.numbers[0]
+            if number < first:
+                assert gate.wait(10), f"trials {sorted(left)} wait for one that holds its worker"
+                return FIT(running)
+            found = FIT(running)
+            with lock:
+                left.discard(number)
+                if not left:
+                    gate.set()
+            return found
+
+        monkeypatch.setattr(task._Running, "trials", fit)
+
+    return hold
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_no_trial_waits_while_a_slot_is_free(workers: Client, study: Made, held: Any, promoted: bool) -> None:
+    slots = sum(workers.nthreads().values())
+    number = slots + 8
+    held(slots - 1, number)
+    homes = sorted(workers.nthreads()) if promoted else [None]
+    found = events(workers, study(model("xgboost", n_estimators=2)), Given(works(number, homes)))
+    order = [trial.number for trial in ended(found)]
+    assert sorted(order) == list(range(number))
+    assert order[: number - slots] == list(range(slots - 1, number - 1)), "through the one slot that is free"
+
+
+def test_trees_are_grown_on_where_they_are(workers: Client, study: Made) -> None:
+    homes = sorted(workers.nthreads())[::-1]
+    given = works(6, homes)
+    found = events(workers, study(model("xgboost", n_estimators=2)), Given(given, at_once=False))
+    assert {trial.number: trial.worker for trial in ended(found)} == {work.numbers[0]: work.worker for work in given}
+    assert [type(event) for event in found] == [Begun, Ended] * 6
+
+
+def paused(scores: Any, labels: Any) -> Measured:
+    """Pause the worker, as Dask does for lack of memory."""
+    worker = get_worker()
+    worker.loop.add_callback(setattr, worker, "status", Status.paused)
+    return measured(scores, labels)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_workers_that_are_paused_get_nothing(study: Made, number: int) -> None:
+    common = Study(**{**vars(study(model("xgboost", n_estimators=2))), "measure": paused})
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}  # or Dask would end the pause
+    found: list[Event] = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+        hosts = Hosts(client, common, 1, 2)
+        idle = pytest.raises(TipcastError, match="paused") if number > 2 else contextlib.nullcontext()
+        with hosts.opened(), idle:
+            hosts.load(1)
+            for event in Pool(hosts, 3).events(Given(works(number))):
+                found.append(event)
+    assert [trial.number for trial in ended(found)] in ([0, 1], [1, 0])
+    assert len(found) == 4
