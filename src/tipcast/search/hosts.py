@@ -55,6 +55,8 @@ class Hosts:
         """Those that take trials: the others are paused for lack of memory."""
         self.shared: set[str] = set()
         """Workers, also of the past, that run several trials at once."""
+        self.restarted: set[str] = set()
+        """Workers that were ended on purpose."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -120,6 +122,11 @@ class Hosts:
             return True
         return bool(workers) and any(self.client.run(_at_work, on_error="ignore").values())
 
+    def restart(self, address: str) -> None:
+        """End a worker with all that it does; its nanny, where it has one, starts another."""
+        self.restarted.add(address)
+        self.client.run_on_scheduler(_restart, address=address)
+
     def memory_ended(self, address: str) -> bool:
         """Tell whether a worker that died was ended for its memory."""
         if address not in self._told:
@@ -172,6 +179,13 @@ def _allow_failures(dask_scheduler: Any, number: int) -> int:
     """Set after how many deaths of workers Dask gives a task up; return what it was."""
     before, dask_scheduler.allowed_failures = dask_scheduler.allowed_failures, number
     return int(before)
+
+
+async def _restart(dask_scheduler: Any, address: str) -> None:
+    """End a worker."""
+    await dask_scheduler.restart_workers(
+        [address], wait_for_workers=False, on_error="return", stimulus_id=f"tipcast-restart-{address}"
+    )
 
 
 def _place(dask_scheduler: Any) -> None:

@@ -7,7 +7,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from distributed.scheduler import KilledWorker
@@ -31,6 +31,10 @@ class _Job:
     alone: bool = False
     worker: str = ""
     """Where it was sent."""
+    deaths: int = 0
+    """Of its workers, other than for memory."""
+    begun: float = field(default_factory=time.monotonic)
+    late: bool = False
     future: Any = None
 
 
@@ -43,12 +47,14 @@ class Pool:
     hosts
         The workers.
     attempts
-        How often a trial is begun before its worker's death counts as its own failure.
+        How many workers may die of a trial, other than for memory, before it has failed.
+    limit_s
+        How long a trial may take before it has failed and its worker is started anew; None: as long as it wants.
 
     """
 
-    def __init__(self, hosts: Hosts, attempts: int) -> None:
-        self._hosts, self._study, self._attempts = hosts, hosts.study, attempts
+    def __init__(self, hosts: Hosts, attempts: int, limit_s: float | None = None) -> None:
+        self._hosts, self._study, self._attempts, self._limit_s = hosts, hosts.study, attempts, limit_s
         self._topic = f"tipcast-{hosts.study.sweep}"
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
@@ -138,10 +144,12 @@ class Pool:
         if not self._running:
             self._hosts.await_one()
             return []
+        self._stop_late()
         idle_since = time.monotonic()
         while self._done.empty():
             with contextlib.suppress(queue.Empty):
                 self._done.put(self._done.get(timeout=LOOK_S))
+            self._stop_late()
             if self._hosts.look():
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > self._hosts.wait_s:
@@ -149,16 +157,28 @@ class Pool:
         self._hosts.look()
         return [self._done.get() for _ in range(self._done.qsize())]
 
+    def _stop_late(self) -> None:
+        """End the workers of trials that take too long: nothing else would end a fit."""
+        for job in self._running:
+            late = self._limit_s and time.monotonic() - job.begun > self._limit_s
+            if late and not job.late and not job.future.done():
+                job.late = True
+                job.future.cancel(force=True)
+                self._hosts.restart(job.worker)
+
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
         future, job.future = job.future, None
-        problem = future.exception()
+        problem = None if job.late else future.exception()
         future.release()  # a result that is held would be computed again when its worker dies
         trials = self._results.pop((job.work.numbers[0], job.work.rounds, job.attempt), None)
         if trials is not None:
             for trial in trials:
                 searcher.tell(trial)
             return Ended(job.work, trials)
+        if job.late:
+            what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
+            return self._failed(job, TipcastError("S008", self._study.key(job.work.numbers[0]), what, fix), searcher)
         if isinstance(problem, KilledWorker):
             return self._died(job, problem, searcher)
         if isinstance(problem, TipcastError):
@@ -167,16 +187,18 @@ class Pool:
 
     def _died(self, job: _Job, problem: KilledWorker, searcher: Searcher) -> Event:
         worker = problem.last_worker
-        memory = self._hosts.memory_ended(worker.address)
-        reason = f"worker {worker.address} died"
+        ended = worker.address in self._hosts.restarted
+        memory = not ended and self._hosts.memory_ended(worker.address)
+        reason = f"worker {worker.address} " + ("ended for a trial that took too long" if ended else "died")
         if memory:
             reason = f"worker out of memory, limit {worker.memory_limit / 2**20:.0f} MiB"
-        if (memory and (job.alone or worker.address not in self._hosts.shared)) or job.attempt >= self._attempts:
+        deaths = job.deaths + (not memory and not ended)
+        if deaths >= self._attempts or (memory and (job.alone or worker.address not in self._hosts.shared)):
             fix = "raise cluster.memory_limit, or search smaller values" if memory else "look at the worker's log"
             code = "S005" if memory else "S007"
             return self._failed(job, TipcastError(code, self._study.key(job.work.numbers[0]), reason, fix), searcher)
         # Begun again it has a worker to itself: if that dies too, no other trial goes with it.
-        self._again.append(_Job(job.work, job.attempt + 1, alone=True))
+        self._again.append(_Job(job.work, job.attempt + 1, alone=True, deaths=deaths))
         return Lost(job.work, reason)
 
     def _failed(self, job: _Job, problem: TipcastError, searcher: Searcher) -> Event:

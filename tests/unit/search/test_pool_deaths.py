@@ -1,0 +1,96 @@
+"""Workers that are processes of one and of three threads: those that die, and those that would never end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, Nanny, Scheduler, SpecCluster
+
+from tipcast.search.events import Ended, Event, Failed, Lost
+from tipcast.search.hosts import Hosts
+from tipcast.search.pool import Pool
+from tipcast.search.proposals import Proposal
+from tipcast.search.searchers import Listed
+from tipcast.search.trial import Measured, Study, Trial
+
+from .conftest import model
+
+pytestmark = pytest.mark.slow
+Made = Callable[..., Study]
+FIT_S = 0.4
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Client]:
+    """Workers of one thread and of three."""
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    spec = {at: {"cls": Nanny, "options": {"nthreads": threads, **options}} for at, threads in enumerate((1, 3))}
+    scheduler = {"cls": Scheduler, "options": {"port": 0, **options}}
+    with SpecCluster(spec, scheduler, silence_logs=50) as cluster, Client(cluster) as client:
+        yield client
+
+
+def hit(folder: Path, times: int, how: Callable[[], object]) -> Callable[[Any, Any], Measured]:
+    """Return what measures a trial and says when; the first times it dies or hangs."""
+
+    def measure(scores: Any, labels: Any) -> Measured:
+        begun = time.time()
+        time.sleep(FIT_S)
+        for at in range(times):
+            try:
+                (folder / str(at)).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            how()
+        return Measured({"auc": 0.5, "begun": begun, "ended": time.time()}, ())
+
+    return measure
+
+
+def events(client: Client, study: Study, trials: int, **more: Any) -> list[Event]:
+    hosts = Hosts(client, study, 1, 120)
+    proposals = [Proposal(at, {"max_depth": 3}) for at in range(trials)]
+    with hosts.opened():
+        hosts.load(3)
+        return list(Pool(hosts, **{"attempts": 3, **more}).events(Listed(proposals, {}, cuts=False)))
+
+
+def ended(found: list[Event]) -> list[Trial]:
+    return [trial for event in found if isinstance(event, Ended) for trial in event.trials]
+
+
+def made(study: Made, measure: Any) -> Study:
+    return Study(**{**vars(study(model("xgboost", n_estimators=2))), "measure": measure})
+
+
+def test_a_trial_that_is_begun_again_has_its_worker_to_itself(workers: Client, study: Made, tmp_path: Path) -> None:
+    common = made(study, hit(tmp_path, 2, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    found = events(workers, common, 12)
+    trials = ended(found)
+    assert sorted(trial.number for trial in trials) == list(range(12))
+    again = [trial for trial in trials if trial.attempt > 1]
+    assert {trial.number for trial in again} == {
+        n for event in found if isinstance(event, Lost) for n in event.work.numbers
+    }
+    for one in again:
+        for other in trials:
+            apart = other.metrics["ended"] <= one.metrics["begun"] or one.metrics["ended"] <= other.metrics["begun"]
+            assert other is one or other.worker != one.worker or apart, "it is not alone"
+
+
+def test_a_trial_that_never_ends(workers: Client, study: Made, tmp_path: Path) -> None:
+    common = made(study, hit(tmp_path, 1, lambda: time.sleep(600)))
+    start = time.monotonic()
+    found = events(workers, common, 8, limit_s=15)
+    assert time.monotonic() - start < 300
+    (failed,) = [event for event in found if isinstance(event, Failed)]
+    assert failed.problem.code == "S008"
+    assert "15 s" in str(failed.problem)
+    assert len(ended(found)) == 7
+    assert not {trial.number for trial in ended(found)} & set(failed.work.numbers)
