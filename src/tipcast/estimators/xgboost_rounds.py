@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import xgboost
-from distributed import MultiLock
 from distributed.comm.addressing import get_address_host
 from xgboost.callback import TrainingCallback
 from xgboost.collective import CommunicatorContext
@@ -18,6 +17,7 @@ from xgboost.tracker import RabitTracker
 from tipcast.backends.base import Frame
 from tipcast.estimators.base import Future, History
 from tipcast.estimators.placement import results
+from tipcast.estimators.turn import turn
 from tipcast.estimators.xgboost_plan import Plan
 
 COLLECTIVE = {"dmlc_retry": 1, "dmlc_timeout": 300}
@@ -72,7 +72,7 @@ def together(
         [[part[at] for at in held[number // 2].get(address, ())] for number, part in enumerate(parts)]
         for address in workers
     ]
-    with MultiLock(workers, client):  # or two jobs on the same workers may each wait for the other's second task
+    with turn(client, workers):  # or two jobs on the same workers may each wait for the other's second task
         first = workers[0]
         # In a worker's process: a tracker may abort its own when a peer is lost.
         tracker = client.submit(_tracker, len(workers), get_address_host(first), workers=[first], pure=False)

@@ -16,6 +16,7 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.data.rows import Counts
 from tipcast.search import task
+from tipcast.search.guard import Guard
 from tipcast.search.task import SLOT, Host
 from tipcast.search.trial import Study
 
@@ -62,7 +63,7 @@ class Hosts:
     def opened(self) -> Iterator[None]:
         """Make the workers hosts of the trials, and free what they keep for them at the end."""
         self.client.register_plugin(self._host)
-        allowed = self.client.run_on_scheduler(_allow_failures, number=0)  # the driver decides what is begun again
+        self.client.register_plugin(Guard(self._host.name, self.study.sweep, self.client.id))
         self.client.subscribe_topic(MEMORY_EVENTS, self._memory.take)
         try:
             with _quiet():
@@ -70,7 +71,7 @@ class Hosts:
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 self.client.unsubscribe_topic(MEMORY_EVENTS)
-                self.client.run_on_scheduler(_allow_failures, number=allowed)
+                self.client.unregister_scheduler_plugin(self._host.name)
                 self.client.unregister_worker_plugin(self._host.name)
 
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
@@ -78,10 +79,14 @@ class Hosts:
 
         A worker that dies meanwhile reads them when it gets its first trial.
         """
+        sweep = self.study.sweep
         for attempt in range(1, attempts + 1):
             self.await_one()
-            there = {"allow_other_workers": True, "pure": False, "resources": {SLOT: 1}}
-            tasks = [self.client.submit(task.load, self.study.sweep, workers=[each], **there) for each in self.slots]
+            there = {"allow_other_workers": True, "resources": {SLOT: 1}}
+            tasks = [
+                self.client.submit(task.load, sweep, key=f"load-{each}-{attempt}-{sweep}", workers=[each], **there)
+                for each in self.slots
+            ]
             found: tuple[tuple[Counts, ...], ...] | None = None
             with self.client.as_current():  # as_completed takes no client
                 done = as_completed(tasks)
@@ -173,12 +178,6 @@ def idle(wait_s: float) -> TipcastError:
         f"not at work for {wait_s:g} s: paused for lack of memory, or gone",
         "give workers more memory (cluster.memory_limit), or search on fewer rows",
     )
-
-
-def _allow_failures(dask_scheduler: Any, number: int) -> int:
-    """Set after how many deaths of workers Dask gives a task up; return what it was."""
-    before, dask_scheduler.allowed_failures = dask_scheduler.allowed_failures, number
-    return int(before)
 
 
 async def _restart(dask_scheduler: Any, address: str) -> None:

@@ -1,0 +1,92 @@
+"""Sweeps that share a scheduler: none changes it for others, and one that was killed leaves nothing there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from tipcast.search import shelf
+from tipcast.search.hosts import Hosts
+
+from .conftest import model
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+DRIVER = """
+import sys, time
+sys.path.insert(0, "tests")
+from distributed import Client
+from tipcast.search.hosts import Hosts
+from unit.search.conftest import model, study
+with Client(sys.argv[1]) as client:
+    common = study.__wrapped__()(model("xgboost"))
+    hosts = Hosts(client, common, 1, 10)
+    with hosts.opened():
+        hosts.load(1)
+        print(common.sweep, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """One worker in this process, and a scheduler that others reach."""
+    options = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as made:
+        yield made
+
+
+def left(cluster: LocalCluster, sweep: str) -> list[Any]:
+    """Return what there is of a sweep on the scheduler and on the worker."""
+    scheduler = cluster.scheduler
+    plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
+    return [*plugins, *(name for name in shelf._SHELVES if name == sweep)]
+
+
+def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-c", DRIVER, cluster.scheduler_address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as driver:
+        assert driver.stdout is not None
+        sweep = driver.stdout.readline().strip()
+        assert len(left(cluster, sweep)) == 3
+        driver.kill()
+    deadline = time.monotonic() + 20
+    while left(cluster, sweep):
+        assert time.monotonic() < deadline, left(cluster, sweep)
+        time.sleep(0.05)
+
+
+def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:
+    before = cluster.scheduler.allowed_failures
+    assert before > 0
+    with Client(cluster) as first, Client(cluster) as second:
+        one, other = (Hosts(client, study(model("xgboost")), 1, 10) for client in (first, second))
+        with one.opened():
+            with other.opened():
+                assert cluster.scheduler.allowed_failures == before
+                assert len(left(cluster, one.study.sweep)) == len(left(cluster, other.study.sweep)) == 3
+            assert len(left(cluster, one.study.sweep)) == 3
+            assert not left(cluster, other.study.sweep)
+        assert not left(cluster, one.study.sweep)
+
+
+def test_only_tasks_of_the_sweep_are_given_up_at_once(cluster: LocalCluster, study: Any) -> None:
+    with Client(cluster) as client:
+        hosts = Hosts(client, study(model("xgboost")), 1, 10)
+        with hosts.opened():
+            keys = (f"trial-{hosts.study.sweep}", "of-another")
+            tasks = [client.submit(time.sleep, 1, key=key, pure=False) for key in keys]
+            deadline = time.monotonic() + 10
+            while set(keys) - set(cluster.scheduler.tasks):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            left_to_die = [cluster.scheduler.allowed_failures - cluster.scheduler.tasks[key].suspicious for key in keys]
+            assert left_to_die == [0, cluster.scheduler.allowed_failures]
+            client.gather(tasks)
