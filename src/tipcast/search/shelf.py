@@ -13,11 +13,13 @@ from tipcast.data.fragments import Fragment, Part
 from tipcast.data.prepare import prepare_fragment
 from tipcast.data.rows import Counts, counted
 from tipcast.estimators import sharing
-from tipcast.estimators.sharing import Split
+from tipcast.estimators.sharing import Grown, Split
 from tipcast.search.trial import Study
 
 MOST_PREPARED = 4
 """Ways in which rows are held prepared at once."""
+MOST_GROWN = 256
+"""Trials whose trees are kept at once, to be grown on; those of others are grown again."""
 
 
 @dataclass
@@ -31,8 +33,8 @@ class Shelf:
     counts: tuple[tuple[Counts, ...], ...] = ()
     """What was read of each fragment, before and from the cutoff."""
     prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
-    grown: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    """Trial -> its trees so far and their state."""
+    grown: dict[int, tuple[float, int, Any]] = field(default_factory=dict)
+    """Trial -> its score, its trees so far and their state."""
 
     def ready(self, estimator: Any, threads: int) -> tuple[Any, tuple[Any, Any]]:
         """Return what fits with these parameters share, and the validation rows."""
@@ -46,6 +48,16 @@ class Shelf:
                     self.prepared.popitem(last=False)
             assert self.validation is not None  # noqa: S101 - read with the others
             return self.prepared[key], self.validation
+
+    def keep(self, number: int, grown: Grown, score: float, most: int) -> None:
+        """Keep trees that may be grown on, which are fewer than the most; of too many trials the better ones."""
+        self.grown.pop(number, None)
+        if grown.over or grown.trees >= most:
+            return
+        self.grown[number] = score, grown.trees, grown.state
+        while len(self.grown) > MOST_GROWN:
+            worst, _ = min(list(self.grown.items()), key=lambda item: item[1][0])
+            self.grown.pop(worst, None)
 
     def _read(self, threads: int) -> Split:
         """Read all fragments, each copied into place and dropped, so that rows are in memory about once."""

@@ -141,12 +141,12 @@ class _Running:
 
     def _grown(self, estimator: Any, prepared: Any, validation: tuple[Any, Any], rounds: int) -> Trial:
         proposal = self._work.proposals[0]
-        before, state = self._shelf.grown.pop(proposal.number, (0, None))
+        _, before, state = self._shelf.grown.pop(proposal.number, (0.0, 0, None))
         for stop in (stop for stop in self._work.stops if stop > before):  # its trees were lost
             state = estimator.grow(prepared, stop, state, self._study.seed).state
         grown = estimator.grow(prepared, rounds, state, self._study.seed)
         trial = self._trial(proposal, grown.fitted, validation)
-        self._shelf.grown[proposal.number] = grown.trees, grown.state
+        self._shelf.keep(proposal.number, grown, trial.score, estimator.trees)
         return dataclasses.replace(trial, rounds=grown.trees, grown=grown.trees - before, over=grown.over)
 
     def _trial(self, proposal: Proposal, fitted: Fitted, validation: tuple[Any, Any]) -> Trial:

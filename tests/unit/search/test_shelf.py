@@ -1,0 +1,49 @@
+"""What a worker keeps: trees that may be grown on, of many the better ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from distributed import Client
+
+from tipcast.estimators.sharing import Grown
+from tipcast.search import shelf
+from tipcast.search.halving import Halving
+from tipcast.search.hosts import Hosts
+from tipcast.search.pool import Pool
+from tipcast.search.proposals import random
+from tipcast.search.space import merged
+from tipcast.search.trial import Study
+
+from .conftest import model, search
+
+Made = Callable[..., Study]
+
+
+def test_trees_that_cannot_grow_on_are_dropped(client: Client, study: Made) -> None:
+    common = study(model("xgboost", n_estimators=9, learning_rate=0.05))
+    proposals = random(search("halving", 9), merged(common.model, {}, alone=False), 0)
+    hosts = Hosts(client, common, 1, 10)
+    with hosts.opened():
+        hosts.load(1)
+        own = shelf.shelf(common.sweep)
+        ended = [
+            event for event in Pool(hosts, 3).events(Halving(proposals, (1, 3, 9), 3, {})) if hasattr(event, "trials")
+        ]
+        reached = {trial.number: trial.rounds for event in ended for trial in event.trials}
+        assert 9 in reached.values()
+        assert {number: trees for number, (_, trees, _) in own.grown.items()} == {
+            number: trees for number, trees in reached.items() if trees != 9
+        }
+
+
+def test_the_better_trees_are_kept(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "MOST_GROWN", 3)
+    own = shelf.Shelf(study(model("xgboost")))
+    for number, score in enumerate((0.5, 0.8, 0.6, 0.7, 0.55, 0.9)):
+        own.keep(number, Grown(fitted=None, trees=4, state="state", over=False), score, most=8)
+    assert sorted(own.grown) == [1, 3, 5]
+    own.keep(3, Grown(fitted=None, trees=8, state="state", over=False), 0.75, most=8)
+    own.keep(5, Grown(fitted=None, trees=6, state="state", over=True), 0.95, most=8)
+    assert sorted(own.grown) == [1]
