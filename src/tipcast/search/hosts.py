@@ -112,18 +112,14 @@ class Hosts:
 
     def look(self) -> bool:
         """Count the slots of the workers that are there; tell whether any can work or is at work."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        found = {
-            address: int(worker["resources"][SLOT])
-            for address, worker in workers.items()
-            if SLOT in worker["resources"]
-        }
+        workers = self.client.run_on_scheduler(_workers)  # its own account would come with all that it measures
+        found = {address: slots for address, (slots, _) in workers.items() if slots}
         if not found.keys() <= self.slots.keys():
             self.client.run_on_scheduler(_place)
         self.slots = found
-        self.able = [address for address in found if workers[address]["status"] == "running"]
+        self.able = [address for address in found if workers[address][1]]
         self.shared |= {address for address, slots in self.slots.items() if slots > 1}
-        if any(worker["status"] == "running" for worker in workers.values()):
+        if any(running for _, running in workers.values()):
             return True
         return bool(workers) and any(self.client.run(_at_work, on_error="ignore").values())
 
@@ -178,6 +174,12 @@ def idle(wait_s: float) -> TipcastError:
         f"not at work for {wait_s:g} s: paused for lack of memory, or gone",
         "give workers more memory (cluster.memory_limit), or search on fewer rows",
     )
+
+
+def _workers(dask_scheduler: Any) -> dict[str, tuple[int, bool]]:
+    """Return each worker's slots, and whether it takes tasks."""
+    workers = dask_scheduler.workers.items()
+    return {address: (int(each.resources.get(SLOT, 0)), each in dask_scheduler.running) for address, each in workers}
 
 
 async def _restart(dask_scheduler: Any, address: str) -> None:

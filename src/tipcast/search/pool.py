@@ -144,18 +144,19 @@ class Pool:
         if not self._running:
             self._hosts.await_one()
             return []
-        self._stop_late()
         idle_since = time.monotonic()
-        while self._done.empty():
+        while True:
+            ended: list[_Job] = []
             with contextlib.suppress(queue.Empty):
-                self._done.put(self._done.get(timeout=LOOK_S))
+                ended.append(self._done.get(timeout=LOOK_S))
             self._stop_late()
-            if self._hosts.look():
+            at_work = self._hosts.look()
+            if ended:
+                return [*ended, *(self._done.get() for _ in range(self._done.qsize()))]
+            if at_work:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > self._hosts.wait_s:
                 raise idle(self._hosts.wait_s)
-        self._hosts.look()
-        return [self._done.get() for _ in range(self._done.qsize())]
 
     def _stop_late(self) -> None:
         """End the workers of trials that take too long: nothing else would end a fit."""

@@ -46,6 +46,7 @@ class Shelf:
                 self.rows = rows if self.study.again else None
                 while len(self.prepared) > MOST_PREPARED:
                     self.prepared.popitem(last=False)
+            self.prepared.move_to_end(key)
             assert self.validation is not None  # noqa: S101 - read with the others
             return self.prepared[key], self.validation
 

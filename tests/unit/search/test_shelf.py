@@ -1,12 +1,14 @@
-"""What a worker keeps: trees that may be grown on, of many the better ones."""
+"""What a worker keeps: trees that may be grown on, of many the better ones; rows as they were wanted last."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from distributed import Client
 
+from tipcast.estimators.build import build
 from tipcast.estimators.sharing import Grown
 from tipcast.search import shelf
 from tipcast.search.halving import Halving
@@ -47,3 +49,12 @@ def test_the_better_trees_are_kept(study: Made, monkeypatch: pytest.MonkeyPatch)
     own.keep(3, Grown(fitted=None, trees=8, state="state", over=False), 0.75, most=8)
     own.keep(5, Grown(fitted=None, trees=6, state="state", over=True), 0.95, most=8)
     assert sorted(own.grown) == [1]
+
+
+def test_rows_that_were_wanted_last_stay(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "MOST_PREPARED", 2)
+    own = shelf.Shelf(study(model("xgboost"), again=True))
+    made: dict[int, Any] = {}
+    for bins in (64, 128, 64, 256):
+        made[bins], _ = own.ready(build(model("xgboost", max_bin=bins), "cpu", "local"), 1)
+    assert list(own.prepared.values()) == [made[64], made[256]]
