@@ -109,7 +109,8 @@ def grow(
     name, new = list(history["validation"].items())[-1]
     scores = (*before, *new)
     left = State(booster.save_raw("ubj"), scores)
-    used, over = scores, False
+    used: Sequence[float] = scores
+    over = False
     if planned.stop_after is not None:
         used, over = _until_stopped(name, scores, planned.stop_after)
         booster = booster[: len(used)] if len(used) < len(scores) else booster

@@ -132,7 +132,8 @@ class _Running:
             else:
                 fits = [sharing.fit(estimator, prepared, self._study.seed)]
         sizes = self._work.sizes or (1,)
-        spent, found = self._phases["fit"], []
+        spent = self._phases["fit"]
+        found: list[Trial] = []
         for proposal, fitted, size in zip(self._work.proposals, fits, sizes, strict=True):
             self._phases["fit"] = spent * size / sum(sizes)  # of one fit that answers several each has its part
             self._phases["wait"] = self._phases["wait"] if not found else 0.0
