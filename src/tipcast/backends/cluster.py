@@ -1,4 +1,4 @@
-"""Clusters: where the workers are, how they are waited for, and what becomes of a cluster that fails."""
+"""Clusters: where the workers are, how they are waited for, and what is told of a cluster that fails."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import dask
-from distributed import Client, LocalCluster, Nanny
+from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.security import Security
 
+from tipcast.backends import ending
 from tipcast.backends.cores import check_share, shared_out
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
@@ -116,7 +117,7 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     processes = True if spec.processes is None else spec.processes
     hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
     environment = hidden | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
-    with (
+    with ending.closed(
         LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
@@ -125,10 +126,8 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
             host="127.0.0.1" if processes else None,
             dashboard_address="127.0.0.1:0",
             **({"env": environment} if processes else {}),
-        ) as cluster,
-        Client(cluster) as client,
-        _killed_on_failure(cluster),
-    ):
+        )
+    ) as (cluster, client):
         _wait(client, workers, spec.wait_s)
         if processes:
             client.run(_settle)
@@ -142,19 +141,6 @@ def _settle() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-@contextlib.contextmanager
-def _killed_on_failure(cluster: LocalCluster) -> Iterator[None]:
-    """End worker processes at once when a block fails: a task in native code would keep them for many seconds."""
-    try:
-        yield
-    except BaseException:
-        for nanny in cluster.workers.values():
-            if isinstance(nanny, Nanny) and nanny.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(nanny.pid, signal.SIGKILL)
-        raise
 
 
 def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:

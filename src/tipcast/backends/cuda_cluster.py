@@ -12,7 +12,7 @@ from typing import Any
 import dask
 from distributed import Client
 
-from tipcast.backends import cluster, gpus
+from tipcast.backends import cluster, ending, gpus
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -76,24 +76,21 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
         stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
-            started = stack.enter_context(
-                _cluster_class()(
-                    environment,
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    memory_limit=spec.memory_limit or "auto",
-                    device_memory_limit=spec.device_memory_limit,
-                    enable_cudf_spill=spec.spill,
-                    rmm_pool_size=spec.rmm_pool_size,
-                    rmm_async=spec.rmm_async,
-                    rmm_managed_memory=spec.rmm_managed,
-                    protocol=spec.protocol,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                )
+            started = _cluster_class()(
+                environment,
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=spec.memory_limit or "auto",
+                device_memory_limit=spec.device_memory_limit,
+                enable_cudf_spill=spec.spill,
+                rmm_pool_size=spec.rmm_pool_size,
+                rmm_async=spec.rmm_async,
+                rmm_managed_memory=spec.rmm_managed,
+                protocol=spec.protocol,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
             )
-        client = stack.enter_context(Client(started))
-        stack.enter_context(cluster._killed_on_failure(started))
+        _, client = stack.enter_context(ending.closed(started))
         cluster._wait(client, workers, spec.wait_s)
         client.run(cluster._settle)
         if spec.dashboard:

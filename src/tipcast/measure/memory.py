@@ -31,7 +31,8 @@ def peaks(client: Any) -> dict[str, int]:
         ``driver``, ``worker`` (the largest of the workers) and ``device`` (see ``device_memory``) -> bytes.
 
     """
-    workers = client.run(peak_bytes)
+    workers = client.run(peak_bytes, on_error="ignore")  # one may die even now
     found = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
-    devices = [peak for peak in client.run(device_memory.peak_bytes).values() if peak is not None]
+    on_devices = client.run(device_memory.peak_bytes, on_error="ignore")
+    devices = [peak for peak in on_devices.values() if peak is not None]
     return found | ({"device": max(devices)} if devices else {})
