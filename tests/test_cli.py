@@ -132,3 +132,25 @@ def test_several_configurations_run_one_after_another(
     assert [line["written"] for line in lines] == [1, 1, 1, 1]
     assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"
     assert {path.name for path in tmp_path.iterdir()} == {"months", "other"}
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, tmp_path: Path) -> None:
+    program = (
+        "import gc, os, signal, sys, time\n"
+        "from tipcast import cli\n"
+        "def collecting(phase, info):\n"
+        "    gc.callbacks.clear()\n"
+        f"    os.kill(os.getpid(), signal.{number})\n"
+        "def run(job, arguments):\n"
+        "    gc.callbacks.append(collecting)\n"
+        "    gc.collect()\n"
+        "    time.sleep(20)\n"
+        "cli._run = run\n"
+        "sys.exit(cli.main(['train']))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == code, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr

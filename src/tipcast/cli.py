@@ -36,6 +36,8 @@ DEBUG = threading.Event()
 """Set once a configuration asks for tracebacks."""
 INTERRUPTED = 130
 TERMINATED = 143
+AGAIN_S = 0.05
+"""After how many seconds a signal that was dropped is sent again."""
 FOLLOW_S = 0.5
 """How often a job that `mlflow run` started looks whether its launcher is still there, in seconds."""
 
@@ -104,6 +106,7 @@ def _guarded(run: Callable[[], int]) -> int:
         signal.signal(signal.SIGHUP, _terminate)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
+    dropped, sys.unraisablehook = sys.unraisablehook, _again
     try:
         return run()
     except TipcastError as problem:
@@ -125,6 +128,8 @@ def _guarded(run: Callable[[], int]) -> int:
     except _Terminated:
         print("terminated: a run that was open is closed as KILLED", file=sys.stderr)
         return TERMINATED
+    finally:
+        sys.unraisablehook = dropped
 
 
 class _Terminated(SystemExit):
@@ -133,6 +138,15 @@ class _Terminated(SystemExit):
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
     raise _Terminated(128 + number)
+
+
+def _again(dropped: sys.UnraisableHookArgs) -> None:
+    """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
+    if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
+        number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM
+        threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def _launched() -> bool:
