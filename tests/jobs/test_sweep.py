@@ -267,6 +267,7 @@ def test_what_cannot_be_resumed(
     [
         (["search.space.max_dept=[3]"], "C001", "max_depth"),
         (["search.trials=0"], "C003", "search.trials"),
+        (["search.trial_timeout_s=0"], "C003", "search.trial_timeout_s"),
         (["search=grid", "search.trials=3"], "C003", "729 points"),
         (["search=halving", "search.space.n_estimators=[3]"], "C003", "halving decides"),
         (["search=halving", "model=logistic", "~model.params.n_estimators"], "C003", "cannot be grown on"),

@@ -26,7 +26,9 @@ class SearchSpec:
     min_rounds: int | None = None
     """Successive halving: trees that every trial gets; null: n_estimators / (2 eta)."""
     attempts: int = 3
-    """How often a trial is begun, when its worker dies, before it counts as failed."""
+    """Workers that may die of a trial, other than for memory, before it counts as failed."""
+    trial_timeout_s: float | None = None
+    """A trial that takes longer has failed, and its worker is started anew; null: as long as it wants."""
     trials_per_gpu: int = 1
     """Trials at once on each GPU; a CPU worker runs one on each thread."""
     through: str = "pool"

@@ -119,7 +119,7 @@ def _search(
                 searcher.total,
             )
         with clock.phase("search"), sweep.timed(), progress(f"{spec.name} search") as told:
-            for event in Pool(hosts, spec.attempts).events(searcher):
+            for event in Pool(hosts, spec.attempts, spec.trial_timeout_s).events(searcher):
                 sweep.take(event)
                 told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(hosts.slots))
 

@@ -15,7 +15,7 @@ ITS_OWN = ("data", "task", "model", "search", "seed")
 """Parts of the configuration that a sweep has from its first run."""
 GROWING = ("random", "tpe")
 """Searches of which a longer one begins with the trials of a shorter."""
-FREE = ("attempts", "trials_per_gpu")
+FREE = ("attempts", "trials_per_gpu", "trial_timeout_s")
 """Keys of a search that no trial's result depends on."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -182,5 +183,8 @@ def _check_numbers(spec: SearchSpec) -> None:
         value = getattr(spec, name)
         if value is not None and value < low:
             raise TipcastError("C003", f"search.{name}", f"{value} is too small", f"use {low} or more")
+    limit = spec.trial_timeout_s
+    if limit is not None and not 0 < limit < math.inf:
+        raise TipcastError("C003", "search.trial_timeout_s", f"no trial ends in {limit} s", "set seconds, or null")
     if spec.trials is None and spec.name != "grid":
         raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")
