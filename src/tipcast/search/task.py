@@ -124,9 +124,9 @@ class _Running:
         estimator = _estimator(self._study, first.params)
         with self._phase("wait"):
             prepared, validation = self._shelf.ready(estimator, _threads())
+        if self._work.rounds is not None:
+            return [self._grown(estimator, prepared, validation, self._work.rounds)]
         with self._phase("fit"):
-            if self._work.rounds is not None:
-                return [self._grown(estimator, prepared, validation, self._work.rounds)]
             if self._work.sizes:
                 fits = estimator.cut(prepared, self._work.sizes, self._study.seed)
             else:
@@ -143,9 +143,10 @@ class _Running:
     def _grown(self, estimator: Any, prepared: Any, validation: tuple[Any, Any], rounds: int) -> Trial:
         proposal = self._work.proposals[0]
         _, before, state = self._shelf.grown.pop(proposal.number, (0.0, 0, None))
-        for stop in (stop for stop in self._work.stops if stop > before):  # its trees were lost
-            state = estimator.grow(prepared, stop, state, self._study.seed).state
-        grown = estimator.grow(prepared, rounds, state, self._study.seed)
+        with self._phase("fit"):
+            for stop in (stop for stop in self._work.stops if stop > before):  # its trees were lost
+                state = estimator.grow(prepared, stop, state, self._study.seed).state
+            grown = estimator.grow(prepared, rounds, state, self._study.seed)
         trial = self._trial(proposal, grown.fitted, validation)
         self._shelf.keep(proposal.number, grown, trial.score, estimator.trees)
         return dataclasses.replace(trial, rounds=grown.trees, grown=grown.trees - before, over=grown.over)
