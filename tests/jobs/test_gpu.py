@@ -73,7 +73,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, words: list[str], 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu_session")  # for its skip, or failure, without a GPU
-@pytest.mark.parametrize(("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01)])
+@pytest.mark.parametrize(("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01), ("knn", 0.002)])
 def test_a_gpu_learns_what_the_cpu_does(
     tmp_path: Path, taxi: Path, job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, model: str, apart: float
 ) -> None:
@@ -119,6 +119,7 @@ def test_a_gpu_learns_what_the_cpu_does(
             "random_forest",
             ["search=grid", "search.space={max_depth:[4,8],n_estimators:[5,10]}", "search.trials_per_gpu=2"],
         ),
+        ("knn", ["search=random", "search.trials=4", "search.trials_per_gpu=2"]),
     ],
 )
 def test_a_sweep_tries_on_gpus(tmp_path: Path, model: str, words: list[str]) -> None:

@@ -18,13 +18,17 @@ def test_a_gpu_says_what_the_cpu_does(tmp_path: Path) -> None:
     for words in (
         ("model=random_forest", "task.features=[trip_distance,PULocationID]"),
         ("model=xgboost",),
+        ("model=svc",),
+        ("model=knn",),
     ):
         said_by(tmp_path, "train", "backend=gpu", "tracking.register=tips", ROWS, *words)
-    said_by(tmp_path, "promote", "backend=gpu", "model_uri=models:/tips/1")
-    on_gpu = said_by(tmp_path, "promote", "backend=gpu", "model_uri=models:/tips/2", "margin=0.5")
-    assert on_gpu["moved"]
     client = mlflow.MlflowClient(store)
-    client.set_registered_model_alias("tips", "champion", "1")
-    on_cpu = said_by(tmp_path, "promote", "model_uri=models:/tips/2", "margin=0.5")
-    for name, value in on_cpu["metrics"].items():
-        assert on_gpu["metrics"][name] == pytest.approx(value, abs=1e-4), name
+    for holder, candidate in (("1", "2"), ("3", "4")):
+        words = (f"model_uri=models:/tips/{candidate}", "margin=0.5")
+        client.set_registered_model_alias("tips", "champion", holder)
+        on_gpu = said_by(tmp_path, "promote", "backend=gpu", *words)
+        assert on_gpu["moved"]
+        client.set_registered_model_alias("tips", "champion", holder)
+        on_cpu = said_by(tmp_path, "promote", *words)
+        for name, value in on_cpu["metrics"].items():
+            assert on_gpu["metrics"][name] == pytest.approx(value, abs=1e-4), name

@@ -24,9 +24,9 @@ def test_without_a_gpu_it_ends_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu_session")  # for its skip, or failure, without a GPU
-@pytest.mark.parametrize("model", ["xgboost", "random_forest", "xgboost_forest", "logistic"])
+@pytest.mark.parametrize("model", ["xgboost", "random_forest", "xgboost_forest", "logistic", "svc", "knn"])
 def test_both_devices_score_alike(tmp_path: Path, model: str) -> None:
-    trees = [] if model == "logistic" else ["model.params.n_estimators=50"]
+    trees = ["model.params.n_estimators=50"] if model in ("xgboost", "random_forest", "xgboost_forest") else []
     words = [f"model={model}", *trees, "data.rows=200000", "tracking.register=tips", "print=json"]
     trained = command(tmp_path, "train", "backend=gpu", *words)
     assert trained.returncode == 0, trained.stderr

@@ -26,7 +26,12 @@ class NativeFile:
 
     path: Path
     format: str
-    """``xgboost-ubj``, ``treelite``, ``npz-logistic`` or ``npz-svc``."""
+    """``xgboost-ubj``, ``treelite``, ``npz-logistic``, ``npz-svc`` or ``npz-knn``."""
+
+
+def scoring_code(format: str) -> Path:
+    """Return the file that loads a format, alone: it travels inside saved models."""
+    return Path(__file__).with_name({"npz-svc": "native_svc.py", "npz-knn": "native_knn.py"}.get(format, "native.py"))
 
 
 class Scorer(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import parse_child
+from tipcast.estimators.base import scoring_code
 
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
@@ -52,7 +53,7 @@ def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
     # -P: the child's own folder holds modules that are called like libraries
-    words = [sys.executable, "-P", parse_child.__file__, str(path), format]
+    words = [sys.executable, "-P", parse_child.__file__, str(path), format, str(scoring_code(format))]
     try:
         ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603 - fixed words
     except subprocess.TimeoutExpired as problem:

@@ -139,10 +139,11 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
     "npz-logistic": {"numpy": (), "cupy": ("cupy",)},
-    "npz-svc": {"svc-numpy": ()},
+    "npz-svc": {"svc-numpy": (), "svc-cupy": ("cupy",)},
+    "npz-knn": {"knn-scipy": ("scipy",), "knn-cuml": ("cuml", "cupy")},
 }
 """Format -> the ways to score it, best first -> the packages that each needs."""
-_ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy")
+_ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy", "svc-cupy", "knn-cuml")
 
 
 def available(format: str) -> tuple[str, ...]:
@@ -227,8 +228,9 @@ def _load(content: bytes, way: str, threads: int) -> Any:
         if kind == "treelite":
             return TreeliteScorer(model, threads)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
-    if kind == "svc":  # a saved model of this format holds that module in place of this one
-        return importlib.import_module("tipcast.estimators.native_svc").loaded(content)
+    if kind in ("svc", "knn"):  # a saved model of these formats holds that module in place of this one
+        module = importlib.import_module(f"tipcast.estimators.native_{kind}")
+        return module.loaded(content, threads, "cuda" if way in _ON_GPU else "cpu")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return LogisticScorer(**arrays, device="cuda" if kind == "cupy" else "cpu")
 

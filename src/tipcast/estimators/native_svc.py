@@ -31,17 +31,23 @@ class SvcScorer:
         scale: Any,
         slope: float,
         offset: float,
+        device: str = "cpu",
     ) -> None:
         self.vectors, self.dual, self.intercept, self.gamma = vectors, dual, float(intercept), float(gamma)
         self.mean, self.scale, self.slope, self.offset = mean, scale, float(slope), float(offset)
+        self.device = device
 
     def arrays(self) -> dict[str, Any]:
-        """Return what the saved file holds: the constructor's arguments."""
-        return dict(vars(self))
+        """Return what the saved file holds: the constructor's arguments, without the device."""
+        return {name: value for name, value in vars(self).items() if name != "device"}
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float64, for (n, features) float32 values, wherever they are."""
+        """Return P(1), (n,) float64, for (n, features) float32 values, wherever they are, or on a GPU."""
         values = getattr(x, "values", x)
+        if self.device == "cuda" and isinstance(values, np.ndarray):
+            import cupy
+
+            values = cupy.asarray(values)
         xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
         mean, scale, vectors, dual = (xp.asarray(each) for each in (self.mean, self.scale, self.vectors, self.dual))
         margin = xp.empty(len(values))
@@ -67,13 +73,13 @@ def kernel(z: Any, vectors: Any, gamma: float, xp: Any = np) -> Any:
 def load(
     path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1, through: str | None = None
 ) -> SvcScorer:
-    """Load a saved classifier, as ``native.load`` does; it is scored where the rows are, by NumPy's own threads."""
+    """Load a saved classifier, as ``native.load`` does; it is scored on the host, by NumPy's own threads."""
     if format != FORMAT:
         raise ValueError(f"unknown model format {format!r}")
     return loaded(Path(path).read_bytes())
 
 
-def loaded(content: bytes) -> SvcScorer:
+def loaded(content: bytes, threads: int = 1, device: str = "cpu") -> SvcScorer:
     """Return the scorer of a file's content, whose digest the caller has checked."""
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return SvcScorer(**arrays)
+        return SvcScorer(**arrays, device=device)

@@ -7,10 +7,11 @@ from typing import Any
 
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tipcast.estimators import svc
+from tipcast.estimators import knn, svc
 from tipcast.estimators.forest import LocalForest
 from tipcast.estimators.logistic import LocalLogistic
 
@@ -38,8 +39,13 @@ def _logistic(estimator: LocalLogistic, seed: int) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(**estimator.params, solver="newton-cholesky"))
 
 
+def _knn(estimator: knn.LocalKnn, seed: int) -> Any:
+    return make_pipeline(StandardScaler(), KNeighborsClassifier(**estimator.params, algorithm="kd_tree"))
+
+
 _OWN: Mapping[type, Callable[[Any, int], Any]] = {
     LocalForest: _forest,
     LocalLogistic: _logistic,
+    knn.LocalKnn: _knn,
     svc.LocalSvc: lambda estimator, seed: svc.pipeline(estimator),
 }

@@ -26,7 +26,13 @@ from tipcast.jobs.score_task import Scored, Work, digest, join, score_fragment, 
 from tipcast.measure.progress import progress
 from tipcast.tracking.models import Fetched
 
-ON_GPU = {"xgboost-ubj": "xgboost-cuda", "treelite": "nvforest-cuda", "npz-logistic": "cupy"}
+ON_GPU = {
+    "xgboost-ubj": "xgboost-cuda",
+    "treelite": "nvforest-cuda",
+    "npz-logistic": "cupy",
+    "npz-svc": "svc-cupy",
+    "npz-knn": "knn-cuml",
+}
 """Format -> the way to score it where the rows are on a GPU; the driver may have none."""
 
 

@@ -165,12 +165,8 @@ def _check_joblib(config: SweepConfig, space: Space) -> None:
     elif not scikit_learn.known(_local(config, space)):
         problem = f"scikit-learn has no {config.model.name} of its own"
     if problem:
-        raise TipcastError(
-            "C003",
-            "search.through=joblib",
-            problem,
-            "use search.through=pool, or search=grid_joblib with backend=cpu and model=svc, random_forest or logistic",
-        )
+        fix = "use search.through=pool, or search=grid_joblib and backend=cpu with svc, knn, random_forest or logistic"
+        raise TipcastError("C003", "search.through=joblib", problem, fix)
 
 
 def _check_numbers(spec: SearchSpec) -> None:

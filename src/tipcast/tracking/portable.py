@@ -26,7 +26,7 @@ from mlflow.types.schema import AnyType
 from tipcast.config.errors import TipcastError
 from tipcast.data import features
 from tipcast.data.schema import tlc_name
-from tipcast.estimators import native, native_svc
+from tipcast.estimators.base import scoring_code
 from tipcast.tracking.run import Run
 from tipcast.tracking.whole import whole_models
 
@@ -39,6 +39,7 @@ NEEDS = {
     "treelite": (("treelite",), ("scikit-learn",)),
     "npz-logistic": (),
     "npz-svc": (),
+    "npz-knn": (("scipy",),),
 }
 """Format of the native file -> what a machine needs to score it, in the first of the builds that is installed here."""
 
@@ -89,8 +90,7 @@ def log_model(
     names: Sequence[str] = facts["features"]
     signature = _signature(names, colour)
     example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
-    scorers = native_svc if format == native_svc.FORMAT else native
-    sources = {"model": file, "features": Path(str(features.__file__)), "native": Path(str(scorers.__file__))}
+    sources = {"model": file, "features": Path(str(features.__file__)), "native": scoring_code(format)}
     sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {

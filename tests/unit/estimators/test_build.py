@@ -76,6 +76,13 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("svc", "kernel", "linear", "C003.*model.params.kernel.*rbf"),
         ("svc", "gamma", "scale", "C003.*model.params.gamma"),
         ("svc", "probability", True, "C001.*sigmoid"),
+        ("knn", "n_neighbors", 0, "C003.*model.params.n_neighbors"),
+        ("knn", "n_neighbors", 2.5, "C003.*model.params.n_neighbors"),
+        ("knn", "n_neighbors", 20_001, "C003.*model.params.n_neighbors.*20,000 rows.*model.fit.rows"),
+        ("knn", "weights", "inverse", "C003.*model.params.weights.*uniform or distance"),
+        ("knn", "k", 5, "C001.*n_neighbors"),
+        ("knn", "metric", "cosine", "C001.*Euclidean"),
+        ("knn", "n_neighbours", 5, "C001.*did you mean model.params.n_neighbors"),
     ],
 )
 def test_check_refuses(spec, model, param, value, expected):
@@ -93,6 +100,9 @@ def test_check_refuses(spec, model, param, value, expected):
         ("logistic", {"epochs": 3}, "C001.*model.fit.epochs"),
         ("svc", {"rows": 0}, "C003.*model.fit.rows"),
         ("svc", {"folds": 1}, "C003.*model.fit.folds"),
+        ("knn", {"rows": 0}, "C003.*model.fit.rows"),
+        ("knn", {"rows": 99}, "C003.*model.params.n_neighbors.*99 rows"),
+        ("knn", {"folds": 3}, "C001.*model.fit.folds"),
     ],
 )
 def test_check_refuses_of_fit(spec, model, training, expected):
@@ -114,7 +124,7 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec):
     check(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5))
 
 
-@pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
+@pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic", "svc", "knn"])
 @pytest.mark.parametrize("reach", ["distributed", "local"])
 def test_check_accepts_what_is_shipped(spec, model, reach):
     check(spec(model), "cpu", reach)

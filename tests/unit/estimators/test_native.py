@@ -13,7 +13,8 @@ import yaml
 
 from tipcast.config.location import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.estimators import native, native_svc
+from tipcast.estimators import native
+from tipcast.estimators.base import scoring_code
 from tipcast.estimators.build import build
 from tipcast.estimators.predict import every_way
 
@@ -23,6 +24,7 @@ SMALL = {
     "random_forest": {"n_estimators": 20, "max_depth": 8},
     "logistic": {},
     "svc": {},
+    "knn": {},
 }
 
 
@@ -69,7 +71,7 @@ def test_treelites_own_interpreter_agrees_with_scikit_learn(parts, spec, tmp_pat
 
 def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
     saved = fitted.save(tmp_path)
-    code = (native_svc if saved.format == native_svc.FORMAT else native).__file__  # the one that travels with it
+    code = str(scoring_code(saved.format))  # the one that travels with it
     x = parts[3][0].to_numpy()
     np.save(tmp_path / "x.npy", x)
     script = (
@@ -90,7 +92,7 @@ def test_an_unknown_format_is_refused(tmp_path):
         native.load(tmp_path / "model.pkl", "pickle")
 
 
-@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic", "svc"])
+@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic", "svc", "knn"])
 def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name):
     model = build(spec(name), "cpu", "local").fit(*parts[0], parts[3], seed=0)
     saved = model.save(tmp_path)
@@ -98,7 +100,7 @@ def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name
     ways = native.available(saved.format)
     assert ways
     assert set(ways) <= set(native.PATHS[saved.format])
-    assert not set(ways) & {"xgboost-cuda", "nvforest-cuda", "cupy"} or native.gpus()
+    assert not set(ways) & set(native._ON_GPU) or native.gpus()
     found = every_way(client, model.scorer, saved, rows)
     assert list(found) == ["estimator", *ways]
     for way, scores in found.items():
@@ -118,10 +120,11 @@ def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch
     assert scorer._large is not None
 
 
-def test_a_device_that_is_not_here_is_refused(tmp_path, parts, spec, monkeypatch):
-    saved = build(spec("logistic"), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+@pytest.mark.parametrize("name", ["logistic", "svc", "knn"])
+def test_a_device_that_is_not_here_is_refused(tmp_path, parts, spec, monkeypatch, name):
+    saved = build(spec(name), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
     monkeypatch.setattr(native, "gpus", lambda: 0)
-    with pytest.raises(ValueError, match="nothing that is installed here scores npz-logistic on cuda"):
+    with pytest.raises(ValueError, match=f"nothing that is installed here scores npz-{name} on cuda"):
         native.load(saved.path, saved.format, device="cuda")
 
 

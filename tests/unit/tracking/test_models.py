@@ -32,9 +32,9 @@ from tipcast.tracking.registry import register
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
-FORMATS = ("xgboost-ubj", "treelite", "npz-logistic", "npz-svc")
+FORMATS = ("xgboost-ubj", "treelite", "npz-logistic", "npz-svc", "npz-knn")
 MUTATIONS = 54
-"""Of each format: 162 damaged models in all."""
+"""Of each format."""
 
 
 @dataclass

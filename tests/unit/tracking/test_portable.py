@@ -33,8 +33,8 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     folder = saved[format].folder
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     native = natives[format][0]
-    scorer = "artifacts/native_svc.py" if format == "npz-svc" else "artifacts/native.py"
-    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", scorer} <= files
+    scorer = {"npz-svc": "native_svc.py", "npz-knn": "native_knn.py"}.get(format, "native.py")
+    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", f"artifacts/{scorer}"} <= files
     assert (folder / "artifacts" / native.name).read_bytes() == native.read_bytes()
     manifest = json.loads((folder / "artifacts" / "manifest.json").read_text())
     assert manifest["format"] == format
@@ -82,6 +82,7 @@ def test_requirements_are_what_is_installed() -> None:
     assert portable.requirements("npz-logistic") == common
     more = [f"treelite=={version('treelite')}", f"scikit-learn=={version('scikit-learn')}"]
     assert portable.requirements("treelite") == common + more
+    assert portable.requirements("npz-knn") == [*common, f"scipy=={version('scipy')}"]
     (build,) = portable.requirements("xgboost-ubj")[3:]
     assert build.partition("==")[0] in {"xgboost-cpu", "xgboost"}
 

@@ -1,0 +1,77 @@
+"""Compare `knn`'s scoring on one thread with scikit-learn's two searches and with blocks of NumPy, and write a result.
+
+python benchmarks/neighbours.py [--rows 10000] [--kept 20000] [--neighbours 100] [--pairs 5] [--dry]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before a library reads it
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+from sklearn.neighbors import KNeighborsClassifier
+
+from harness import compare, write_result
+from tipcast.data import features
+from tipcast.data.synthetic import sample_block
+from tipcast.estimators.knn import kept
+
+FROM, UNTIL = 1_546_300_800_000_000, 1_554_076_800_000_000
+BLOCK = 4_000_000
+EQUAL = 1e-6
+
+
+def made(rows: int, block: int) -> np.ndarray:
+    """Return features of synthetic trips of three months."""
+    names = ("tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID")
+    trips = sample_block((FROM, UNTIL), 0, block, rows, "yellow", names)
+    return features.compute({"pickup": trips.pop(names[0]).view(np.int64), **trips}, features.BASE_FEATURES)
+
+
+def blocks(rows: np.ndarray, labels: np.ndarray, z: np.ndarray, k: int) -> np.ndarray:
+    """Return the share of label 1 among the k nearest, by all distances of some rows at a time."""
+    squares, scores = (rows**2).sum(axis=1), np.empty(len(z))
+    step = BLOCK // len(rows)
+    for start in range(0, len(z), step):
+        far = z[start : start + step] @ rows.T
+        far *= -2
+        far += squares
+        scores[start : start + step] = labels[np.argpartition(far, k - 1, axis=1)[:, :k]].mean(axis=1)
+    return scores
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--kept", type=int, default=20_000)
+    parser.add_argument("--neighbours", type=int, default=100)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--dry", action="store_true", help="write no result")
+    options = parser.parse_args()
+    x, values, k = made(options.kept, 0).astype(float), made(options.rows, 1), options.neighbours
+    labels = np.random.default_rng(0).integers(0, 2, len(x))
+    scorer = kept(x, labels, k, "uniform")
+    rows, z = (x - scorer.mean) / scorer.scale, (values - scorer.mean) / scorer.scale
+    own = {name: KNeighborsClassifier(k, algorithm=name).fit(rows, labels) for name in ("kd_tree", "brute")}
+    works = {f"scikit-learn {name}": lambda each=each: each.predict_proba(z) for name, each in own.items()}
+    works["blocks of NumPy"] = lambda: blocks(rows, labels, z, k)
+    apart = np.abs(scorer.score(values) - own["kd_tree"].predict_proba(z)[:, 1])
+    far, _ = own["kd_tree"].kneighbors(z, k + 1)
+    tied = np.isclose(far[:, -1], far[:, -2], rtol=1e-9, atol=0)
+    if apart[~tied].max() > EQUAL:
+        raise SystemExit(f"not equal: probabilities differ by {apart[~tied].max()} where nothing is tied")
+    results = []
+    for name, theirs in works.items():
+        results.append(compare(lambda: scorer.score(values), theirs, options.pairs, names=("tipcast", name)))
+        print(results[-1])
+    if not options.dry:
+        facts = {"rows": options.rows, "kept": options.kept, "neighbours": k, "tied": float(tied.mean())}
+        print(write_result("neighbours", results, **facts))
+
+
+if __name__ == "__main__":
+    main()
