@@ -66,6 +66,22 @@ def test_interrupted_in_mid_fit(tipcast: Start, times: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("delay_s", [0.0, 0.4, 0.8])
+def test_interrupted_while_workers_start(tipcast: Start, delay_s: float) -> None:
+    job = tipcast(*ENDLESS)
+    job.wait_for(lambda: any("spawn_main" in " ".join(process.cmdline()) for process in job.tree()))
+    time.sleep(delay_s)
+    tree = job.tree()
+    os.killpg(job.process.pid, signal.SIGINT)
+    code, seconds = job.end(30)
+    assert code == 130
+    assert seconds < 10
+    assert set(job.statuses) <= {"KILLED"}
+    assert _gone(tree, 2) == []
+    assert job.err.splitlines() == ["interrupted: a run that was open is closed as KILLED"]
+
+
+@pytest.mark.slow
 def test_the_launcher_dies(start: Start, project: Path) -> None:
     jobs = {}
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -155,7 +155,10 @@ def test_workers_killed_at_any_time(sweep: Sweep) -> None:
 def test_a_trial_that_runs_out_of_memory(sweep: Sweep) -> None:
     """F06: it fails and says why; the others are fitted once, also the one that was beside it."""
     (sweep.folder / "hog2").touch()
+    beside = sweep.gate(1)
     job = sweep.start("search.trials=6", "cluster.memory_limit=700MiB")
+    job.wait_for(lambda: [begun for begun, _ in sweep.fits("begin")].count(2) == 2)
+    beside.unlink()
     code, _ = job.end(90)
     assert code == 7, job.err
     assert FORM.match(job.err.splitlines()[-1]), job.err
@@ -166,6 +169,7 @@ def test_a_trial_that_runs_out_of_memory(sweep: Sweep) -> None:
     assert (status, attempt) == ("FAILED", 2)
     assert "worker out of memory, limit 700 MiB" in message
     assert Counter(number for number, _ in sweep.fits("end") if number >= 0) == Counter([0, 1, 3, 4, 5])
+    assert [number for number, *_ in sweep.children()].count(1) == 2, "it was begun again"
     assert sweep.query(f"select status from runs where run_uuid = '{sweep.parent}'") == [("FINISHED",)]
     assert sweep.tag("error.code") == "S001"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
-import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
@@ -66,7 +66,11 @@ def connect(
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    for name in ("distributed.worker", "asyncio"):  # what fails there reaches the driver anyway
+    for name in (
+        "distributed.worker",
+        "distributed.scheduler",
+        "asyncio",
+    ):  # what fails reaches the driver anyway
         logging.getLogger(name).setLevel(logging.CRITICAL)
     check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
@@ -117,17 +121,17 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     processes = True if spec.processes is None else spec.processes
     hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
     environment = hidden | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
-    with ending.closed(
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            processes=processes,
-            memory_limit=spec.memory_limit or "auto",
-            host="127.0.0.1" if processes else None,
-            dashboard_address="127.0.0.1:0",
-            **({"env": environment} if processes else {}),
-        )
-    ) as (cluster, client):
+    start = functools.partial(
+        LocalCluster,
+        n_workers=workers,
+        threads_per_worker=threads,
+        processes=processes,
+        memory_limit=spec.memory_limit or "auto",
+        host="127.0.0.1" if processes else None,
+        dashboard_address="127.0.0.1:0",
+        **({"env": environment} if processes else {}),
+    )
+    with ending.closed(start) as (cluster, client):
         _wait(client, workers, spec.wait_s)
         if processes:
             client.run(_settle)
@@ -137,8 +141,7 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
 
 
 def _settle() -> None:
-    """Leave Ctrl-C, which reaches the whole process group, and all words to the driver: workers read no settings."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave all words to the driver: workers read no settings."""
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import warnings
@@ -74,23 +75,24 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
     with contextlib.ExitStack() as stack:
         # A stolen task takes its rows along, from one GPU's memory through the host's to the other's.
         stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
+        start = functools.partial(
+            _cluster_class(),
+            environment,
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=spec.memory_limit or "auto",
+            device_memory_limit=spec.device_memory_limit,
+            enable_cudf_spill=spec.spill,
+            rmm_pool_size=spec.rmm_pool_size,
+            rmm_async=spec.rmm_async,
+            rmm_managed_memory=spec.rmm_managed,
+            protocol=spec.protocol,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
-            started = _cluster_class()(
-                environment,
-                n_workers=workers,
-                threads_per_worker=1,
-                memory_limit=spec.memory_limit or "auto",
-                device_memory_limit=spec.device_memory_limit,
-                enable_cudf_spill=spec.spill,
-                rmm_pool_size=spec.rmm_pool_size,
-                rmm_async=spec.rmm_async,
-                rmm_managed_memory=spec.rmm_managed,
-                protocol=spec.protocol,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-            )
-        _, client = stack.enter_context(ending.closed(started))
+            started, client = stack.enter_context(ending.closed(start))
         cluster._wait(client, workers, spec.wait_s)
         client.run(cluster._settle)
         if spec.dashboard:

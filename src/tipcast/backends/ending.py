@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 
 from distributed import Client, LocalCluster, Nanny
+from distributed.deploy.spec import close_clusters
 
 CLOSE_S = 10.0
 """How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
 
 
 @contextlib.contextmanager
-def closed(cluster: LocalCluster) -> Iterator[tuple[LocalCluster, Client]]:
-    """Connect to a cluster that was just started; close both at the end, also when Dask does not get there."""
+def closed(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, Client]]:
+    """Start a cluster and connect to it; close both at the end, also when Dask does not get there."""
+    with _left_alone():
+        try:
+            cluster = start()
+        except BaseException:
+            atexit.unregister(
+                close_clusters
+            )  # it takes none that has half started, and the processes end with this one
+            raise
     try:
         with Client(cluster) as client:
             try:
@@ -31,6 +42,17 @@ def closed(cluster: LocalCluster) -> Iterator[tuple[LocalCluster, Client]]:
             logging.getLogger("tipcast").debug("the cluster did not close in %s s", CLOSE_S)
             _kill(cluster)
             cluster.shutdown_on_close = False  # or Dask would try again as the process ends
+
+
+@contextlib.contextmanager
+def _left_alone() -> Iterator[None]:
+    """Keep Ctrl-C, which a terminal sends to the whole process group, from the threads and processes that start."""
+    resource_tracker.ensure_running()  # where it starts with the first process, it lets the signal in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came meanwhile is raised here
 
 
 def _kill(cluster: LocalCluster) -> None:

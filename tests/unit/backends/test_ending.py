@@ -24,7 +24,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 def test_failure_ends_workers_at_once() -> None:
-    with pytest.raises(RuntimeError, match="mine"), ending.closed(cluster()) as (started, client):
+    with pytest.raises(RuntimeError, match="mine"), ending.closed(cluster) as (started, client):
         processes = workers(started)
         client.submit(time.sleep, 60)
         time.sleep(0.5)
@@ -37,7 +37,7 @@ def test_failure_ends_workers_at_once() -> None:
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "CLOSE_S", 1.0)
-    with ending.closed(cluster()) as (started, _):
+    with ending.closed(cluster) as (started, _):
         processes = workers(started)
         (nanny,) = started.workers.values()
         nanny.process.status = Status.starting  # as one is left whose worker dies while it starts
