@@ -7,11 +7,14 @@ MLflow's errors repeat the whole input over many lines and end with a traceback.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import sys
 from typing import Any
 
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
 SERVER = "mlflow.pyfunc.scoring_server"
 MOST = 400
@@ -34,9 +37,9 @@ def teach() -> None:
     def invocations(data: Any, content_type: Any, model: Any, input_schema: Any) -> Any:
         if "tipcast" not in (model.metadata.metadata or {}):
             return answer(data, content_type, model, input_schema)
-        csv = str(content_type).partition(";")[0].strip() == "text/csv"
+        is_csv = str(content_type).partition(";")[0].strip() == "text/csv"
         try:
-            return answer(data, str(content_type), model, None if csv else input_schema)
+            return answer(even(data) if is_csv else data, str(content_type), model, None if is_csv else input_schema)
         except MlflowException as problem:
             problem.message = told(problem.message, input_schema.required_input_names())
             problem.json_kwargs = {}  # the traceback
@@ -44,6 +47,32 @@ def teach() -> None:
 
     invocations.tipcast = True  # type: ignore[attr-defined]
     server.invocations = invocations  # type: ignore[union-attr]
+
+
+def even(data: bytes | str) -> bytes | str:
+    """Return CSV without what is beyond the header's columns: pandas would take the first column for row labels.
+
+    Raises
+    ------
+    MlflowException
+        400 where that is not empty.
+
+    """
+    try:
+        text = data.decode() if isinstance(data, bytes) else data
+        rows = list(csv.reader(io.StringIO(text)))
+    except (UnicodeDecodeError, csv.Error):
+        return data  # MLflow tells what is wrong
+    width = len(rows[0]) if rows else 0
+    if all(len(row) <= width for row in rows):
+        return data
+    for number, row in enumerate(rows):
+        if any(map(str.strip, row[width:])):
+            what = f"row {number} has {len(row)} values, the header {width} names. Fix: send as many values as names"
+            raise MlflowException(what, error_code=BAD_REQUEST)
+    cut = io.StringIO()
+    csv.writer(cut).writerows(row[:width] for row in rows)
+    return cut.getvalue()
 
 
 def told(message: str, columns: list[Any]) -> str:

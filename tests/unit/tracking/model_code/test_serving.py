@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import sqlite3
 import urllib.error
 import urllib.request
@@ -93,6 +94,10 @@ def _forms(sent: pd.DataFrame) -> dict[str, tuple[str | bytes, str]]:
         "csv, another order and more columns": (
             sent.assign(VendorID=1)[["VendorID", *sent.columns[::-1]]].to_csv(index=False),
             "text/csv; charset=utf-8",
+        ),
+        "csv, rows that end with commas": (
+            re.sub(r"(?<=\n)(.+)$", r"\1,,", sent.to_csv(index=False), flags=re.M),
+            "text/csv",
         ),
         "csv, times as the TLC's": (blanks.to_csv(index=False), "text/csv"),
         "parquet": (parquet.getvalue(), "application/vnd.apache.parquet"),
@@ -183,6 +188,7 @@ def test_trips_of_the_other_colour(urls: dict[str, str], trips: pd.DataFrame) ->
         ('{"dataframe_split": {"columns": ["a"]}}', "application/json", "must have 'data' field"),
         ("", "text/csv", "No columns to parse"),
         ('a,b\n"1,2\n3', "text/csv", "Failed to parse input"),
+        ("a,b\n1,2\n1,2,3", "text/csv", "row 2 has 3 values, the header 2 names. Fix: "),
         (b"\xff\xfe\x00", "text/csv", "UTF-8"),
         (b"PAR1", "application/vnd.apache.parquet", "Parquet"),
     ],
