@@ -241,9 +241,11 @@ def test_a_run_that_was_stopped(promote: Job, client: Any) -> None:
 
 def test_a_digest_that_the_registry_does_not_know(promote: Job, client: Any) -> None:
     before = client.get_model_version(NAME, WORSE).tags["sha256.manifest"]
-    client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
+    client.delete_model_version_tag(NAME, WORSE, "sha256.manifest")
     try:
-        assert "digests: its tag sha256.manifest is 0000000000000000, its file's " in _refused(promote, WORSE).what
+        assert "digests: its tag sha256.manifest is not there, its file's " in _refused(promote, WORSE).what
+        client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
+        assert _refused(promote, WORSE, "force=true").code == "M003"
     finally:
         client.set_model_version_tag(NAME, WORSE, "sha256.manifest", before)
 

@@ -11,6 +11,7 @@ from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.result import Evaluation
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.portable import TOLERANCE
+from tipcast.tracking.registry import MANIFEST_TAG
 
 PARITY = "parity/max_abs_diff"
 HUGE = 1e300
@@ -90,7 +91,7 @@ def known(entrant: Entrant) -> list[Check]:
 def _digests(entrant: Entrant) -> Check:
     """Hold the files' digests, which were checked when they were fetched, against what the registry has kept."""
     fetched, tags = entrant.fetched, entrant.tags
-    found = {"sha256": fetched.sha256, "sha256.manifest": fetched.manifest_sha256}
+    found = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
     wrong = [name for name, value in found.items() if tags.get(name) != value]
     lacking = [name for name in ("data_digest", "data_test_digest") if not entrant.manifest.get(name)]
     if wrong:
