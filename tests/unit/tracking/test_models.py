@@ -20,6 +20,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 import yaml
 from tests.unit.tracking.conftest import FACTS, copy_store
 
@@ -229,6 +230,15 @@ def test_swapped_features_are_named(registry: Registry) -> None:
     assert "feature 1 is 'pickup_weekday' in its file and 'pickup_hour' in its manifest" in str(
         refused(registry, registry.logged("xgboost-ubj"))
     )
+
+
+def test_features_without_names(registry: Registry, natives: Any) -> None:
+    booster = xgboost.Booster(model_file=natives["xgboost-ubj"][0])
+    booster.feature_names = None
+    planted(registry, "xgboost-ubj", bytes(booster.save_raw("ubj")))
+    problem = refused(registry, registry.logged("xgboost-ubj"))
+    assert problem.code == "M002"
+    assert "does not name its features" in problem.what
 
 
 @pytest.mark.parametrize("by", ["/1", "@champion"])
