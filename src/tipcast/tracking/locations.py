@@ -64,7 +64,8 @@ def locate(client: Any, model_uri: str) -> Located:
             raise TipcastError(
                 "M001", model_uri, f"no such alias; there are: {there}", "use a version, or set the alias"
             )
-        return _version(client, client.get_model_version_by_alias(name, alias))
+        gone = f"the version that it stands for, {aliases[alias]}, is not there"  # older servers keep such aliases
+        return _version(client, _found(lambda: client.get_model_version_by_alias(name, alias), model_uri, gone))
     if match := _RUN.fullmatch(model_uri):
         return _of_run(client, match[1], match[2].rstrip("/"), model_uri)
     raise TipcastError(

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import shutil
+import sqlite3
 import threading
 import warnings
 from collections.abc import Iterator
@@ -152,6 +153,17 @@ def test_a_model_that_is_not_there(registry: Registry, uri: str, code: str, said
     assert problem.code == code
     assert said in str(problem)
     assert "secret" not in str(problem)
+
+
+def test_an_alias_whose_version_is_gone(registry: Registry) -> None:
+    """As servers before MLflow's mend leave it when a version is deleted."""
+    registry.client.set_registered_model_alias("treelite", "gone", "1")
+    with contextlib.closing(sqlite3.connect(registry.folder / "mlflow.db")) as database, database:
+        database.execute("UPDATE registered_model_aliases SET version = 77 WHERE alias = 'gone'")
+    problem = refused(registry, "models:/treelite@gone")
+    registry.client.delete_registered_model_alias("treelite", "gone")
+    assert problem.code == "M001"
+    assert "version that it stands for, 77, is not there" in problem.what
 
 
 @pytest.mark.parametrize("format", FORMATS)
