@@ -281,6 +281,12 @@ def test_a_holder_that_cannot_be_read(promote: Job, client: Any) -> None:
         file.write_bytes(before)
 
 
+def test_a_page_loads_its_own_version(client: Any) -> None:
+    for version in MODELS:
+        made = client.get_model_version(NAME, version)
+        assert f'load_model("{made.source}")' in made.description
+
+
 def test_what_is_not_registered(job: Job, client: Any) -> None:
     uri = client.get_model_version(NAME, WORSE).source
     with pytest.raises(TipcastError) as caught:
