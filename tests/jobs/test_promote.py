@@ -198,6 +198,9 @@ def test_rows_that_the_model_was_trained_on_are_told(
 ) -> None:
     promote(WORSE, "data.test=2019-02")
     assert "version 1 was trained on 2019-01-01..2019-03-18: not all of 2019-02-01..2019-02-28 is new" in caplog.text
+    caplog.clear()
+    promote(BETTER, "data.test=2018-12", "margin=0.5")
+    assert "was trained on" not in caplog.text, "rows before the training are new too"
 
 
 def test_another_question_is_not_compared(promote: Job, client: Any) -> None:

@@ -138,11 +138,12 @@ def set_up(client: Any, config: PromoteConfig, candidate: Entrant, before: str |
     recipe = Recipe(features=features, threshold=float(candidate.manifest["task"]["threshold"]))
     test = list_fragments(data, "test", recipe.columns)
     for entrant in entrants:
-        if test.period[0] < entrant.manifest["trained_until"]:
+        manifest = entrant.manifest
+        if test.period[0] < manifest["trained_until"] and test.period[1] > manifest.get("trained_from", 0):
             LOG.warning(
                 "%s was trained on %s: not all of %s is new to it",
                 entrant.name,
-                entrant.manifest["train_period"],
+                manifest["train_period"],
                 split.describe(test.period),
             )
     return Contest(candidate, before, holder, tuple(checks), test, recipe)
