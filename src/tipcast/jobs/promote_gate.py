@@ -1,4 +1,4 @@
-"""The gate that a version passes before it gets an alias: what is known of it, and how it compares with the holder."""
+"""The gate before an alias: what is known of the challenger, and how it compares with the champion."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Entrant:
 class Rescored:
     """Both versions on the same rows."""
 
-    candidate: Evaluation
-    holder: Evaluation | None
+    challenger: Evaluation
+    champion: Evaluation | None
     difference: Difference | None
-    """Candidate less holder; None where there is no holder to compare with."""
+    """Challenger less champion; None where there is no champion to compare with."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def target(entrants: Sequence[Entrant]) -> Check:
 
 
 def compared(rescored: Rescored, margin: float, *, certain: bool) -> Check:
-    """Check that the candidate is not worse than the holder by more than the margin."""
+    """Check that the challenger is not worse than the champion by more than the margin."""
     found = rescored.difference
     if found is None:
-        return Check("comparison", True, "there is no holder to compare with")
+        return Check("comparison", True, "there is no champion to compare with")
     low, high = found.interval.low, found.interval.high
     passed = (low if certain else found.value) >= -margin
     said = f"AUC {found.value:+.5f} ({low:+.5f} to {high:+.5f}), at least {-margin:g}"
