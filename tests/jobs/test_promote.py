@@ -83,7 +83,7 @@ def test_the_first_needs_no_comparison(promote: Job, client: Any) -> None:
     assert said["forced"] is False
     assert said["holder"] is None
     assert all(check["passed"] for check in said["checks"].values())
-    assert said["checks"]["comparison"]["what"] == "there is no holder to compare with"
+    assert said["checks"]["comparison"]["what"] == "there is no champion to compare with"
     assert _holder(client) == WORSE
     tags = client.get_model_version(NAME, WORSE).tags
     assert tags["alias.champion.after"] == "none"
@@ -97,16 +97,16 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     assert said["moved"]
     assert said["holder"] == WORSE
     assert _holder(client) == BETTER
-    for side, version in (("candidate", BETTER), ("holder", WORSE)):
+    for side, version in (("challenger", BETTER), ("champion", WORSE)):
         trained = client.get_run(_run_of(client, version)).data.metrics
         assert metrics[f"{side}/auc"] == pytest.approx(trained["test/auc"], abs=1e-6), "the rows it was tested on"
-    assert metrics["difference/auc"] == pytest.approx(metrics["candidate/auc"] - metrics["holder/auc"], abs=1e-12)
+    assert metrics["difference/auc"] == pytest.approx(metrics["challenger/auc"] - metrics["champion/auc"], abs=1e-12)
     assert metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
     assert ended.run.info.status == "FINISHED"
     tags = ended.run.data.tags
     assert tags["job"] == "promote"
     assert (tags["promote.passed"], tags["promote.moved"], tags["promote.holder"]) == ("true", "true", WORSE)
-    assert "| holder, version 1" in tags["mlflow.note.content"].replace("\u2003", "")
+    assert "| champion, version 1" in tags["mlflow.note.content"].replace("\u2003", "")
     (entry,) = ended.run.inputs.dataset_inputs
     assert entry.tags[0].value == "test"
     files = {file.path for file in client.list_artifacts(said["run_id"], "plots")}
@@ -164,7 +164,7 @@ def test_the_whole_interval_may_be_asked_for(promote: Job, client: Any) -> None:
 def test_models_of_other_features_meet_on_the_same_rows(promote: Job, client: Any) -> None:
     promote(MORE_FEATURES)
     ended = promote(BETTER, "margin=0.5")
-    for side, version in (("candidate", BETTER), ("holder", MORE_FEATURES)):
+    for side, version in (("challenger", BETTER), ("champion", MORE_FEATURES)):
         trained = client.get_run(_run_of(client, version)).data.metrics
         assert ended.said["metrics"][f"{side}/auc"] == pytest.approx(trained["test/auc"], abs=1e-3)
 
@@ -184,7 +184,7 @@ def test_by_another_alias(job: Job, promote: Job, client: Any) -> None:
 def test_other_rows(promote: Job, client: Any) -> None:
     promote(WORSE)
     later = promote(BETTER, "data.test=2019-06").said
-    assert later["metrics"]["candidate/auc"] != pytest.approx(
+    assert later["metrics"]["challenger/auc"] != pytest.approx(
         client.get_run(_run_of(client, BETTER)).data.metrics["test/auc"], abs=1e-6
     )
     assert "2019-06" in client.get_run(later["run_id"]).data.params["test_period"]
@@ -198,6 +198,9 @@ def test_rows_that_the_model_was_trained_on_are_told(
 ) -> None:
     promote(WORSE, "data.test=2019-02")
     assert "version 1 was trained on 2019-01-01..2019-03-18: not all of 2019-02-01..2019-02-28 is new" in caplog.text
+    caplog.clear()
+    promote(BETTER, "data.test=2018-12", "margin=0.5")
+    assert "was trained on" not in caplog.text, "rows before the training are new too"
 
 
 def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
@@ -241,9 +244,11 @@ def test_a_run_that_was_stopped(promote: Job, client: Any) -> None:
 
 def test_a_digest_that_the_registry_does_not_know(promote: Job, client: Any) -> None:
     before = client.get_model_version(NAME, WORSE).tags["sha256.manifest"]
-    client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
+    client.delete_model_version_tag(NAME, WORSE, "sha256.manifest")
     try:
-        assert "digests: its tag sha256.manifest is 0000000000000000, its file's " in _refused(promote, WORSE).what
+        assert "digests: its tag sha256.manifest is not there, its file's " in _refused(promote, WORSE).what
+        client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
+        assert _refused(promote, WORSE, "force=true").code == "M003"
     finally:
         client.set_model_version_tag(NAME, WORSE, "sha256.manifest", before)
 
@@ -272,11 +277,17 @@ def test_a_holder_that_cannot_be_read(promote: Job, client: Any) -> None:
     try:
         problem = _refused(promote, WORSE)
         assert problem.code == "M020"
-        assert f"holder: version {BETTER} cannot be compared with" in problem.what
+        assert f"champion: version {BETTER} cannot be compared with" in problem.what
         assert promote(WORSE, "force=true").said["moved"]
         assert _holder(client) == WORSE
     finally:
         file.write_bytes(before)
+
+
+def test_a_page_loads_its_own_version(client: Any) -> None:
+    for version in MODELS:
+        made = client.get_model_version(NAME, version)
+        assert f'load_model("{made.source}")' in made.description
 
 
 def test_what_is_not_registered(job: Job, client: Any) -> None:
@@ -311,7 +322,7 @@ def test_as_a_user_sees_it(
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     assert lines[0].split("  ")[0] == "test metric"
-    assert "holder, version 2" in lines[0]
+    assert "champion, version 2" in lines[0]
     assert any(line.startswith("comparison  FAILED  AUC -0.") for line in lines)
     assert "champion  version 2 now" in lines
     assert shown.err.splitlines()[-1].startswith(f"error[M020] models:/{NAME}/{WORSE}: does not get champion")

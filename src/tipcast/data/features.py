@@ -26,6 +26,13 @@ AIRPORTS = (1, 132, 138)
 """Taxi zones of Newark, JFK and LaGuardia."""
 
 NULL_TIME = np.iinfo(np.int64).min
+FIRST_PICKUP, LAST_PICKUP = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("2009-01-01", "2050-01-01"))
+"""Times before the first, and from the last on, are clocks gone wrong."""
+LAST_ZONE = 265
+ABSURD = 1e6
+"""No fare, tip, distance or number of passengers is larger."""
+BAD_TIME, BAD_ZONE, NOT_FINITE = "pickup_impossible", "bad_zone", "non_finite"
+"""Why a trip gets no score."""
 MINUTE = 60_000_000
 HOURS_OF_WEEK = 168
 EPOCH_HOUR = 72
@@ -107,3 +114,44 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
         if values.dtype.kind == "f":
             column[values != values] = MISSING
     return matrix
+
+
+def impossible(
+    columns: Mapping[str, Any], needed: Sequence[str], xp: ModuleType = np
+) -> tuple[Any | None, dict[str, int]]:
+    """Find rows with a value that cannot be, so that no score would mean anything; what is missing is no such value.
+
+    A pickup before 2009 or from 2050 on, a zone outside 1 to 265, a number that is infinite or beyond 1e6.
+
+    Parameters
+    ----------
+    columns
+        As for ``compute``.
+    needed
+        Those to look at; what is not there is passed over.
+    xp
+        The arrays' module: numpy or cupy.
+
+    Returns
+    -------
+    tuple
+        (rows,) bool, None where there are none; and reason -> rows, each under its first reason.
+
+    """
+    bad: Any | None = None
+    counts: dict[str, int] = {}
+    for name in (name for name in needed if name in columns):
+        values = columns[name]
+        if name == "pickup":
+            found, reason = ((values < FIRST_PICKUP) | (values >= LAST_PICKUP)) & (values != NULL_TIME), BAD_TIME
+        elif name in _FROM_ZONE.values():
+            found, reason = (values < 1) | (values > LAST_ZONE), BAD_ZONE
+        else:
+            found, reason = abs(values) > ABSURD, NOT_FINITE
+        if bad is not None:
+            found &= ~bad
+        rows = int(xp.count_nonzero(found))
+        if rows:
+            counts[reason] = counts.get(reason, 0) + rows
+            bad = found if bad is None else bad | found
+    return bad, counts

@@ -10,7 +10,7 @@ import pandas as pd
 from tipcast.backends.base import Array
 from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import travelling
-from tipcast.data import validate
+from tipcast.data import features, validate
 from tipcast.data.fragments import Fragment
 from tipcast.data.read import read_fragment
 from tipcast.data.schema import tlc_name
@@ -41,7 +41,11 @@ def raw_trips(
     """
     read = read_fragment(fragment, CpuFrames(), columns)
     keep, _ = validate.clean(read, fragment.period, np)
-    read = {name: (values if keep is None else values[keep])[:rows] for name, values in read.items()}
+    good = np.ones(len(read["pickup"]), dtype=bool) if keep is None else keep
+    bad, _ = features.impossible(read, columns)  # a distance, which is no reason to drop a row
+    if bad is not None:
+        good &= ~bad
+    read = {name: values[good][:rows] for name, values in read.items()}
     return read, to_frame(read, colour)
 
 

@@ -12,6 +12,7 @@ from tipcast.backends.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.data import address
+from tipcast.data.features import ABSURD, LAST_ZONE, NULL_TIME
 from tipcast.data.fragments import Listing, Period
 from tipcast.data.schema import ZONES
 
@@ -35,12 +36,8 @@ REASONS = (
 )
 """Why a row is dropped, in the order in which the first one counts."""
 
-ABSURD = 1e6
-"""No fare, tip or number of passengers is larger."""
 SMALLEST_FARE = 5e-324
 """The smallest number above 0."""
-LAST_ZONE = 265
-NULL_TIME = -(2**63)
 
 
 def clean(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> tuple[Array | None, dict[str, int]]:

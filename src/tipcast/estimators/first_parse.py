@@ -45,8 +45,9 @@ def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
         raise _unreadable(where, f"its {format} file gives no probabilities")
     if found["number"] != len(features):
         raise _other(where, f"its file has {found['number']} features, its manifest {len(features)}")
-    names = found["names"] or list(features)
-    for at, (own, told) in enumerate(zip(names, features, strict=True), 1):
+    if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
+        raise _other(where, "its file does not name its features")
+    for at, (own, told) in enumerate(zip(found["names"] or features, features, strict=True), 1):
         if own != told:
             raise _other(where, f"feature {at} is {own!r} in its file and {told!r} in its manifest")
 

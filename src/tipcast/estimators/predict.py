@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,19 @@ def predict(client: Any, scorer: Scorer, x: Sequence[Any]) -> list[Any]:
 
 def hold(client: Any, scorer: Scorer) -> Any:
     """Return a future of a scorer, which each worker then has once."""
-    with dask.config.set({LARGE: "1 TiB"}):  # the scheduler keeps the scorer, so that it outlives a worker
-        return client.submit(_held, scorer, pure=False)
+    return _sent(client, _held, scorer)
 
 
 def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:
     """Start scoring parts by a saved model, which a worker loads: the driver may lack its device; see ``predict``."""
-    content = client.scatter(saved.path.read_bytes(), hash=False)
-    held = client.submit(_loaded, content, saved.format, device, pure=False)
+    held = _sent(client, _loaded, saved.path.read_bytes(), saved.format, device)
     return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+
+
+def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Start a task with arguments that may be large; the scheduler keeps them, so that they outlive a worker."""
+    with dask.config.set({LARGE: "1 TiB"}):
+        return client.submit(function, *arguments, pure=False)
 
 
 def _loaded(content: bytes, format: str, device: str) -> Scorer:
@@ -87,8 +91,7 @@ def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[
         ``estimator`` and names of ``native.available`` -> (rows,) P(1), on the host.
 
     """
-    held = client.scatter([scorer, saved.path.read_bytes()], hash=False)
-    found: dict[str, Array] = client.submit(_every_way, *held, saved.format, x, pure=False).result()
+    found: dict[str, Array] = _sent(client, _every_way, scorer, saved.path.read_bytes(), saved.format, x).result()
     return found
 
 

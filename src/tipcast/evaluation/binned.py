@@ -1,7 +1,7 @@
 """An evaluation from counts in fine score bins: its memory does not grow with the rows, which need not be kept.
 
 `metrics.evaluate` is exact and keeps a key of each row. Here rows in one bin of 1/20,000 count as tied; log loss, Brier
-score and what depends on the threshold are exact all the same.
+score, the mean and what depends on the threshold are exact all the same.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Binned:
     false_positives: int
     log_loss: float
     squares: float
+    score_sum: float
+    """Of all rows."""
 
 
 def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
@@ -68,9 +70,9 @@ def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
     bins = xp.minimum((scores * BINS).astype(xp.int32), BINS - 1)
     called = scores >= threshold
     nothing = np.zeros(BINS, dtype=np.int32)
-    rows = _counted(bins, xp)
+    rows, added = _counted(bins, xp), float(scores.sum(dtype=xp.float64))
     if labels is None or not bool((labels >= 0).any()):
-        return Binned(rows, nothing, nothing, int(called.sum()), 0, 0, 0.0, 0.0)
+        return Binned(rows, nothing, nothing, int(called.sum()), 0, 0, 0.0, 0.0, added)
     positive, negative = labels == 1, labels == 0
     eps = float(np.finfo(scores.dtype).eps)  # as scikit-learn clips
     right = xp.where(positive, scores, 1 - scores)[positive | negative].astype(xp.float64)
@@ -83,6 +85,7 @@ def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
         false_positives=int((called & negative).sum()),
         log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
         squares=float(((1 - right) ** 2).sum()),
+        score_sum=added,
     )
 
 
@@ -103,6 +106,7 @@ def total(parts: Sequence[Binned]) -> Binned:
         false_positives=sum(part.false_positives for part in parts),
         log_loss=math.fsum(part.log_loss for part in parts),
         squares=math.fsum(part.squares for part in parts),
+        score_sum=math.fsum(part.score_sum for part in parts),
     )
 
 
@@ -113,8 +117,8 @@ def coarse(counts: Counts, number: int = HISTOGRAM_BINS) -> Counts:
 
 
 def mean(found: Binned) -> float:
-    """Return the mean score of all rows, within half a bin; 0 where there are none."""
-    return float((found.rows * MIDDLES).sum()) / max(int(found.rows.sum()), 1)
+    """Return the mean score of all rows; 0 where there are none."""
+    return found.score_sum / max(int(found.rows.sum()), 1)
 
 
 def resolution(found: Binned) -> float:

@@ -14,7 +14,7 @@ from tipcast.evaluation.interval import Interval
 from tipcast.evaluation.result import Floats, Ints
 
 MOST_ROWS = 200_000
-"""Rows that are resampled; of more rows so many are taken at even distances, and the spread is scaled."""
+"""Rows that are resampled; of more rows at most so many are taken at even distances, and the spread is scaled."""
 TASKS = 16
 """Replicates are spread over so many tasks, each replicate with a seed of its own."""
 
@@ -57,8 +57,8 @@ def difference(
     """Compare two models' AUC by a paired bootstrap, stratified by class.
 
     Positives and negatives are drawn with replacement, each as many as there are; both models are measured on the
-    same draw. Of more rows than ``MOST_ROWS`` a part is resampled and the replicates' spread is scaled by the root of
-    the parts' ratio, which is how the spread of an AUC falls with the number of rows.
+    same draw. Of more rows than ``MOST_ROWS`` one part, the same for all replicates, stands for all of them, and the
+    replicates' spread is scaled by the root of the part's share: the spread of an AUC falls so with the number of rows.
 
     Parameters
     ----------
@@ -80,8 +80,7 @@ def difference(
     References
     ----------
     Efron, Tibshirani (1993), An Introduction to the Bootstrap, chapters 13 and 16. Stratified and paired as in
-    Robin et al. (2011), pROC, BMC Bioinformatics 12:77. Bickel, Goetze, van Zwet (1997), Statistica Sinica 7, 1-31,
-    on resampling fewer rows than there are.
+    Robin et al. (2011), pROC, BMC Bioinformatics 12:77.
 
     """
     rows = sum(parts)

@@ -118,15 +118,15 @@ def grouped(counts: Any, name: str) -> list[list[int]]:
 
 
 def _ordered(counts: Any, start: int) -> list[list[int]]:
-    """Cut the codes from ``start`` on so that each bin has about the same share."""
-    every = counts[start:].sum()
+    """Cut the codes from ``start`` on at deciles; one code with several of them leaves fewer bins."""
+    every = max(int(counts[start:].sum()), 1)
     bins: list[list[int]] = []
-    seen, first = 0, start
-    for code in range(start, len(counts)):
+    seen, first, decile = 0, start, 1
+    for code in range(start, len(counts) - 1):
         seen += int(counts[code])
-        if seen * GROUPS >= every * (len(bins) + 1) and code < len(counts) - 1 and len(bins) < GROUPS - 1:
+        if decile < GROUPS and seen * GROUPS >= every * decile:
             bins.append([first, code])
-            first = code + 1
+            first, decile = code + 1, seen * GROUPS // every + 1
     return [*bins, [first, len(counts) - 1]]
 
 

@@ -12,12 +12,12 @@ USE = """```python
 import mlflow, pandas as pd
 
 trips = pd.read_parquet("trips.parquet")  # as the TLC publishes them
-mlflow.pyfunc.load_model("models:/{name}@champion").predict(trips)  # (rows,) probabilities
+mlflow.pyfunc.load_model("{uri}").predict(trips)  # (rows,) probabilities
 ```"""
 
 
 def version_page(
-    name: str,
+    uri: str,
     model: str,
     test: Evaluation,
     *,
@@ -33,8 +33,8 @@ def version_page(
 
     Parameters
     ----------
-    name
-        Of the registered model.
+    uri
+        Of the logged model, which is known before the version has a number.
     model
         The model's kind, as ``xgboost``.
     test
@@ -59,6 +59,6 @@ def version_page(
         report.table(["test metric", "value"], lines),
         report.table(["rows", "period", "number"], [[split, period, f"{rows:,}"] for split, period, rows in splits]),
         "\n".join(f"- {what}: `{value}`" for what, value in facts.items() if value),
-        USE.format(name=name),
+        USE.format(uri=uri),
     ]
     return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character

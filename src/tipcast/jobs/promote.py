@@ -40,12 +40,12 @@ TESTED = "tested"
 
 @dataclass(frozen=True)
 class Contest:
-    """A version, the one that holds the alias, and the rows that both are held against."""
+    """A version, the champion, which holds the alias, whatever that is called, and the rows that both score."""
 
-    candidate: Entrant
+    challenger: Entrant
     before: str | None
     """Version that holds the alias."""
-    holder: Entrant | None
+    champion: Entrant | None
     """None where there is none, or none that can be compared."""
     checks: tuple[Check, ...]
     """What has been found out without scoring."""
@@ -55,7 +55,7 @@ class Contest:
     @property
     def entrants(self) -> list[Entrant]:
         """Those who score."""
-        return [self.candidate, *([self.holder] if self.holder else [])]
+        return [self.challenger, *([self.champion] if self.champion else [])]
 
 
 def run(config: PromoteConfig, command: str) -> None:
@@ -74,22 +74,22 @@ def run(config: PromoteConfig, command: str) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
         with clock.phase("fetch"), failures(resolve(config.tracking)):
-            candidate = _entrant(client, config, config.model_uri, folder / "candidate")
-            name, version = str(candidate.fetched.name), str(candidate.fetched.version)
+            challenger = _entrant(client, config, config.model_uri, folder / "challenger")
+            name, version = str(challenger.fetched.name), str(challenger.fetched.version)
             before = aliases.holder(client, name, config.alias)
-            contest = None if before == version else set_up(client, config, candidate, before, folder)
+            contest = None if before == version else set_up(client, config, challenger, before, folder)
         if contest is None:
-            LOG.info("%s holds %s already", candidate.fetched.uri, config.alias)
-            closing.say({"model_uri": candidate.fetched.uri, "alias": config.alias, "moved": False}, config.print)
+            LOG.info("%s holds %s already", challenger.fetched.uri, config.alias)
+            closing.say({"model_uri": challenger.fetched.uri, "alias": config.alias, "moved": False}, config.print)
             return
-        record = stack.enter_context(promote_record.opened(config, candidate.fetched, contest.test, command))
+        record = stack.enter_context(promote_record.opened(config, challenger.fetched, contest.test, command))
         with clock.phase("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
         record.set_tags(workers.tags)
         with clock.phase("score"):
             rescored = rescore(workers, config, contest)
         checks = [*contest.checks, promote_gate.compared(rescored, config.margin, certain=config.certain)]
-        verdict = promote_record.Verdict(candidate, contest.holder, before, tuple(checks), rescored)
+        verdict = promote_record.Verdict(challenger, contest.champion, before, tuple(checks), rescored)
         with clock.phase("log"):
             promote_record.write(record, config, contest.test, verdict, command)
         problem = refusal(config, verdict)
@@ -120,32 +120,33 @@ def check(config: PromoteConfig) -> None:
     check_session(config.backend, config.cluster)
 
 
-def set_up(client: Any, config: PromoteConfig, candidate: Entrant, before: str | None, folder: Path) -> Contest:
-    """Fetch the holder, and list the rows that both are tested on."""
-    name = candidate.fetched.name
-    checks, holder = promote_gate.known(candidate), None
+def set_up(client: Any, config: PromoteConfig, challenger: Entrant, before: str | None, folder: Path) -> Contest:
+    """Fetch the champion, and list the rows that both are tested on."""
+    name = challenger.fetched.name
+    checks, champion = promote_gate.known(challenger), None
     if before is not None:
         try:
-            holder = _entrant(client, config, f"models:/{name}/{before}", folder / "holder")
+            champion = _entrant(client, config, f"models:/{name}/{before}", folder / "champion")
         except TipcastError as problem:
             if problem.code[0] != "M":
                 raise
-            checks.append(Check("holder", False, f"version {before} cannot be compared with: {problem.what}"))
-    entrants = [candidate, *([holder] if holder else [])]
+            checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
+    entrants = [challenger, *([champion] if champion else [])]
     checks.append(promote_gate.target(entrants))
-    data = _data(client, config, candidate.fetched)
+    data = _data(client, config, challenger.fetched)
     features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
-    recipe = Recipe(features=features, threshold=float(candidate.manifest["task"]["threshold"]))
+    recipe = Recipe(features=features, threshold=float(challenger.manifest["task"]["threshold"]))
     test = list_fragments(data, "test", recipe.columns)
     for entrant in entrants:
-        if test.period[0] < entrant.manifest["trained_until"]:
+        manifest = entrant.manifest
+        if test.period[0] < manifest["trained_until"] and test.period[1] > manifest.get("trained_from", 0):
             LOG.warning(
                 "%s was trained on %s: not all of %s is new to it",
                 entrant.name,
-                entrant.manifest["train_period"],
+                manifest["train_period"],
                 split.describe(test.period),
             )
-    return Contest(candidate, before, holder, tuple(checks), test, recipe)
+    return Contest(challenger, before, champion, tuple(checks), test, recipe)
 
 
 def _entrant(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Entrant:
@@ -220,7 +221,7 @@ def refusal(config: PromoteConfig, verdict: promote_record.Verdict) -> TipcastEr
         return None
     return TipcastError(
         "M020",
-        verdict.candidate.fetched.uri,
+        verdict.challenger.fetched.uri,
         f"does not get {config.alias}: {verdict.why}",
         "train a better one, or move it all the same with force=true",
     )
@@ -232,6 +233,7 @@ def say(config: PromoteConfig, verdict: promote_record.Verdict, result: dict[str
         closing.say(result, config.print)
         return
     print("\n".join([*promote_record.table(verdict), ""]), flush=True)
-    now = verdict.candidate.name if result["moved"] else f"version {verdict.before}" if verdict.before else "no version"
+    before = f"version {verdict.before}" if verdict.before else "no version"
+    now = verdict.challenger.name if result["moved"] else before
     told = {config.alias: f"{now} now" + (", forced" if result["forced"] else "")}
     closing.say(told | {name: result[name] for name in ("run", "phases", "command")}, config.print)

@@ -1,4 +1,4 @@
-"""The gate that a version passes before it gets an alias: what is known of it, and how it compares with the holder."""
+"""The gate before an alias: what is known of the challenger, and how it compares with the champion."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.result import Evaluation
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.portable import TOLERANCE
+from tipcast.tracking.registry import MANIFEST_TAG
 
 PARITY = "parity/max_abs_diff"
 HUGE = 1e300
@@ -49,10 +50,10 @@ class Entrant:
 class Rescored:
     """Both versions on the same rows."""
 
-    candidate: Evaluation
-    holder: Evaluation | None
+    challenger: Evaluation
+    champion: Evaluation | None
     difference: Difference | None
-    """Candidate less holder; None where there is no holder to compare with."""
+    """Challenger less champion; None where there is no champion to compare with."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def known(entrant: Entrant) -> list[Check]:
 def _digests(entrant: Entrant) -> Check:
     """Hold the files' digests, which were checked when they were fetched, against what the registry has kept."""
     fetched, tags = entrant.fetched, entrant.tags
-    found = {"sha256": fetched.sha256, "sha256.manifest": fetched.manifest_sha256}
+    found = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
     wrong = [name for name, value in found.items() if tags.get(name) != value]
     lacking = [name for name in ("data_digest", "data_test_digest") if not entrant.manifest.get(name)]
     if wrong:
@@ -107,10 +108,10 @@ def target(entrants: Sequence[Entrant]) -> Check:
 
 
 def compared(rescored: Rescored, margin: float, *, certain: bool) -> Check:
-    """Check that the candidate is not worse than the holder by more than the margin."""
+    """Check that the challenger is not worse than the champion by more than the margin."""
     found = rescored.difference
     if found is None:
-        return Check("comparison", True, "there is no holder to compare with")
+        return Check("comparison", True, "there is no champion to compare with")
     low, high = found.interval.low, found.interval.high
     passed = (low if certain else found.value) >= -margin
     said = f"AUC {found.value:+.5f} ({low:+.5f} to {high:+.5f}), at least {-margin:g}"

@@ -30,8 +30,8 @@ PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "see
 class Verdict:
     """What the gate has found."""
 
-    candidate: Entrant
-    holder: Entrant | None
+    challenger: Entrant
+    champion: Entrant | None
     before: str | None
     """Version that holds the alias, compared with or not."""
     checks: tuple[Check, ...]
@@ -74,7 +74,7 @@ def opened(config: PromoteConfig, fetched: Fetched, test: Listing, command: str)
 def write(run: Run, config: PromoteConfig, test: Listing, verdict: Verdict, command: str) -> None:
     """Record metrics, plots, the gate's table and the note."""
     rescored, period = verdict.rescored, split.describe(test.period)
-    rows = int(rescored.candidate.metrics["rows"])
+    rows = int(rescored.challenger.metrics["rows"])
     run.log_metrics(_metrics(rescored))
     profile = {"rows": rows, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.colour} {period}", "test", profile)
@@ -102,7 +102,7 @@ def said(
         "run_id": run.id,
         "experiment_id": run.experiment_id,
         "run": run.link,
-        "model_uri": verdict.candidate.fetched.uri,
+        "model_uri": verdict.challenger.fetched.uri,
         "alias": config.alias,
         "moved": moved,
         "forced": moved and not verdict.passed,
@@ -130,14 +130,15 @@ def table(verdict: Verdict) -> list[str]:
 
 def _compared(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines of the table of metrics."""
-    first, second = verdict.rescored.candidate, verdict.rescored.holder
-    if second is None or verdict.holder is None:
-        return ["test metric", verdict.candidate.name], [[name, f"{first.metrics[name]:.5f}"] for name in METRICS]
+    first, second = verdict.rescored.challenger, verdict.rescored.champion
+    head = f"challenger, {verdict.challenger.name}"
+    if second is None or verdict.champion is None:
+        return ["test metric", head], [[name, f"{first.metrics[name]:.5f}"] for name in METRICS]
     lines = [
         [name, f"{mine:.5f}", f"{theirs:.5f}", f"{mine - theirs:+.5f}"]
         for name, mine, theirs in ((name, first.metrics[name], second.metrics[name]) for name in METRICS)
     ]
-    return ["test metric", verdict.candidate.name, f"holder, {verdict.holder.name}", "difference"], lines
+    return ["test metric", head, f"champion, {verdict.champion.name}", "difference"], lines
 
 
 def _metrics(rescored: Rescored) -> dict[str, float]:
@@ -146,28 +147,28 @@ def _metrics(rescored: Rescored) -> dict[str, float]:
         found["difference/auc"] = rescored.difference.value
         found |= {"difference/auc_low": rescored.difference.interval.low}
         found |= {"difference/auc_high": rescored.difference.interval.high}
-    for side, each in (("candidate", rescored.candidate), ("holder", rescored.holder)):
+    for side, each in (("challenger", rescored.challenger), ("champion", rescored.champion)):
         if each:
             found |= {f"{side}/{name}": each.metrics[name] for name in METRICS}
-    return {**found, "test/rows": rescored.candidate.metrics["rows"]}
+    return {**found, "test/rows": rescored.challenger.metrics["rows"]}
 
 
 def _plots(run: Run, config: PromoteConfig, verdict: Verdict, rows: str) -> None:
     rescored = verdict.rescored
-    names: dict[str, Any] = {"name": verdict.candidate.name, "other": rescored.holder}
-    if verdict.holder:
-        names["other_name"] = verdict.holder.name
-    run.log_bytes(plots.roc(rescored.candidate, rows, **names), "plots/roc.png")
-    run.log_bytes(plots.roc(rescored.candidate, rows, pixels=report.ROC_PIXELS, **names), report.ROC_PLOT)
-    if rescored.difference and verdict.holder:
+    names: dict[str, Any] = {"name": verdict.challenger.name, "other": rescored.champion}
+    if verdict.champion:
+        names["other_name"] = verdict.champion.name
+    run.log_bytes(plots.roc(rescored.challenger, rows, **names), "plots/roc.png")
+    run.log_bytes(plots.roc(rescored.challenger, rows, pixels=report.ROC_PIXELS, **names), report.ROC_PLOT)
+    if rescored.difference and verdict.champion:
         drawn = plots.difference(
-            rescored.difference, config.margin, rows, first=verdict.candidate.name, second=verdict.holder.name
+            rescored.difference, config.margin, rows, first=verdict.challenger.name, second=verdict.champion.name
         )
         run.log_bytes(drawn, "plots/auc_difference.png")
 
 
 def _note(run: Run, config: PromoteConfig, verdict: Verdict, period: str, command: str) -> str:
-    fetched = verdict.candidate.fetched
+    fetched = verdict.challenger.fetched
     outcome = "passes" if verdict.passed else "does not pass"
     head = f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}"
     gate = [[check.name, "passed" if check.passed else "**failed**", check.what] for check in verdict.checks]

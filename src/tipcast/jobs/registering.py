@@ -41,7 +41,7 @@ def register(record: Record, logged: Logged, difference: float, data: Data, outc
     metrics |= {"test/auc_low": test.auc_interval.low, "test/auc_high": test.auc_interval.high}
     metrics["test/threshold"] = test.threshold
     page = version_page.version_page(
-        name,
+        logged.uri,
         record.config.model.name,
         test,
         card=outcome.card,

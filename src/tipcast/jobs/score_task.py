@@ -20,8 +20,6 @@ from tipcast.data.fragments import Fragment
 from tipcast.data.kept import read_kept
 from tipcast.data.prepare import high_tip
 from tipcast.data.read import read_fragment
-from tipcast.data.schema import ZONES
-from tipcast.data.sources.periods import EARLIEST, LATEST, start_of
 from tipcast.data.writing import written
 from tipcast.estimators.base import Scorer
 from tipcast.evaluation import binned, profile
@@ -34,7 +32,6 @@ ROW_GROUP = 1_000_000
 """Most rows of a row group that is written."""
 HOST_THREADS = 8
 """How many row groups a worker with one thread for its device writes at once."""
-BAD_TIME, BAD_ZONE, NOT_FINITE = "pickup_impossible", "bad_zone", "non_finite"
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames
     there = [name for name in dict.fromkeys((*work.columns, *LABEL)) if name in fragment.columns]
     columns = read_fragment(fragment, frames, there)
     labels = _labels(columns, fragment, frames, work)
-    bad, unscored = impossible(columns, work.columns, frames)
+    bad, unscored = features.impossible(columns, work.columns, frames.xp)
     matrix, scores = score(columns, scorer, frames, work.features)
     good = slice(None) if bad is None else ~bad
     alone = frames.batch_rows > 0  # then a worker has one thread for its device, and the host's cores are idle
@@ -123,40 +120,6 @@ def score(columns: dict[str, Array], scorer: Scorer, frames: Frames, names: Sequ
     with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
         matrix = features.compute(columns | lacking, names, xp)
     return matrix, scorer.score(frames.frame(matrix, names))
-
-
-def impossible(
-    columns: Mapping[str, Array], needed: Sequence[str], frames: Frames
-) -> tuple[Array | None, dict[str, int]]:
-    """Find rows with a value that cannot be, so that no score would mean anything; what is missing is no such value.
-
-    A pickup before 2009 or from 2050 on, a zone outside 1 to 265, a number that is infinite or beyond 1e6.
-
-    Returns
-    -------
-    tuple
-        (rows,) bool, None where there are none; and reason -> rows, each under its first reason.
-
-    """
-    xp = frames.xp
-    first, last = (start_of(day) for day in (EARLIEST, LATEST))
-    bad: Array | None = None
-    counts: dict[str, int] = {}
-    for name in (name for name in needed if name in columns):
-        values = columns[name]
-        if name == "pickup":
-            found, reason = ((values < first) | (values >= last)) & (values != features.NULL_TIME), BAD_TIME
-        elif name in ZONES:
-            found, reason = (values < 1) | (values > validate.LAST_ZONE), BAD_ZONE
-        else:
-            found, reason = abs(values) > validate.ABSURD, NOT_FINITE
-        if bad is not None:
-            found &= ~bad
-        rows = int(xp.count_nonzero(found))
-        if rows:
-            counts[reason] = counts.get(reason, 0) + rows
-            bad = found if bad is None else bad | found
-    return bad, counts
 
 
 def _labels(columns: dict[str, Array], fragment: Fragment, frames: Frames, work: Work) -> Array | None:

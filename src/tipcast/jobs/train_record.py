@@ -174,6 +174,7 @@ class Record:
             "data_digest": self.plan.train.digest,
             "data_test_digest": self.plan.test.digest,
             "train_period": self.periods["train"],
+            "trained_from": self.plan.train.period[0],
             "trained_until": self.plan.train.period[1],
             "test_period": self.periods["test"],
             "run_id": self.run.id,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError
+from tipcast.tracking.store import redact
 
+LOG = logging.getLogger("tipcast")
 NAME = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
 RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
 
@@ -38,8 +41,9 @@ def move(
 ) -> None:
     """Move an alias, and leave tags ``alias.ALIAS.*`` that say since when, after which version and why.
 
-    The model's tag ``alias.ALIAS.previous`` keeps the former holder, to go back to. Moving the alias is the last step
-    that counts: stopped before it, nothing has changed.
+    The model's tag ``alias.ALIAS.previous`` keeps the former holder, to go back to. Where the alias cannot be moved,
+    the tags are those of before. MLflow moves an alias whoever holds it: looking first makes it unlikely that two
+    promotions pass each other, not impossible.
 
     Parameters
     ----------
@@ -60,31 +64,40 @@ def move(
         M022 where the alias has another holder by now.
 
     """
-    prefix = f"alias.{alias}"
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    tags = {"since": now, "after": before or "none", **facts} | ({"forced": "true"} if forced else {})
+    found = holder(client, name, alias)
+    if found != before:
+        raise TipcastError(
+            "M022",
+            f"models:/{name}@{alias}",
+            f"moved to version {found} while version {version} was compared with {before or 'none'}",
+            "promote again: it will be compared with the new holder",
+        )
+    now, of = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), f"alias.{alias}"
+    begins: dict[str, str | None] = {"since": now, "after": before or "none", **facts}
+    begins["forced"] = "true" if forced else None
+    earlier = client.get_model_version(name, version).tags
     try:
-        for key, value in tags.items():
-            client.set_model_version_tag(name, version, f"{prefix}.{key}", value)
-        if not forced and f"{prefix}.forced" in client.get_model_version(name, version).tags:  # of an earlier time
-            client.delete_model_version_tag(name, version, f"{prefix}.forced")
-        if before:
-            client.set_registered_model_tag(name, f"{prefix}.previous", before)
-        found = holder(client, name, alias)
-        if found != before:
-            raise TipcastError(
-                "M022",
-                f"models:/{name}@{alias}",
-                f"moved to version {found} while version {version} was compared with {before or 'none'}",
-                "promote again: it will be compared with the new holder",
-            )
+        _tag(client, name, version, of, begins)
         client.set_registered_model_alias(name, alias, version)
     except BaseException:
         with contextlib.suppress(Exception):
             if holder(client, name, alias) != version:
-                for key in tags:
-                    client.delete_model_version_tag(name, version, f"{prefix}.{key}")
+                _tag(client, name, version, of, {key: earlier.get(f"{of}.{key}") for key in begins})
         raise
-    if before:
-        client.set_model_version_tag(name, before, f"{prefix}.until", now)
-        client.set_model_version_tag(name, before, f"{prefix}.followed_by", version)
+    try:
+        _tag(client, name, version, of, {"until": None, "followed_by": None})  # of an earlier time
+        if before:
+            client.set_registered_model_tag(name, f"{of}.previous", before)
+            _tag(client, name, before, of, {"until": now, "followed_by": version})
+    except Exception as problem:  # the alias has moved, and that is what counts
+        told = redact(str(problem).partition("\n")[0])
+        LOG.warning("version %s holds %s, but not all tags say so: %s", version, alias, told)
+
+
+def _tag(client: Any, name: str, version: str, of: str, tags: Mapping[str, str | None]) -> None:
+    """Set a version's tags of an alias, and remove those whose value is None."""
+    for key, value in tags.items():
+        if value is None:
+            client.delete_model_version_tag(name, version, f"{of}.{key}")
+        else:
+            client.set_model_version_tag(name, version, f"{of}.{key}", value)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +37,8 @@ class Located:
     version: str | None = None
     run_id: str | None = None
     model_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Of the version."""
 
 
 def locate(client: Any, model_uri: str) -> Located:
@@ -61,7 +64,8 @@ def locate(client: Any, model_uri: str) -> Located:
             raise TipcastError(
                 "M001", model_uri, f"no such alias; there are: {there}", "use a version, or set the alias"
             )
-        return _version(client, client.get_model_version_by_alias(name, alias))
+        gone = f"the version that it stands for, {aliases[alias]}, is not there"  # older servers keep such aliases
+        return _version(client, _found(lambda: client.get_model_version_by_alias(name, alias), model_uri, gone))
     if match := _RUN.fullmatch(model_uri):
         return _of_run(client, match[1], match[2].rstrip("/"), model_uri)
     raise TipcastError(
@@ -81,7 +85,7 @@ def _version(client: Any, version: Any) -> Located:
     match = _LOGGED.fullmatch(version.source or "")
     if model_id := version.model_id or (match and match[1]):
         logged = _logged(client, model_id, uri)
-        return Located(uri, logged.location, version.name, str(version.version), logged.run_id, logged.model_id)
+        return dataclasses.replace(logged, uri=uri, name=version.name, version=str(version.version), tags=version.tags)
     raise TipcastError(
         "M005", uri, "was registered from files, not from a model that tipcast logged", "train and register it again"
     )

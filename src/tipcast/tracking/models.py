@@ -18,6 +18,7 @@ from tipcast.data import features
 from tipcast.estimators import first_parse, native
 from tipcast.tracking.locations import check_location, locate
 from tipcast.tracking.portable import MANIFEST_VERSION
+from tipcast.tracking.registry import MANIFEST_TAG
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import redact
 
@@ -52,7 +53,8 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     """Fetch a model of tipcast's and check it.
 
     What is downloaded is ``MLmodel`` (read as data), the manifest and the native file. No code and no pickle of the
-    model is opened, whatever its flavours.
+    model is opened, whatever its flavours. Of a version the manifest must be the one that the registry knows, so that
+    who may write to the artifact store alone cannot exchange the model.
 
     Parameters
     ----------
@@ -75,8 +77,9 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     ------
     TipcastError
         C003 no address of a model; M001 no such model, version or alias, M002 features that are none of ours, M003 a
-        digest that differs, M004 a format that is not read, M005 a model that tipcast did not log, M007 a file that
-        does not parse; T006 a store that is not fetched from, T007 one that does not give the files.
+        digest that differs, the registry's among them, M004 a format that is not read, M005 a model that tipcast did
+        not log, M007 a file that does not parse; T006 a store that is not fetched from, T007 one that does not give
+        the files.
 
     """
     found = locate(client, model_uri)
@@ -87,6 +90,8 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
         return _download(repository, path, folder, found.uri)
 
     digest = _manifest_digest(get("MLmodel"), found.uri)
+    if digest != (kept := found.tags.get(MANIFEST_TAG, digest)):
+        raise _other("the manifest", digest, kept, found.uri)
     manifest = _manifest(_checked(get("artifacts/manifest.json"), digest, found.uri), found.uri)
     path = get(f"artifacts/{manifest['file']}")
     _checked(path, manifest["sha256"]["model"], found.uri)
@@ -145,9 +150,13 @@ def _checked(path: Path, digest: str, where: str) -> bytes:
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        what = f"{path.name} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
-        raise TipcastError("M003", where, what, AGAIN)
+        raise _other(path.name, found, digest, where)
     return content
+
+
+def _other(what: str, found: str, digest: str, where: str) -> TipcastError:
+    said = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
+    return TipcastError("M003", where, said, AGAIN)
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:

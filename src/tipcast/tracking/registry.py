@@ -19,6 +19,8 @@ from tipcast.tracking.run import Run
 
 MAX_DESCRIPTION = 5000
 """Characters that MLflow's databases keep of a version's description."""
+MANIFEST_TAG = "sha256.manifest"
+"""The digest to trust: it is kept apart from the files."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EXISTS = {"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"}
 
@@ -81,16 +83,13 @@ def register(
 
 
 def facts(logged: Logged, difference: float, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return what a version's tags say: how the model is stored and told apart, of what it was made, how well it does.
-
-    ``sha256.manifest`` is the one to trust: it is kept apart from the files.
-    """
+    """Return what a version's tags say: how it is stored and told apart, of what it was made, how well it does."""
     manifest = logged.manifest
     versions: Mapping[str, str] = manifest.get("versions", {})
     told: dict[str, object] = {
         "format": manifest["format"],
         "sha256": manifest["sha256"]["model"],
-        "sha256.manifest": logged.manifest_sha256,
+        MANIFEST_TAG: logged.manifest_sha256,
         "features": ", ".join(manifest["features"]),
         "target": manifest.get("target"),
         "model": manifest.get("model"),

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tipcast.data import features
 from tipcast.data.features import BASE_FEATURES, FEATURES, NULL_TIME, compute, needed_columns
 
 
@@ -66,3 +67,19 @@ def test_needed_columns() -> None:
     assert needed_columns(BASE_FEATURES) == ("pickup", "passenger_count", "PULocationID", "DOLocationID")
     with pytest.raises(KeyError, match="pickup_moon"):
         needed_columns(["pickup_moon"])
+
+
+def test_values_that_cannot_be() -> None:
+    times = ["2008-12-31T23:59:59", "2009-01-01", "2049-12-31T23:59:59", "2050-01-01", "NaT", "2019-04-01"]
+    columns = {
+        "pickup": np.array(times, dtype="datetime64[us]").view(np.int64),
+        "PULocationID": np.array([0.0, 1.0, 265.0, 266.0, np.nan, 266.0]),
+        "DOLocationID": np.ones(6, dtype=np.int64),
+        "passenger_count": np.array([1.0, 0.0, 1e6, -np.inf, np.nan, 1e7]),
+    }
+    bad, counts = features.impossible(columns, [*columns, "trip_distance"])
+    assert bad.tolist() == [True, False, False, True, False, True]
+    assert counts == {"pickup_impossible": 2, "bad_zone": 1}, "each under its first reason"
+    assert features.impossible(columns, ["passenger_count"])[1] == {"non_finite": 2}
+    assert features.impossible(columns, ["DOLocationID"]) == (None, {})
+    assert columns["pickup"][4] == NULL_TIME

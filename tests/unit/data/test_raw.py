@@ -28,6 +28,15 @@ def test_the_first_clean_trips(trip_files: Any) -> None:
     assert {len(values) for values in columns.values()} == {10}
 
 
+def test_a_distance_that_cannot_be_is_passed_over(trip_files: Any) -> None:
+    columns = (*COLUMNS, "trip_distance")
+    path = trip_files.write(
+        "yellow_tripdata_2019-02.parquet", lambda frame: frame.assign(trip_distance=[2.5, 2e6] * (len(frame) // 2))
+    )
+    (fragment,) = trip_files.listing(path, columns).fragments
+    assert set(raw_trips(fragment, columns, "yellow", 10)[0]["trip_distance"]) == {2.5}
+
+
 @pytest.mark.parametrize(("colour", "name"), [("yellow", "tpep_pickup_datetime"), ("green", "lpep_pickup_datetime")])
 def test_names_and_missing_times(colour: str, name: str) -> None:
     pickup = np.array([0, np.iinfo(np.int64).min], dtype=np.int64)

@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
 from tipcast.estimators.build import build
-from tipcast.estimators.predict import predict
+from tipcast.estimators.predict import predict, predict_saved
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
@@ -56,6 +56,17 @@ def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joi
     scores = predict(pair, model.scorer, x)
     np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
     np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
+    pair.wait_for_workers(2, timeout=30)
+
+
+def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts, spec, joined, rows, tmp_path):
+    x, _ = _futures(pair, rows)
+    model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
+    scores = predict_saved(pair, model.save(tmp_path), "cpu", x)
+    pair.gather(scores)
+    os.kill(pair.run(os.getpid)[next(iter(pair.who_has(scores)[scores[0].key]))], signal.SIGKILL)
+    for found, part in zip(scores, parts, strict=True):
+        np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6)
     pair.wait_for_workers(2, timeout=30)
 
 

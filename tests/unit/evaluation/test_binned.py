@@ -55,7 +55,8 @@ def test_parts_add_up() -> None:
         assert getattr(summed, name).tolist() == getattr(whole, name).tolist()
     assert (summed.called, summed.true_positives) == (whole.called, whole.true_positives)
     assert summed.log_loss == pytest.approx(whole.log_loss)
-    assert binned.mean(summed) == pytest.approx(scores.mean(), abs=1e-4)
+    assert binned.mean(summed) == pytest.approx(binned.mean(whole), rel=1e-12)
+    assert binned.mean(whole) == pytest.approx(scores.mean(dtype=float), rel=1e-12)
 
 
 def test_rows_without_a_label_count_as_scores_only() -> None:
@@ -68,6 +69,7 @@ def test_rows_without_a_label_count_as_scores_only() -> None:
     expected = binned.count(scores[1::2], labels[1::2], THRESHOLD)
     assert found.log_loss == pytest.approx(expected.log_loss)
     assert found.called == (scores >= np.float32(THRESHOLD)).sum()
+    assert binned.mean(found) == pytest.approx(scores.mean(dtype=float), rel=1e-12)
     assert binned.evaluation(binned.count(scores, None, THRESHOLD), THRESHOLD) is None
     assert binned.evaluation(binned.count(scores, np.ones(4000, np.int8), THRESHOLD), THRESHOLD) is None
 
@@ -108,4 +110,5 @@ def test_on_each_device(backend: Session) -> None:
     expected = binned.count(*rows(3000, 1), 0.45)
     assert found.rows.tolist() == expected.rows.tolist()
     assert found.true_positives == expected.true_positives
+    assert found.score_sum == pytest.approx(expected.score_sum, rel=1e-12)
     assert found.log_loss == pytest.approx(expected.log_loss, rel=1e-6)

@@ -70,6 +70,15 @@ def test_counts_do_not_depend_on_parts(client: Client) -> None:
         assert counts.sum() == 9000
 
 
+def test_a_value_of_several_deciles_leaves_fewer_bins() -> None:
+    counts = np.zeros(profile.CODES, dtype=np.int64)
+    assert profile.grouped(counts, "passenger_count") == [[0, 0], [1, profile.CODES - 1]]
+    counts[1:8] = [200, 7200, 1500, 450, 250, 250, 150]
+    bins = profile.grouped(counts, "passenger_count")
+    assert bins == [[0, 0], [1, 2], [3, 3], [4, 4], [5, profile.CODES - 1]]
+    assert min(profile.shares(counts, bins)[1:]) > 0.04
+
+
 def test_every_value_has_a_bin() -> None:
     odd = np.asfortranarray(np.array([[-1, -1], [0, 0], [300, 1e6], [301, np.inf], [5000, 0.05]], dtype=np.float32))
     for counts in profile.count(odd, ["pickup_week_hour", "trip_distance"]).values():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import mlflow
 import pytest
+from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
 from tipcast.tracking.aliases import check_alias, holder, move
@@ -57,14 +61,58 @@ def test_moving_leaves_a_trace(client: Any) -> None:
     assert client.get_registered_model("moved").tags["alias.champion.previous"] == "1"
 
     move(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
+    first = client.get_model_version("moved", "1").tags
+    assert first["alias.champion.why"] == "back"
+    assert not first.keys() & {"alias.champion.until", "alias.champion.followed_by"}, "it holds the alias again"
     move(client, "moved", "champion", "2", before="1", facts={"why": "passed now"}, forced=False)
     assert "alias.champion.forced" not in client.get_model_version("moved", "2").tags
 
 
+def _tags(client: Any) -> list[dict[str, str]]:
+    versions = [client.get_model_version("moved", version) for version in "123"]
+    return [dict(each.tags) for each in (client.get_registered_model("moved"), *versions)]
+
+
 def test_an_alias_that_moved_meanwhile_stays_there(client: Any) -> None:
-    move(client, "moved", "champion", "3", before=None, facts={}, forced=False)
+    move(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
+    move(client, "moved", "champion", "3", before="2", facts={}, forced=False)
+    earlier = _tags(client)
     with pytest.raises(TipcastError) as caught:
         move(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
     assert caught.value.code == "M022"
     assert holder(client, "moved", "champion") == "3"
-    assert client.get_model_version("moved", "2").tags.keys() & {"alias.champion.since", "alias.champion.why"} == set()
+    assert _tags(client) == earlier
+
+
+@contextlib.contextmanager
+def refusing(client: Any, table: str, row: str) -> Iterator[None]:
+    """Let the database itself refuse to write such rows."""
+    with contextlib.closing(sqlite3.connect(urlsplit(client.tracking_uri).path)) as database:
+        for verb in ("INSERT", "UPDATE"):
+            told = "BEGIN SELECT RAISE(ABORT, 'it is refused'); END"
+            database.execute(f"CREATE TRIGGER refuse_{verb} BEFORE {verb} ON {table} WHEN {row} {told}")
+        try:
+            yield
+        finally:
+            for verb in ("INSERT", "UPDATE"):
+                database.execute(f"DROP TRIGGER refuse_{verb}")
+
+
+def test_an_alias_that_cannot_be_moved(client: Any) -> None:
+    move(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
+    move(client, "moved", "champion", "3", before="2", facts={"why": "better"}, forced=False)
+    earlier = _tags(client)
+    for version in ("1", "2"):
+        with pytest.raises(MlflowException, match="it is refused"), refusing(client, "registered_model_aliases", "1"):
+            move(client, "moved", "champion", version, before="3", facts={"why": "x", "run": "y"}, forced=False)
+        assert holder(client, "moved", "champion") == "3"
+        assert _tags(client) == earlier, "tags of an earlier time are kept, new ones are gone"
+
+
+def test_an_alias_that_has_moved_though_a_tag_is_refused(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    move(client, "moved", "champion", "1", before=None, facts={}, forced=False)
+    with refusing(client, "model_version_tags", "NEW.key LIKE '%.until'"):
+        move(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+    assert holder(client, "moved", "champion") == "2"
+    assert client.get_model_version("moved", "2").tags["alias.champion.why"] == "x"
+    assert "version 2 holds champion, but not all tags say so" in caplog.text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import shutil
+import sqlite3
 import threading
 import warnings
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 import yaml
 from tests.unit.tracking.conftest import FACTS, copy_store
 
@@ -50,9 +53,12 @@ class Registry:
         location = self.client.get_logged_model(self.id(format)).artifact_location
         return Path(location.removeprefix("file://"))
 
+    def logged(self, format: str) -> str:
+        """The logged model's address, of which the registry keeps no digest."""
+        return str(self.client.get_model_version(format, "1").source)
+
     def id(self, format: str) -> str:
-        version = self.client.get_model_version(format, "1")
-        return str(version.source).removeprefix("models:/")
+        return self.logged(format).removeprefix("models:/")
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +155,17 @@ def test_a_model_that_is_not_there(registry: Registry, uri: str, code: str, said
     assert "secret" not in str(problem)
 
 
+def test_an_alias_whose_version_is_gone(registry: Registry) -> None:
+    """As servers before MLflow's mend leave it when a version is deleted."""
+    registry.client.set_registered_model_alias("treelite", "gone", "1")
+    with contextlib.closing(sqlite3.connect(registry.folder / "mlflow.db")) as database, database:
+        database.execute("UPDATE registered_model_aliases SET version = 77 WHERE alias = 'gone'")
+    problem = refused(registry, "models:/treelite@gone")
+    registry.client.delete_registered_model_alias("treelite", "gone")
+    assert problem.code == "M001"
+    assert "version that it stands for, 77, is not there" in problem.what
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, natives: Any, format: str) -> None:
     draw = np.random.default_rng(len(format))
@@ -215,7 +232,7 @@ BASE = list(features.BASE_FEATURES)
 )
 def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], code: str) -> None:
     rewrite(registry, "xgboost-ubj", **changes)
-    problem = refused(registry, "models:/xgboost-ubj/1")
+    problem = refused(registry, registry.logged("xgboost-ubj"))
     assert problem.code == code, str(problem)
     assert problem.exit_code == 6
 
@@ -223,15 +240,37 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[st
 def test_swapped_features_are_named(registry: Registry) -> None:
     rewrite(registry, "xgboost-ubj", features=[BASE[1], BASE[0], *BASE[2:]])
     assert "feature 1 is 'pickup_weekday' in its file and 'pickup_hour' in its manifest" in str(
-        refused(registry, "models:/xgboost-ubj/1")
+        refused(registry, registry.logged("xgboost-ubj"))
     )
+
+
+def test_features_without_names(registry: Registry, natives: Any) -> None:
+    booster = xgboost.Booster(model_file=natives["xgboost-ubj"][0])
+    booster.feature_names = None
+    planted(registry, "xgboost-ubj", bytes(booster.save_raw("ubj")))
+    problem = refused(registry, registry.logged("xgboost-ubj"))
+    assert problem.code == "M002"
+    assert "does not name its features" in problem.what
+
+
+@pytest.mark.parametrize("by", ["/1", "@champion"])
+def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: str) -> None:
+    """Who can write to the artifact store alone makes all its digests fit, and not the registry's."""
+    content = io.BytesIO()
+    with np.load(natives["npz-logistic"][0]) as good:
+        np.savez(content, **{**good, "coef": -good["coef"]})
+    planted(registry, "npz-logistic", content.getvalue())
+    problem = refused(registry, f"models:/npz-logistic{by}")
+    assert problem.code == "M003"
+    assert "the manifest is not the file that was logged" in problem.what
+    assert get(registry, registry.logged("npz-logistic")).format == "npz-logistic", "a model like any other"
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("content", [b"", b"\x80\x04\x95 no pickle is ever opened.", bytes(range(256)) * 64])
 def test_a_file_that_does_not_parse_ends_a_child_only(registry: Registry, format: str, content: bytes) -> None:
     planted(registry, format, content)
-    assert refused(registry, f"models:/{format}/1").code in {"M002", "M007"}
+    assert refused(registry, registry.logged(format)).code in {"M002", "M007"}
 
 
 def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> None:
@@ -243,7 +282,7 @@ def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> No
         for _ in range(3):
             content[int(draw.integers(len(content)))] = int(draw.integers(256))
         planted(registry, "xgboost-ubj", bytes(content))
-        fetched = get(registry, "models:/xgboost-ubj/1", parse=False)
+        fetched = get(registry, registry.logged("xgboost-ubj"), parse=False)
         try:
             check_parses(fetched)
         except TipcastError as problem:

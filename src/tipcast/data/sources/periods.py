@@ -11,16 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tipcast.config.errors import TipcastError
+from tipcast.data.features import FIRST_PICKUP, LAST_PICKUP
 from tipcast.data.fragments import Period
 
 DAY = 86_400_000_000
 """Microseconds."""
-EARLIEST, LATEST = datetime.date(2009, 1, 1), datetime.date(2050, 1, 1)
+_EPOCH = datetime.date(1970, 1, 1)
+EARLIEST, LATEST = (_EPOCH + datetime.timedelta(microseconds=each) for each in (FIRST_PICKUP, LAST_PICKUP))
 """Pickup times outside are clocks gone wrong; they say nothing of a file's period."""
 SHARE = 0.01
 """A month with a smaller share of a file's rows is not what the file is about."""
 _MONTH = re.compile(r"(?<!\d)(20\d\d)-(0[1-9]|1[0-2])(?!\d)")
-_EPOCH = datetime.date(1970, 1, 1)
 
 
 def start_of(day: datetime.date) -> int:

@@ -39,10 +39,14 @@ class TaxiTips(mlflow.pyfunc.PythonModel):
         self.scorer = native.load(paths["model"], self.manifest["format"], device="auto", threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Return the probability of a high tip for each trip, (rows,) float64."""
+        """Return the probability of a high tip for each trip, (rows,) float64, NaN where a value cannot be."""
         names = self.manifest["features"]
         columns = {name: _column(model_input, name) for name in self.features.needed_columns(names)}
-        return np.asarray(self.scorer.score(self.features.compute(columns, names)), dtype=np.float64)
+        scores = np.array(self.scorer.score(self.features.compute(columns, names)), dtype=np.float64)
+        bad, _ = self.features.impossible(columns, list(columns))
+        if bad is not None:
+            scores[bad] = np.nan
+        return scores
 
 
 def _checked(path: Path, digest: str) -> bytes:

@@ -39,11 +39,12 @@ def teach() -> None:
             return answer(data, content_type, model, input_schema)
         is_csv = str(content_type).partition(";")[0].strip() == "text/csv"
         try:
-            return answer(even(data) if is_csv else data, str(content_type), model, None if is_csv else input_schema)
+            found = answer(even(data) if is_csv else data, str(content_type), model, None if is_csv else input_schema)
         except MlflowException as problem:
             problem.message = told(problem.message, input_schema.required_input_names())
             problem.json_kwargs = {}  # the traceback
             raise
+        return found._replace(response=found.response.replace("NaN", "null"))  # JSON knows no NaN
 
     invocations.tipcast = True  # type: ignore[attr-defined]
     server.invocations = invocations  # type: ignore[union-attr]

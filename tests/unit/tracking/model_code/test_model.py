@@ -109,6 +109,17 @@ def test_no_rows(models: Any, trips: pd.DataFrame, format: str) -> None:
     assert models[format].predict(trips.head(0)).shape == (0,)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_value_that_cannot_be_has_no_probability(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
+    odd = trips.astype({"PULocationID": "float64"})
+    odd.loc[[1, 2], "PULocationID"] = [300.0, np.nan]
+    odd.loc[3, "passenger_count"] = 1e8
+    odd.loc[[4, 6], TIME] = [pd.Timestamp("2090-01-01"), pd.NaT]
+    scores = models[format].predict(odd)
+    assert np.flatnonzero(np.isnan(scores)).tolist() == [1, 3, 4], "what is missing is scored"
+    np.testing.assert_allclose(scores[7:], saved[format].expected[7:], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", [TIME, "PULocationID", "DOLocationID"])
 def test_a_missing_column_is_named(models: Any, trips: pd.DataFrame, name: str) -> None:
     without = trips.drop(columns=name)

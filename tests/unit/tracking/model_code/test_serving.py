@@ -124,6 +124,16 @@ def test_passengers_may_be_missing(urls: dict[str, str], natives: Any, trips: pd
         np.testing.assert_allclose(answer["predictions"], natives["xgboost-ubj"][1][[10, 20]], atol=1e-6)
 
 
+def test_a_value_that_cannot_be_is_null(urls: dict[str, str], natives: Any, trips: pd.DataFrame) -> None:
+    sent = trips.iloc[[0, 1]].assign(PULocationID=[300, trips["PULocationID"][1]])
+    for name, (body, kind) in _forms(sent).items():
+        status, answer = _ask(urls["yellow"], body, kind)
+        assert status == 200, (name, answer)
+        first, second = answer["predictions"]
+        assert first is None, name
+        assert second == pytest.approx(natives["xgboost-ubj"][1][1], abs=1e-6)
+
+
 def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str:
     status, answer = _ask(url, body, kind)
     assert status == 400, answer
