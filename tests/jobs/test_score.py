@@ -500,23 +500,40 @@ def test_trips_and_scores_in_an_object_store(
     assert caught.value.code == "C011"
 
 
-def test_a_model_for_another_task(score: Job, store: str, trained: dict[str, Any], out: Path, tmp_path: Path) -> None:
+def plant(store: str, folder: Path, name: str, facts: dict[str, Any]) -> None:
+    """Register a logistic model of one feature, `passenger_count`."""
     from tipcast.config.schema import TrackingSpec
     from tipcast.tracking.portable import log_model
     from tipcast.tracking.registry import register
     from tipcast.tracking.run import open_run
 
-    np.savez(tmp_path / "model.npz", coef=[1.0], intercept=0.0, mean=[0.0], scale=[1.0])
+    np.savez(folder / "model.npz", coef=[1.0], intercept=0.0, mean=[0.0], scale=[1.0])
     spec = TrackingSpec(uri=store, experiment="scoring", system_metrics=False)
-    task = {"kind": "regression", "name": "tip_fraction"}
     origin = {"data_digest": "5" * 64, "versions": {"tipcast": "0.1.0"}}
-    facts = {"features": ["passenger_count"], "task": task, "threshold": 0.5, **origin}
+    facts = {"features": ["passenger_count"], "threshold": 0.5, **facts, **origin}
     with open_run(spec, name="other", tags={}, params={}) as run:
-        example = frame(5)
-        logged = log_model(run, tmp_path / "model.npz", "npz-logistic", facts, "yellow", example)
-        register(run, logged, "other", 0.0, {}, "")
+        logged = log_model(run, folder / "model.npz", "npz-logistic", facts, "yellow", frame(5))
+        register(run, logged, name, 0.0, {}, "")
+
+
+def test_a_model_for_another_task(score: Job, store: str, trained: dict[str, Any], out: Path, tmp_path: Path) -> None:
+    plant(store, tmp_path, "other", {"task": {"kind": "regression", "name": "tip_fraction"}})
     with pytest.raises(TipcastError) as caught:
         score(model="other")
     assert caught.value.code == "M006"
     assert caught.value.exit_code == 6
     assert not out.exists()
+
+
+def test_a_model_without_a_feature_of_time(score: Job, store: str, out: Path, tmp_path: Path) -> None:
+    """Rows that training would drop are told from the others by their time too, which the features do not need."""
+    plant(store, tmp_path, "timeless", {"task": {"kind": "classification", "name": "high_tip", "threshold": 0.2}})
+    trips = frame()
+    trips["fare_amount"], trips["passenger_count"] = trips["fare_amount"].abs() + 1, 1.0
+    trips.loc[3, "fare_amount"] = 0.0
+    trips.loc[5, "tpep_pickup_datetime"] = pd.Timestamp("2018-07-01")
+    (tmp_path / "odd").mkdir()
+    trips.to_parquet(tmp_path / "odd" / "yellow_tripdata_2019-04.parquet")
+    ended = score(model="timeless", given=tmp_path / "odd")
+    assert pq.read_table(out / "yellow_tripdata_2019-04.parquet")["probability"].null_count == 0
+    assert ended.run.data.metrics["labelled/rows"] == len(trips) - 2
