@@ -442,28 +442,6 @@ def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path, ca
         assert scores.null_count == sum(entry["unscored"].values()) < 0.05 * len(scores), name
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An object store on this machine, with an empty bucket `trips`."""
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem()
-    store.mkdir("trips")
-    yield store
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
 def test_trips_and_scores_in_an_object_store(
     job: Job, trained: dict[str, Any], months: Path, bucket: Any, tmp_path: Path
 ) -> None:

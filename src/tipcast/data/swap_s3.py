@@ -43,7 +43,7 @@ class StoreWork:
         with address.reaching(self._output):
             self._store.invalidate_cache()
             for path in self._found(self.whole):
-                self._store.cp_file(path, f"{self._output}/{path.partition('/whole/')[2]}")
+                self._store.cp_file(path, f"{self._output}/{_below(path, self.whole)}")
             self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
             for name in obsolete:
                 with contextlib.suppress(FileNotFoundError):
@@ -89,8 +89,13 @@ def recover(output: str, storage: Mapping[str, Any]) -> None:
         store.invalidate_cache()
         left: dict[str, list[tuple[str, datetime.datetime]]] = {}
         for path, told in store.find(output, prefix=UNFINISHED, detail=True).items():
-            left.setdefault(path.partition(UNFINISHED)[2].partition("/")[0], []).append((path, told["LastModified"]))
+            left.setdefault(_below(path, output).partition("/")[0], []).append((path, told["LastModified"]))
         for objects in left.values():
             if (now - max(time for _, time in objects)).total_seconds() > OLD_S:
                 for path, _ in objects:
                     store.rm_file(path)
+
+
+def _below(path: str, address: str) -> str:
+    """Return what a store's path is below an address."""
+    return path.removeprefix(address.removeprefix("s3://") + "/")
