@@ -320,19 +320,21 @@ def test_csv_in_parquet_out(score: Job, out: Path, tmp_path: Path) -> None:
     assert pq.read_metadata(out / "yellow_tripdata_2019-04.csv.parquet").num_row_groups > 3
 
 
+def damaged(path: Path) -> bytes:
+    """Return a file with one bit of a page changed, which its footer does not show."""
+    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(3)
+    columns = (group.column(at) for at in range(group.num_columns))
+    column = next(found for found in columns if found.path_in_schema == "tpep_pickup_datetime")
+    content[column.data_page_offset + 200] ^= 4
+    return bytes(content)
+
+
 def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path, capsys: Any) -> None:
     score()
     first = state(out)
     (trips / "broken.parquet").write_bytes((trips / MONTHS[0]).read_bytes()[:5000])
     pq.write_table(pa.table({"a": [1]}), trips / "other.parquet")
-    content = bytearray((trips / MONTHS[1]).read_bytes())
-    column = next(
-        found
-        for found in (pq.read_metadata(trips / MONTHS[1]).row_group(3).column(at) for at in range(6))
-        if found.path_in_schema == "tpep_pickup_datetime"
-    )
-    content[column.data_page_offset + 200] ^= 4
-    (trips / "late_2019-05.parquet").write_bytes(content)
+    (trips / "late_2019-05.parquet").write_bytes(damaged(trips / MONTHS[1]))
     for _ in range(2):
         capsys.readouterr()
         with pytest.raises(TipcastError) as caught:
@@ -476,6 +478,23 @@ def test_trips_and_scores_in_an_object_store(
     with pytest.raises(TipcastError) as caught:
         job("score", *words[:2], "output=s3://trips/months")
     assert caught.value.code == "C011"
+
+
+def test_a_file_refused_in_scoring_leaves_no_scores_in_a_store(
+    job: Job, trained: dict[str, Any], months: Path, bucket: Any
+) -> None:
+    for name in MONTHS:
+        bucket.put(str(months / name), f"trips/months/{name}")
+    words = ["model_uri=models:/xgboost/1", "input=s3://trips/months/", "output=s3://trips/scored"]
+    job("score", *words, "tracking.experiment=scoring")
+    bucket.pipe_file(f"trips/months/{MONTHS[1]}", damaged(months / MONTHS[1]))
+    with pytest.raises(TipcastError) as caught:
+        job("score", *words, "tracking.experiment=scoring")
+    assert caught.value.code == "S010"
+    bucket.invalidate_cache()
+    assert set(bucket.find("trips/scored")) == {f"trips/scored/{MONTHS[0]}", "trips/scored/_manifest.json"}
+    found = json.loads(bucket.cat_file("trips/scored/_manifest.json"))
+    assert (set(found["files"]), set(found["refused"])) == ({MONTHS[0]}, {MONTHS[1]})
 
 
 def plant(store: str, folder: Path, name: str, facts: dict[str, Any]) -> None:

@@ -41,8 +41,11 @@ class Work(Protocol):
         """Remove new files again."""
         ...
 
-    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
-        """Put the files and their manifest, made last, in the place of the present scores."""
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
+        """Put the files and their manifest, made last, in the place of the present scores.
+
+        Where that takes more than one step, ``announced`` is the manifest in between, which names old and new files.
+        """
         ...
 
 
@@ -74,7 +77,7 @@ class LocalWork:
                 if folder != self.whole:
                     Path(folder).rmdir()
 
-    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
         """Exchange the folders: who looks sees the old scores or the new ones."""
         path = Path(self.whole) / self._manifest
         with path.open("wb") as file:

@@ -110,7 +110,8 @@ def commit(
 ) -> dict[str, Entry]:
     """Swap the scores in, and return what their manifest says of the files."""
     entries: dict[str, Entry] = {}
-    options = record.config.storage_options
+    options, before = record.config.storage_options, plan.before
+    obsolete = [*plan.obsolete, *(item.name for item in results.refused if item.name in before.files)]
 
     def manifest() -> bytes:
         entries.update(results.stamped(work.final, options) | dict(plan.kept))
@@ -119,9 +120,9 @@ def commit(
     with failures(plan.output):
         for name in plan.kept:
             work.keep(name)
-        work.commit(manifest, plan.obsolete)
-    if plan.obsolete:
-        LOG.warning("%d files of scores removed whose trips are not named any more or are refused", len(plan.obsolete))
+        work.commit(manifest, obsolete, scored.to_bytes(Manifest({**before.files, **results.entries}, before.about)))
+    if obsolete:
+        LOG.warning("%d files of scores removed whose trips are not named any more or are refused", len(obsolete))
     return entries
 
 

@@ -64,6 +64,8 @@ class ScorePlan:
     """Scores that are there, of files that are not named any more, or are refused now."""
     current: bool
     """Whether the folder is already what it would be made."""
+    before: Manifest
+    """What the folder says of itself."""
 
     @property
     def files(self) -> int:
@@ -162,7 +164,8 @@ def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, befor
     same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
         before.about.get(REFUSED, {})
     )
-    return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, not due and not obsolete and same)
+    current = not due and not obsolete and same
+    return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, current, before)
 
 
 def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before: Manifest) -> Item | None:

@@ -34,7 +34,7 @@ def made(output: Path, **files: str) -> None:
     with swap.beside(output, "m") as work:
         for name, content in files.items():
             (Path(work.whole) / name).write_text(content)
-        work.commit(lambda: b"manifest of " + ",".join(files).encode(), [])
+        work.commit(lambda: b"manifest of " + ",".join(files).encode(), [], b"announced")
 
 
 def found(folder: Path) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_kept_files_are_links_and_dropped_ones_gone(output: Path) -> None:
         (Path(work.whole) / "sub").mkdir()
         (Path(work.whole) / "sub" / "c").write_text("3")
         work.drop(["sub/c", "never"])
-        work.commit(lambda: b"", ["b"])
+        work.commit(lambda: b"", ["b"], b"announced")
     assert found(output) == {"a": "1", "m": ""}
     assert (output / "a").stat().st_ino == before.st_ino
     assert (output / "a").stat().st_mtime_ns == before.st_mtime_ns

@@ -17,7 +17,7 @@ def made(output: str, obsolete: Collection[str] = (), **files: str) -> None:
     with swap_s3.within(output, storage) as work:
         for name, content in files.items():
             address.filesystem(output, storage).pipe_file(f"{work.whole}/{name}", content.encode())
-        work.commit(lambda: b"manifest of " + ",".join(files).encode(), obsolete)
+        work.commit(lambda: b"manifest of " + ",".join(files).encode(), obsolete, b"announced")
 
 
 def found(bucket: Any) -> dict[str, str]:
