@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tipcast.config.errors import TipcastError
+
+LOG = logging.getLogger("tipcast")
 
 LOCK, OLD, PARTS, WHOLE = "lock", "old", "parts", "whole"
 YOUNG_S = 60.0
@@ -125,7 +128,7 @@ def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
                 (folder / name).mkdir()
             yield LocalWork(output, folder, manifest_name)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear(folder, output)
 
 
 def recover(output: Path, own: Path | None = None) -> None:
@@ -152,8 +155,14 @@ def recover(output: Path, own: Path | None = None) -> None:
 
 
 def _clear(folder: Path, output: Path) -> None:
-    if (folder / OLD).exists() and not output.exists():
-        (folder / OLD).rename(output)
+    """Remove a job's folder; scores that were about to be replaced are put back first, or stay for the next job."""
+    old = folder / OLD
+    if old.exists() and not output.exists():
+        try:
+            old.rename(output)
+        except OSError as problem:
+            LOG.error("scores could not be put back and are in %s: %s", old, problem.strerror)
+            return
     shutil.rmtree(folder, ignore_errors=True)
 
 

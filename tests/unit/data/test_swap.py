@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,6 +81,78 @@ def test_without_an_exchange_the_old_folder_is_put_back(output: Path, monkeypatc
         with pytest.raises(OSError, match="No such file"):
             swap.replace(new / "missing", output, new.parent / swap.OLD)
     assert found(output) == {"b": "2", "m": "manifest of b"}
+
+
+@pytest.fixture
+def moved_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Let something happen right after the first of the two renames of file systems that know no exchange."""
+
+    def then(what: Callable[[], object]) -> None:
+        rename = Path.rename
+
+        def renamed(self: Path, target: Path) -> Path:
+            moved = rename(self, target)
+            if target.name == swap.OLD:
+                what()
+            return moved
+
+        monkeypatch.setattr(swap, "exchange", lambda one, other: False)
+        monkeypatch.setattr(Path, "rename", renamed)
+
+    return then
+
+
+def test_interrupted_between_two_renames(output: Path, moved_away: Callable[[Callable[[], object]], None]) -> None:
+    made(output, a="1")
+    moved_away(lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        made(output, b="2")
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tipcast.data import swap
+rename = Path.rename
+def renamed(self, target):
+    rename(self, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+swap.exchange, Path.rename = lambda one, other: False, renamed
+with swap.beside(Path(sys.argv[1]), "m") as work:
+    work.commit(lambda: b"", [], b"")
+"""
+
+
+def test_killed_between_two_renames(output: Path) -> None:
+    made(output, a="1")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    assert subprocess.run([sys.executable, "-c", KILLED, str(output)], env=environment).returncode == -signal.SIGKILL
+    assert not output.exists()
+    swap.recover(output)
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_scores_that_cannot_be_put_back_are_kept(
+    output: Path, moved_away: Callable[[Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(output, a="1")
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied", str(target))
+
+    with monkeypatch.context() as until:
+        moved_away(lambda: until.setattr(Path, "rename", refuse))
+        with pytest.raises(PermissionError):
+            made(output, b="2")
+    monkeypatch.undo()
+    (left,) = output.parent.iterdir()
+    assert found(left / swap.OLD) == {"a": "1", "m": "manifest of a"}
+    swap.recover(output)
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
 
 
 def test_a_block_that_fails_changes_nothing(output: Path) -> None:
