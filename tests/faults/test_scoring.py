@@ -257,7 +257,7 @@ def test_terminated_in_mid_score(tipcast: Start, model: str, trips: Path, tmp_pa
     assert code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     job = tipcast(*words(model, trips, out), name="stopped")
-    job.wait_for(lambda: hidden(out) and any((hidden(out)[0] / "parts").rglob("*.0")))
+    job.wait_for(lambda: any(out.parent.glob(f".{out.name}.tipcast-*/parts/**/*.0")))
     tree = job.tree()
     assert len(tree) > 1, "worker processes"
     job.process.send_signal(signal.SIGTERM)
@@ -281,7 +281,7 @@ def test_a_worker_is_killed_in_mid_score(tipcast: Start, model: str, trips: Path
     """Its tasks are done again by another, and the rows are there once each."""
     out = tmp_path / "scored"
     job = tipcast(*words(model, trips, out, "cluster.n_workers=2", "cluster.threads_per_worker=1"))
-    job.wait_for(lambda: hidden(out) and any((hidden(out)[0] / "parts").rglob("*.0")))
+    job.wait_for(lambda: any(out.parent.glob(f".{out.name}.tipcast-*/parts/**/*.0")))
     worker = next(process for process in job.tree() if "spawn_main" in " ".join(process.cmdline()))
     worker.kill()
     code, _ = job.end(120)

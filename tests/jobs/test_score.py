@@ -25,7 +25,7 @@ from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.data.synthetic import sample_block
-from tipcast.jobs import prepare, score_task, train
+from tipcast.jobs import prepare, score_run, score_task, train
 
 Job = Callable[..., Any]
 MODELS = {
@@ -366,6 +366,32 @@ def test_when_all_are_refused_the_scores_stay(score: Job, trips: Path, out: Path
         score(given=trips / MONTHS[0])
     assert caught.value.code == "D005", "the only file's own error"
     assert state(out) == before
+
+
+def test_what_comes_into_the_folder_meanwhile_is_left(score: Job, out: Path) -> None:
+    real = score_run.score
+
+    def meanwhile(change: Callable[[], object]) -> str:
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(TipcastError) as caught:
+            patched.setattr(score_run, "score", lambda *given: (real(*given), change())[0])
+            score("keep=[]")
+        assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
+        return caught.value.code
+
+    def letter() -> None:
+        out.mkdir()
+        (out / "letter.txt").write_text("dear")
+
+    assert meanwhile(letter) == "C011"
+    assert {name: content for name, (_, content) in state(out).items()} == {"letter.txt": b"dear"}
+    shutil.rmtree(out)
+    score()
+    before = state(out)
+    other = before["_manifest.json"][1].replace(b'"run_id": "', b'"run_id": "f')
+    assert meanwhile(lambda: (out / "_manifest.json").write_bytes(other)) == "S011"
+    assert {name: content for name, (_, content) in state(out).items()} == {
+        **{name: content for name, (_, content) in before.items()}, "_manifest.json": other
+    }  # fmt: skip
 
 
 def test_what_a_run_tells(score: Job, trained: dict[str, Any], store: str, trips: Path) -> None:

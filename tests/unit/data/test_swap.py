@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -201,7 +204,7 @@ def test_what_a_killed_job_leaves_is_cleared(output: Path) -> None:
         assert caught.value.code == "S011"
         with pytest.raises(TipcastError), swap.beside(output, "m"):
             pass
-        assert len(list(output.parent.iterdir())) == 2
+        assert len(list(output.parent.iterdir())) == 3, "scores, unfinished work, and a lock"
         job.kill()
     swap.recover(output)
     assert list(output.parent.iterdir()) == [output]
@@ -212,30 +215,59 @@ def test_a_folder_that_was_about_to_be_replaced_comes_back(output: Path) -> None
     made(output, a="1")
     left = output.parent / f".{output.name}.tipcast-x"
     left.mkdir()
-    (left / swap.LOCK).touch()
     output.rename(left / swap.OLD)
     swap.recover(output)
     assert found(output) == {"a": "1", "m": "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
-def test_a_folder_without_a_lock_is_cleared_once_it_is_old(output: Path) -> None:
-    left = output.parent / f".{output.name}.tipcast-x"
-    left.mkdir()
-    swap.recover(output)
-    assert left.exists()
-    hour_ago = time.time() - 3600
-    os.utime(left, (hour_ago, hour_ago))
-    swap.recover(output)
-    assert not left.exists()
-
-
 def test_names_that_only_begin_alike_are_others(output: Path) -> None:
-    other = output.parent / f".{output.name}2.tipcast-x"
-    other.mkdir()
-    (other / swap.LOCK).touch()
+    others = [output.parent / f".{output.name}2.tipcast-{end}" for end in ("x", "lock")]
+    others[0].mkdir()
+    others[1].touch()
     swap.recover(output)
-    assert other.exists()
+    assert sorted(output.parent.iterdir()) == sorted(others)
+
+
+@pytest.mark.parametrize("jobs", [2, 6])
+def test_of_jobs_that_start_together_one_goes_on(output: Path, jobs: int) -> None:
+    begin, tried = threading.Barrier(jobs), threading.Barrier(jobs)
+
+    def job(_: int) -> bool:
+        begin.wait(30)
+        try:
+            with swap.beside(output, "m"):
+                tried.wait(30)
+        except TipcastError as problem:
+            tried.wait(30)
+            assert problem.code == "S011"
+            return False
+        return True
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for _ in range(100):
+            assert sum(pool.map(job, range(jobs))) == 1
+    assert list(output.parent.iterdir()) == []
+
+
+def test_no_two_jobs_are_ever_at_work(output: Path) -> None:
+    """Not when one comes while another removes its lock, either."""
+    working: list[int] = []
+
+    def job(number: int) -> int:
+        done = 0
+        for _ in range(200):
+            with contextlib.suppress(TipcastError), swap.beside(output, "m"):
+                working.append(number)
+                time.sleep(0.0005)
+                assert working == [number]
+                working.remove(number)
+                done += 1
+        return done
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(job, range(8))) > 8
+    assert list(output.parent.iterdir()) == []
 
 
 def test_unfinished_work_is_this_users_alone(output: Path) -> None:
