@@ -353,7 +353,7 @@ def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path,
     assert "run_id" not in said, "the second time nothing is tried again"
 
 
-def test_when_all_are_refused_the_scores_stay(score: Job, trips: Path, out: Path) -> None:
+def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: Path, out: Path) -> None:
     score()
     before = state(out)
     for name in MONTHS:
@@ -365,6 +365,11 @@ def test_when_all_are_refused_the_scores_stay(score: Job, trips: Path, out: Path
     with pytest.raises(TipcastError) as caught:
         score(given=trips / MONTHS[0])
     assert caught.value.code == "D005", "the only file's own error"
+    assert state(out) == before
+    (trips / MONTHS[0]).write_bytes(damaged(months / MONTHS[0]))
+    with pytest.raises(TipcastError) as caught:
+        score(given=trips / MONTHS[0])
+    assert (caught.value.code, caught.value.exit_code) == ("D005", 3), "found while it was scored"
     assert state(out) == before
 
 
