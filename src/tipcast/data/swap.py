@@ -84,7 +84,18 @@ class LocalWork:
             file.write(manifest())
             file.flush()
             os.fsync(file.fileno())
+        _alike(Path(self.whole), self._output)
         replace(Path(self.whole), self._output, self._folder / OLD)
+
+
+def _alike(new: Path, output: Path) -> None:
+    """Give a folder the rights of the one that it replaces, and its owners where that is allowed."""
+    if output.exists():
+        now = output.stat()
+        with contextlib.suppress(PermissionError):
+            os.chown(new, now.st_uid, now.st_gid)
+        shutil.copystat(output, new)
+        os.utime(new)  # its content is of now
 
 
 def replace(new: Path, output: Path, old: Path) -> None:

@@ -270,6 +270,23 @@ def test_no_two_jobs_are_ever_at_work(output: Path) -> None:
     assert list(output.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o2775])
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_a_folder_keeps_its_rights(output: Path, mode: int, exchanged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not exchanged:
+        monkeypatch.setattr(swap, "exchange", lambda one, other: False)
+    owner, group = (4711, 4712) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    output.mkdir()
+    os.chown(output, owner, group)
+    output.chmod(mode)
+    os.utime(output, (0, 0))
+    for content in "12":
+        made(output, a=content)
+        now = output.stat()
+        assert (now.st_mode & 0o7777, now.st_uid, now.st_gid) == (mode, owner, group)
+        assert now.st_mtime > 0, "new content"
+
+
 def test_unfinished_work_is_this_users_alone(output: Path) -> None:
     with swap.beside(output, "m") as work:
         assert Path(work.whole).parent.stat().st_mode & 0o777 == 0o700
