@@ -26,6 +26,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.data.synthetic import sample_block
 from tipcast.jobs import prepare, score_run, score_task, train
+from tipcast.jobs import score as score_job
 
 Job = Callable[..., Any]
 MODELS = {
@@ -551,6 +552,23 @@ def test_a_model_for_another_task(score: Job, store: str, trained: dict[str, Any
     assert caught.value.code == "M006"
     assert caught.value.exit_code == 6
     assert not out.exists()
+
+
+def test_a_version_of_another_registry_is_another_model(
+    score: Job, store: str, trips: Path, out: Path, tmp_path: Path
+) -> None:
+    task = {"task": {"kind": "classification", "name": "high_tip", "threshold": 0.2}}
+    (tmp_path / "other").mkdir()
+    for uri, threshold in ((store, 0.5), ("sqlite:///other/mlflow.db", 0.9)):
+        plant(uri, tmp_path, "twice", {**task, "threshold": threshold})
+    score(model="twice")
+    assert score(model="twice").run is None
+    words = [*QUICK, *QUICK_TRAIN, "model_uri=models:/twice/1", f"input={trips}", f"output={out}"]
+    (composed,) = compose("score", to_overrides([*words, "tracking.uri=sqlite:///other/mlflow.db"]))
+    score_job.run(to_object(composed.config), "tipcast score")
+    assert manifest(out)["model"]["threshold"] == 0.9
+    assert manifest(out)["model"]["registry"] == f"sqlite:///{tmp_path}/other/mlflow.db"
+    assert score(model="twice").said["scored"] == 2
 
 
 def test_a_model_without_a_feature_of_time(score: Job, store: str, out: Path, tmp_path: Path) -> None:

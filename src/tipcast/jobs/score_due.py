@@ -143,6 +143,8 @@ def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
             "uri": fetched.uri,
             "name": fetched.name,
             "version": fetched.version,
+            "registry": score_plan.registry(record.config),
+            "model_id": fetched.model_id,
             "sha256": fetched.sha256,
             "manifest_sha256": fetched.manifest_sha256,
             "threshold": fetched.manifest["threshold"],

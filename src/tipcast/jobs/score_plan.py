@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tipcast.config.errors import TipcastError
@@ -21,6 +23,7 @@ from tipcast.data.sources.files import find
 from tipcast.data.sources.found import Wanted
 from tipcast.data.writing import of_store
 from tipcast.jobs.score_task import LABEL, MAY_LACK
+from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
     from tipcast.tracking.models import Fetched
@@ -84,6 +87,13 @@ def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
+def registry(config: ScoreConfig) -> str:
+    """Return the address of the registry that versions are of, without credentials."""
+    uri = os.environ.get("MLFLOW_REGISTRY_URI") or resolve(config.tracking)
+    _, sqlite, path = uri.rpartition("sqlite:///")
+    return f"{sqlite}{Path(path).absolute()}" if sqlite or "://" not in uri else redact(uri)
+
+
 def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
     """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
 
@@ -101,7 +111,7 @@ def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScoreP
 
     """
     model = manifest.about.get("model", {}) if manifest else {}
-    if manifest is None or model.get("uri") != config.model_uri:
+    if manifest is None or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     wanted = _wanted(config, ())
