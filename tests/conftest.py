@@ -99,6 +99,32 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     pytest.fail(f"no server at {url}:\n{log.read_text()[-3000:]}")
 
 
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An object store on this machine, with an empty bucket `trips`."""
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_ENDPOINT_URL": endpoint,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    urllib.request.urlopen(
+        f"{endpoint}/moto-api/reset", data=b""
+    ).close()  # servers of one process share what they hold
+    s3fs.S3FileSystem.clear_instance_cache()
+    store = s3fs.S3FileSystem()
+    store.mkdir("trips")
+    yield store
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """Two threads of one in-process worker."""

@@ -70,7 +70,7 @@ def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "trips"
 
 
-def words(model: str, trips: Path, out: Path, *more: str) -> list[str]:
+def words(model: str, trips: Path | str, out: Path | str, *more: str) -> list[str]:
     """Return the command that scores."""
     first = ["score", "model_uri=models:/tipcast/1", f"input={trips}", f"output={out}", f"tracking.uri={model}"]
     return [*first, "tracking.system_metrics=false", "cluster.n_workers=1", *more]
@@ -129,12 +129,39 @@ class Launcher:
         return int(self.process.stdout.readline())
 
 
+STRUCK = """
+import itertools, signal
+import s3fs
+
+changes, main = itertools.count(1), cli.main
+
+def struck(name):
+    call = getattr(s3fs.S3FileSystem, name)
+    async def counted(self, *paths, **more):
+        if "_tipcast-" not in paths[name == "_cp_file"] and next(changes) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await call(self, *paths, **more)
+    setattr(s3fs.S3FileSystem, name, counted)
+
+def strike(words):
+    global last
+    last = int(words[0])
+    return main(words[1:])
+
+for name in ("_cp_file", "_rm_file", "_pipe_file"):
+    struck(name)
+cli.main = strike
+"""
+"""A job's first word becomes the number of the change to the scores in a store before which it is killed; 0: none."""
+
+
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
+def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
+    start, loop, rest = LAUNCHER.partition("for line")
     with (
         (tmp_path / "launcher.err").open("wb") as err,
         subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER],
+            [sys.executable, "-c", "".join((start, getattr(request, "param", ""), loop, rest))],
             cwd=tmp_path,
             env=environment(),
             stdin=subprocess.PIPE,
@@ -190,6 +217,39 @@ def test_killed_twenty_times_in_mid_score(launcher: Launcher, model: str, trips:
     assert whole(out, trips)["configuration"]["keep"] == ["id", "DOLocationID"]
 
 
+def in_store(bucket: Any, prefix: str) -> dict[str, Any]:
+    """Check that all objects of a prefix are what its manifest says, and return the manifest."""
+    bucket.invalidate_cache()
+    found = dict(json.loads(bucket.cat_file(f"{prefix}/_manifest.json")))
+    there = [path for path in bucket.find(prefix) if "/_tipcast-" not in path]  # stays for an hour
+    assert set(there) == {f"{prefix}/{name}" for name in (*found["files"], "_manifest.json")}
+    for name, entry in found["files"].items():
+        assert hashlib.sha256(bucket.cat_file(f"{prefix}/{name}")).hexdigest() == entry["sha256"], name
+        assert entry["stamp"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [STRUCK], indirect=True, ids=["store"])
+@pytest.mark.parametrize(("first", "second"), [(2, 5), (3, 4), (4, 3)])
+def test_killed_between_changes_to_a_store(
+    bucket: Any, launcher: Launcher, model: str, trips: Path, tmp_path: Path, first: int, second: int
+) -> None:
+    """A first scoring is killed, then one that replaces, adds and removes; the next finds its way out of both."""
+    files = sorted(trips.iterdir())[:3]
+
+    def score(last: int, given: list[Path], keep: str) -> int:
+        named = f"[{','.join(map(str, given))}]"
+        job = words(model, named, "s3://trips/scored", f"keep=[{keep}]", "cluster.processes=false")
+        launcher.begin([str(last), *job])
+        return launcher.status()
+
+    assert score(first, files[:2], "id") == signal.SIGKILL, (tmp_path / "launcher.err").read_text()
+    assert score(second, files[1:], "id,DOLocationID") == signal.SIGKILL, (tmp_path / "launcher.err").read_text()
+    assert score(0, files[1:], "id") == 0, (tmp_path / "launcher.err").read_text()
+    assert set(in_store(bucket, "trips/scored")["files"]) == {path.name for path in files[1:]}
+
+
 @pytest.mark.slow
 def test_terminated_in_mid_score(tipcast: Start, model: str, trips: Path, tmp_path: Path) -> None:
     out = tmp_path / "scored"
@@ -197,7 +257,7 @@ def test_terminated_in_mid_score(tipcast: Start, model: str, trips: Path, tmp_pa
     assert code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     job = tipcast(*words(model, trips, out), name="stopped")
-    job.wait_for(lambda: hidden(out) and any((hidden(out)[0] / "parts").rglob("*.0")))
+    job.wait_for(lambda: any(out.parent.glob(f".{out.name}.tipcast-*/parts/**/*.0")))
     tree = job.tree()
     assert len(tree) > 1, "worker processes"
     job.process.send_signal(signal.SIGTERM)
@@ -221,7 +281,7 @@ def test_a_worker_is_killed_in_mid_score(tipcast: Start, model: str, trips: Path
     """Its tasks are done again by another, and the rows are there once each."""
     out = tmp_path / "scored"
     job = tipcast(*words(model, trips, out, "cluster.n_workers=2", "cluster.threads_per_worker=1"))
-    job.wait_for(lambda: hidden(out) and any((hidden(out)[0] / "parts").rglob("*.0")))
+    job.wait_for(lambda: any(out.parent.glob(f".{out.name}.tipcast-*/parts/**/*.0")))
     worker = next(process for process in job.tree() if "spawn_main" in " ".join(process.cmdline()))
     worker.kill()
     code, _ = job.end(120)

@@ -25,7 +25,8 @@ from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.data.synthetic import sample_block
-from tipcast.jobs import prepare, score_task, train
+from tipcast.jobs import prepare, score_run, score_task, train
+from tipcast.jobs import score as score_job
 
 Job = Callable[..., Any]
 MODELS = {
@@ -320,19 +321,21 @@ def test_csv_in_parquet_out(score: Job, out: Path, tmp_path: Path) -> None:
     assert pq.read_metadata(out / "yellow_tripdata_2019-04.csv.parquet").num_row_groups > 3
 
 
+def damaged(path: Path) -> bytes:
+    """Return a file with one bit of a page changed, which its footer does not show."""
+    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(3)
+    columns = (group.column(at) for at in range(group.num_columns))
+    column = next(found for found in columns if found.path_in_schema == "tpep_pickup_datetime")
+    content[column.data_page_offset + 200] ^= 4
+    return bytes(content)
+
+
 def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path, capsys: Any) -> None:
     score()
     first = state(out)
     (trips / "broken.parquet").write_bytes((trips / MONTHS[0]).read_bytes()[:5000])
     pq.write_table(pa.table({"a": [1]}), trips / "other.parquet")
-    content = bytearray((trips / MONTHS[1]).read_bytes())
-    column = next(
-        found
-        for found in (pq.read_metadata(trips / MONTHS[1]).row_group(3).column(at) for at in range(6))
-        if found.path_in_schema == "tpep_pickup_datetime"
-    )
-    content[column.data_page_offset + 200] ^= 4
-    (trips / "late_2019-05.parquet").write_bytes(content)
+    (trips / "late_2019-05.parquet").write_bytes(damaged(trips / MONTHS[1]))
     for _ in range(2):
         capsys.readouterr()
         with pytest.raises(TipcastError) as caught:
@@ -351,7 +354,7 @@ def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path,
     assert "run_id" not in said, "the second time nothing is tried again"
 
 
-def test_when_all_are_refused_the_scores_stay(score: Job, trips: Path, out: Path) -> None:
+def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: Path, out: Path) -> None:
     score()
     before = state(out)
     for name in MONTHS:
@@ -364,6 +367,37 @@ def test_when_all_are_refused_the_scores_stay(score: Job, trips: Path, out: Path
         score(given=trips / MONTHS[0])
     assert caught.value.code == "D005", "the only file's own error"
     assert state(out) == before
+    (trips / MONTHS[0]).write_bytes(damaged(months / MONTHS[0]))
+    with pytest.raises(TipcastError) as caught:
+        score(given=trips / MONTHS[0])
+    assert (caught.value.code, caught.value.exit_code) == ("D005", 3), "found while it was scored"
+    assert state(out) == before
+
+
+def test_what_comes_into_the_folder_meanwhile_is_left(score: Job, out: Path) -> None:
+    real = score_run.score
+
+    def meanwhile(change: Callable[[], object]) -> str:
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(TipcastError) as caught:
+            patched.setattr(score_run, "score", lambda *given: (real(*given), change())[0])
+            score("keep=[]")
+        assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
+        return caught.value.code
+
+    def letter() -> None:
+        out.mkdir()
+        (out / "letter.txt").write_text("dear")
+
+    assert meanwhile(letter) == "C011"
+    assert {name: content for name, (_, content) in state(out).items()} == {"letter.txt": b"dear"}
+    shutil.rmtree(out)
+    score()
+    before = state(out)
+    other = before["_manifest.json"][1].replace(b'"run_id": "', b'"run_id": "f')
+    assert meanwhile(lambda: (out / "_manifest.json").write_bytes(other)) == "S011"
+    assert {name: content for name, (_, content) in state(out).items()} == {
+        **{name: content for name, (_, content) in before.items()}, "_manifest.json": other
+    }  # fmt: skip
 
 
 def test_what_a_run_tells(score: Job, trained: dict[str, Any], store: str, trips: Path) -> None:
@@ -442,28 +476,6 @@ def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path, ca
         assert scores.null_count == sum(entry["unscored"].values()) < 0.05 * len(scores), name
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An object store on this machine, with an empty bucket `trips`."""
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem()
-    store.mkdir("trips")
-    yield store
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
 def test_trips_and_scores_in_an_object_store(
     job: Job, trained: dict[str, Any], months: Path, bucket: Any, tmp_path: Path
 ) -> None:
@@ -500,23 +512,74 @@ def test_trips_and_scores_in_an_object_store(
     assert caught.value.code == "C011"
 
 
-def test_a_model_for_another_task(score: Job, store: str, trained: dict[str, Any], out: Path, tmp_path: Path) -> None:
+def test_a_file_refused_in_scoring_leaves_no_scores_in_a_store(
+    job: Job, trained: dict[str, Any], months: Path, bucket: Any
+) -> None:
+    for name in MONTHS:
+        bucket.put(str(months / name), f"trips/months/{name}")
+    words = ["model_uri=models:/xgboost/1", "input=s3://trips/months/", "output=s3://trips/scored"]
+    job("score", *words, "tracking.experiment=scoring")
+    bucket.pipe_file(f"trips/months/{MONTHS[1]}", damaged(months / MONTHS[1]))
+    with pytest.raises(TipcastError) as caught:
+        job("score", *words, "tracking.experiment=scoring")
+    assert caught.value.code == "S010"
+    bucket.invalidate_cache()
+    assert set(bucket.find("trips/scored")) == {f"trips/scored/{MONTHS[0]}", "trips/scored/_manifest.json"}
+    found = json.loads(bucket.cat_file("trips/scored/_manifest.json"))
+    assert (set(found["files"]), set(found["refused"])) == ({MONTHS[0]}, {MONTHS[1]})
+
+
+def plant(store: str, folder: Path, name: str, facts: dict[str, Any]) -> None:
+    """Register a logistic model of one feature, `passenger_count`."""
     from tipcast.config.schema import TrackingSpec
     from tipcast.tracking.portable import log_model
     from tipcast.tracking.registry import register
     from tipcast.tracking.run import open_run
 
-    np.savez(tmp_path / "model.npz", coef=[1.0], intercept=0.0, mean=[0.0], scale=[1.0])
+    np.savez(folder / "model.npz", coef=[1.0], intercept=0.0, mean=[0.0], scale=[1.0])
     spec = TrackingSpec(uri=store, experiment="scoring", system_metrics=False)
-    task = {"kind": "regression", "name": "tip_fraction"}
     origin = {"data_digest": "5" * 64, "versions": {"tipcast": "0.1.0"}}
-    facts = {"features": ["passenger_count"], "task": task, "threshold": 0.5, **origin}
+    facts = {"features": ["passenger_count"], "threshold": 0.5, **facts, **origin}
     with open_run(spec, name="other", tags={}, params={}) as run:
-        example = frame(5)
-        logged = log_model(run, tmp_path / "model.npz", "npz-logistic", facts, "yellow", example)
-        register(run, logged, "other", 0.0, {}, "")
+        logged = log_model(run, folder / "model.npz", "npz-logistic", facts, "yellow", frame(5))
+        register(run, logged, name, 0.0, {}, "")
+
+
+def test_a_model_for_another_task(score: Job, store: str, trained: dict[str, Any], out: Path, tmp_path: Path) -> None:
+    plant(store, tmp_path, "other", {"task": {"kind": "regression", "name": "tip_fraction"}})
     with pytest.raises(TipcastError) as caught:
         score(model="other")
     assert caught.value.code == "M006"
     assert caught.value.exit_code == 6
     assert not out.exists()
+
+
+def test_a_version_of_another_registry_is_another_model(
+    score: Job, store: str, trips: Path, out: Path, tmp_path: Path
+) -> None:
+    task = {"task": {"kind": "classification", "name": "high_tip", "threshold": 0.2}}
+    (tmp_path / "other").mkdir()
+    for uri, threshold in ((store, 0.5), ("sqlite:///other/mlflow.db", 0.9)):
+        plant(uri, tmp_path, "twice", {**task, "threshold": threshold})
+    score(model="twice")
+    assert score(model="twice").run is None
+    words = [*QUICK, *QUICK_TRAIN, "model_uri=models:/twice/1", f"input={trips}", f"output={out}"]
+    (composed,) = compose("score", to_overrides([*words, "tracking.uri=sqlite:///other/mlflow.db"]))
+    score_job.run(to_object(composed.config), "tipcast score")
+    assert manifest(out)["model"]["threshold"] == 0.9
+    assert manifest(out)["model"]["registry"] == f"sqlite:///{tmp_path}/other/mlflow.db"
+    assert score(model="twice").said["scored"] == 2
+
+
+def test_a_model_without_a_feature_of_time(score: Job, store: str, out: Path, tmp_path: Path) -> None:
+    """Rows that training would drop are told from the others by their time too, which the features do not need."""
+    plant(store, tmp_path, "timeless", {"task": {"kind": "classification", "name": "high_tip", "threshold": 0.2}})
+    trips = frame()
+    trips["fare_amount"], trips["passenger_count"] = trips["fare_amount"].abs() + 1, 1.0
+    trips.loc[3, "fare_amount"] = 0.0
+    trips.loc[5, "tpep_pickup_datetime"] = pd.Timestamp("2018-07-01")
+    (tmp_path / "odd").mkdir()
+    trips.to_parquet(tmp_path / "odd" / "yellow_tripdata_2019-04.parquet")
+    ended = score(model="timeless", given=tmp_path / "odd")
+    assert pq.read_table(out / "yellow_tripdata_2019-04.parquet")["probability"].null_count == 0
+    assert ended.run.data.metrics["labelled/rows"] == len(trips) - 2

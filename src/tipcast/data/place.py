@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
+from tipcast.data.named import root
 from tipcast.data.scored import MANIFEST, Manifest, from_bytes
+from tipcast.data.sources.files import CSV, PARQUET
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished work within an object store's prefix."""
@@ -50,9 +54,7 @@ def check(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tup
     path = Path(output.removeprefix("file://")).expanduser()
     folder = path if path.is_absolute() else Path.cwd() / path
     _check_local(folder, path, output)
-    for named in inputs:
-        if not address.scheme(named):
-            _check_apart(folder, Path(named.removeprefix("file://")).expanduser().absolute(), output)
+    _check_apart(str(folder.resolve()), inputs, output)
     entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
     return str(folder), _ours(entries, lambda: (folder / MANIFEST).read_bytes(), output)
 
@@ -72,22 +74,42 @@ def _check_local(folder: Path, path: Path, shown: str) -> None:
         raise _refused(shown, "is where a disk is mounted, which cannot be replaced", "name a folder in it")
 
 
-def _check_apart(folder: Path, named: Path, shown: str) -> None:
+def _check_apart(folder: str, inputs: Sequence[str], shown: str) -> None:
     """Refuse scores among the trips that they are of: they would be read as trips the next time."""
-    if named.resolve().is_relative_to(folder.resolve()):
-        raise _refused(shown, "holds the files to be scored", "name a folder beside them")
-    if named.is_dir() and folder.resolve().is_relative_to(named.resolve()):
-        raise _refused(shown, f"is in {named.name}, all of which is scored", "name a folder beside it")
+    for named in inputs:
+        if _reaches(_steps(named), folder.split("/")):
+            what = f"and the files of {address.shown(named)}, which are scored, would be in one another"
+            raise _refused(shown, what, "name a folder beside them")
+
+
+def _steps(named: str) -> list[str]:
+    """Return the pattern of all files that a name stands for, step by step, without links in its fixed part."""
+    magic = glob.has_magic(named)
+    if address.scheme(named):
+        whole = named.rstrip("/")
+        folder = whole != named or not (magic or named.lower().endswith((*PARQUET, *CSV)))
+    else:
+        path = Path(named.removeprefix("file://")).expanduser().absolute()
+        folder, base = path.is_dir(), root(named)
+        whole = str(Path(base or "/").resolve()).rstrip("/") + str(path)[len(base) :] if magic else str(path.resolve())
+    return [*whole.split("/"), *(["**"] if folder else [])]
+
+
+def _reaches(pattern: Sequence[str], folder: Sequence[str]) -> bool:
+    """Whether a pattern could match a file below a folder."""
+    for at, step in enumerate(pattern):
+        if step == "**" or at == len(folder):
+            return True
+        if step != folder[at] and not fnmatchcase(folder[at], step):
+            return False
+    return False
 
 
 def _check_s3(output: str, inputs: Sequence[str], options: Mapping[str, Any]) -> tuple[str, Manifest | None]:
     bucket, _, prefix = output.removeprefix("s3://").partition("/")
     if not bucket or not prefix or "?" in output or "#" in output:
         raise _refused(address.shown(output), "is a whole bucket", "add a prefix, as s3://BUCKET/scored")
-    for named in inputs:
-        inside = named.rstrip("/").startswith(f"{output}/") or named.rstrip("/") == output
-        if inside or (named.endswith("/") and output.startswith(named)):
-            raise _refused(output, "and the files to be scored are in one another", "use another prefix")
+    _check_apart(output, inputs, output)
     storage = address.storage(output, options)
     with address.reaching(output):
         store = address.filesystem(output, storage)

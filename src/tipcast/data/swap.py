@@ -6,19 +6,19 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from tipcast.config.errors import TipcastError
 
+LOG = logging.getLogger("tipcast")
+
 LOCK, OLD, PARTS, WHOLE = "lock", "old", "parts", "whole"
-YOUNG_S = 60.0
-"""A folder without a lock is one whose job has just begun, or one that was killed as it began: its age tells."""
 AT_CWD, EXCHANGE = -100, 2
 """Of Linux' renameat2: names are relative to the working folder; both names are kept, what they stand for changes."""
 
@@ -41,8 +41,11 @@ class Work(Protocol):
         """Remove new files again."""
         ...
 
-    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
-        """Put the files and their manifest, made last, in the place of the present scores."""
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
+        """Put the files and their manifest, made last, in the place of the present scores.
+
+        Where that takes more than one step, ``announced`` is the manifest in between, which names old and new files.
+        """
         ...
 
 
@@ -74,14 +77,25 @@ class LocalWork:
                 if folder != self.whole:
                     Path(folder).rmdir()
 
-    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
         """Exchange the folders: who looks sees the old scores or the new ones."""
         path = Path(self.whole) / self._manifest
         with path.open("wb") as file:
             file.write(manifest())
             file.flush()
             os.fsync(file.fileno())
+        _alike(Path(self.whole), self._output)
         replace(Path(self.whole), self._output, self._folder / OLD)
+
+
+def _alike(new: Path, output: Path) -> None:
+    """Give a folder the rights of the one that it replaces, and its owners where that is allowed."""
+    if output.exists():
+        now = output.stat()
+        with contextlib.suppress(PermissionError):
+            os.chown(new, now.st_uid, now.st_gid)
+        shutil.copystat(output, new)
+        os.utime(new)  # its content is of now
 
 
 def replace(new: Path, output: Path, old: Path) -> None:
@@ -111,22 +125,27 @@ def exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
-    """Make the hidden folder, and remove it with all that is in it at the end, however that comes."""
+    """Make the hidden folder, and remove it with all that is in it at the end, however that comes.
+
+    Raises
+    ------
+    TipcastError
+        S011 a job that is at work on this folder.
+
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(output), dir=output.parent))
-    try:
-        with (folder / LOCK).open("w") as lock:
-            _lock(lock.fileno())
-            recover(output, folder)
+    with _alone(output):
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(output), dir=output.parent))
+        try:
             for name in (PARTS, WHOLE):
                 (folder / name).mkdir()
             yield LocalWork(output, folder, manifest_name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            _clear(folder, output)
 
 
-def recover(output: Path, own: Path | None = None) -> None:
-    """Remove what killed jobs left beside a folder, but for a job's own, and put back one they were about to replace.
+def recover(output: Path) -> None:
+    """Remove what killed jobs left beside a folder, and put back one they were about to replace.
 
     Raises
     ------
@@ -134,34 +153,63 @@ def recover(output: Path, own: Path | None = None) -> None:
         S011 a job that is still at work on this folder.
 
     """
-    for folder in [each for each in output.parent.glob("*") if each.name.startswith(_prefix(output)) and each != own]:
-        try:
-            with (folder / LOCK).open("r+") as lock:
-                if not _lock(lock.fileno()):
-                    raise TipcastError(
-                        "S011", f"output {output}", "another job is scoring into it", "wait for it to end, or stop it"
-                    )
-                _clear(folder, output)
-        except FileNotFoundError:
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - folder.stat().st_mtime > YOUNG_S:
+    if _left(output):
+        with _alone(output):
+            pass
+
+
+@contextlib.contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Keep other jobs away from a folder, and clear what killed ones left; do neither where there are no locks."""
+    path = output.with_name(f"{_prefix(output)}{LOCK}")
+    while True:
+        with path.open("w") as lock:
+            locked = _lock(lock.fileno(), output)
+            if locked and not _is(lock.fileno(), path):
+                continue  # who had it has removed it
+            try:
+                for folder in _left(output) if locked else ():
                     _clear(folder, output)
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _lock(descriptor: int, output: Path) -> bool:
+    """Take the lock that ends with its process; False where the file system knows none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        what = "another job is scoring into it"
+        raise TipcastError("S011", f"output {output}", what, "wait for it to end, or stop it") from problem
+    except OSError:
+        return False
+    return True
+
+
+def _is(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _left(output: Path) -> list[Path]:
+    return [path for path in output.parent.glob("*") if path.name.startswith(_prefix(output))]
 
 
 def _clear(folder: Path, output: Path) -> None:
-    if (folder / OLD).exists() and not output.exists():
-        (folder / OLD).rename(output)
+    """Remove a job's folder; scores that were about to be replaced are put back first, or stay for the next job."""
+    old = folder / OLD
+    if old.exists() and not output.exists():
+        try:
+            old.rename(output)
+        except OSError as problem:
+            LOG.error("scores could not be put back and are in %s: %s", old, problem.strerror)
+            return
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prefix(output: Path) -> str:
     return f".{output.name}.tipcast-"
-
-
-def _lock(descriptor: int) -> bool:
-    """Take the lock that ends with its process; False where another has it, or the file system knows no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

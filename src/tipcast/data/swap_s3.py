@@ -38,16 +38,20 @@ class StoreWork:
                 with contextlib.suppress(FileNotFoundError):
                     self._store.rm_file(f"{self.whole}/{name}")
 
-    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str]) -> None:
-        """Copy the new objects to their names, write the manifest, remove what it no longer names."""
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
+        """Announce the new objects, copy them to their names, remove what is obsolete, write the manifest.
+
+        Killed in between, all that is there is named by a manifest: the next job makes again what has no stamp in it.
+        """
         with address.reaching(self._output):
+            self._store.pipe_file(f"{self._output}/{MANIFEST}", announced)
             self._store.invalidate_cache()
             for path in self._found(self.whole):
-                self._store.cp_file(path, f"{self._output}/{path.partition('/whole/')[2]}")
-            self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
+                self._store.cp_file(path, f"{self._output}/{_below(path, self.whole)}")
             for name in obsolete:
                 with contextlib.suppress(FileNotFoundError):
                     self._store.rm_file(f"{self._output}/{name}")
+            self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
 
     def remove(self) -> None:
         """Remove all that is under the prefix; a store that fails now must not hide the first problem."""
@@ -89,8 +93,13 @@ def recover(output: str, storage: Mapping[str, Any]) -> None:
         store.invalidate_cache()
         left: dict[str, list[tuple[str, datetime.datetime]]] = {}
         for path, told in store.find(output, prefix=UNFINISHED, detail=True).items():
-            left.setdefault(path.partition(UNFINISHED)[2].partition("/")[0], []).append((path, told["LastModified"]))
+            left.setdefault(_below(path, output).partition("/")[0], []).append((path, told["LastModified"]))
         for objects in left.values():
             if (now - max(time for _, time in objects)).total_seconds() > OLD_S:
                 for path, _ in objects:
                     store.rm_file(path)
+
+
+def _below(path: str, address: str) -> str:
+    """Return what a store's path is below an address."""
+    return path.removeprefix(address.removeprefix("s3://") + "/")

@@ -14,7 +14,7 @@ from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import address, place, swap, swap_s3
 from tipcast.data.scored import Manifest
 from tipcast.data.sources.files import patterns
-from tipcast.data.writing import of_store
+from tipcast.data.writing import failures, of_store
 from tipcast.jobs import closing, score_check, score_plan, score_summary
 from tipcast.jobs.score_plan import Item
 from tipcast.measure.clock import Clock
@@ -51,7 +51,7 @@ def _run(config: ScoreConfig, command: str) -> tuple[Sequence[Item], int]:
     if plan is None:
         from tipcast.jobs.score_due import score_due
 
-        return score_due(config, command, output, manifest, clock)
+        return score_due(config, command, output, clock)
     closing.say(score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command), config.print)
     return plan.refused, plan.files
 
@@ -64,5 +64,6 @@ def recovered(config: ScoreConfig) -> tuple[str, Manifest | None]:
     if address.scheme(output):
         swap_s3.recover(output, address.storage(output, options))
         return output, manifest
-    swap.recover(Path(output))
+    with failures(output):
+        swap.recover(Path(output))
     return place.check(config.output, named, options)

@@ -13,9 +13,11 @@ from typing import Any
 from tipcast import __version__
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import address, scored, swap, swap_s3
+from tipcast.data import address, place, scored, swap, swap_s3
 from tipcast.data.scored import MANIFEST, Entry, Manifest
+from tipcast.data.sources.files import patterns
 from tipcast.data.writing import failures
 from tipcast.jobs import closing, score_check, score_plan, score_run, score_summary
 from tipcast.jobs.score_plan import Item, ScorePlan
@@ -30,17 +32,15 @@ from tipcast.tracking.store import open_store, resolve
 LOG = logging.getLogger("tipcast")
 
 
-def score_due(
-    config: ScoreConfig, command: str, output: str, manifest: Manifest | None, clock: Clock
-) -> tuple[Sequence[Item], int]:
+def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> tuple[Sequence[Item], int]:
     """Score what is due.
 
     Parameters
     ----------
     config, command
         Of the job.
-    output, manifest
-        Where the scores go, and what is there.
+    output
+        Where the scores go.
     clock
         Of the job.
 
@@ -57,8 +57,9 @@ def score_due(
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
             score_check.check_model(fetched)
+        work = stack.enter_context(workplace(output, config))
         with clock.phase("list"):
-            plan = score_plan.make_plan(config, output, manifest, fetched)
+            plan = score_plan.make_plan(config, output, present(config), fetched)
         for note in plan.notes:
             LOG.warning(note)
         if plan.current:
@@ -67,7 +68,6 @@ def score_due(
         with clock.phase("model"):
             check_parses(fetched)
         record = stack.enter_context(opened(config, plan, fetched, command))
-        work = stack.enter_context(workplace(output, config))
         results, memory = Results(), dict[str, int]()
         if plan.due:
             with clock.phase("cluster"):
@@ -105,12 +105,18 @@ def workplace(output: str, config: ScoreConfig) -> Iterator[swap.Work]:
         yield work
 
 
+def present(config: ScoreConfig) -> Manifest | None:
+    """Return what is where the scores go."""
+    return place.check(config.output, patterns(config.input, "input"), config.storage_options)[1]
+
+
 def commit(
     work: swap.Work, record: ScoreRecord, plan: ScorePlan, results: Results, refused: Sequence[Item]
 ) -> dict[str, Entry]:
     """Swap the scores in, and return what their manifest says of the files."""
     entries: dict[str, Entry] = {}
-    options = record.config.storage_options
+    options, before = record.config.storage_options, plan.before
+    obsolete = [*plan.obsolete, *(item.name for item in results.refused if item.name in before.files)]
 
     def manifest() -> bytes:
         entries.update(results.stamped(work.final, options) | dict(plan.kept))
@@ -119,9 +125,12 @@ def commit(
     with failures(plan.output):
         for name in plan.kept:
             work.keep(name)
-        work.commit(manifest, plan.obsolete)
-    if plan.obsolete:
-        LOG.warning("%d files of scores removed whose trips are not named any more or are refused", len(plan.obsolete))
+        if (present(record.config) or Manifest({}, {})) != before:
+            what = "other scores have come into it since this job looked"
+            raise TipcastError("S011", f"output {record.config.output}", what, "repeat the command if they may go")
+        work.commit(manifest, obsolete, scored.to_bytes(Manifest({**before.files, **results.entries}, before.about)))
+    if obsolete:
+        LOG.warning("%d files of scores removed whose trips are not named any more or are refused", len(obsolete))
     return entries
 
 
@@ -134,6 +143,8 @@ def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
             "uri": fetched.uri,
             "name": fetched.name,
             "version": fetched.version,
+            "registry": score_plan.registry(record.config),
+            "model_id": fetched.model_id,
             "sha256": fetched.sha256,
             "manifest_sha256": fetched.manifest_sha256,
             "threshold": fetched.manifest["threshold"],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tipcast.config.errors import TipcastError
@@ -21,6 +23,7 @@ from tipcast.data.sources.files import find
 from tipcast.data.sources.found import Wanted
 from tipcast.data.writing import of_store
 from tipcast.jobs.score_task import LABEL, MAY_LACK
+from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
     from tipcast.tracking.models import Fetched
@@ -64,6 +67,8 @@ class ScorePlan:
     """Scores that are there, of files that are not named any more, or are refused now."""
     current: bool
     """Whether the folder is already what it would be made."""
+    before: Manifest
+    """What the folder says of itself."""
 
     @property
     def files(self) -> int:
@@ -80,6 +85,13 @@ def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     """Return a digest of all that scores depend on beside the trips; not the device: scores agree within 1e-5."""
     depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, config.colour]
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+
+
+def registry(config: ScoreConfig) -> str:
+    """Return the address of the registry that versions are of, without credentials."""
+    uri = os.environ.get("MLFLOW_REGISTRY_URI") or resolve(config.tracking)
+    _, sqlite, path = uri.rpartition("sqlite:///")
+    return f"{sqlite}{Path(path).absolute()}" if sqlite or "://" not in uri else redact(uri)
 
 
 def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
@@ -99,7 +111,7 @@ def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScoreP
 
     """
     model = manifest.about.get("model", {}) if manifest else {}
-    if manifest is None or model.get("uri") != config.model_uri:
+    if manifest is None or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     wanted = _wanted(config, ())
@@ -162,7 +174,8 @@ def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, befor
     same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
         before.about.get(REFUSED, {})
     )
-    return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, not due and not obsolete and same)
+    current = not due and not obsolete and same
+    return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, current, before)
 
 
 def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before: Manifest) -> Item | None:

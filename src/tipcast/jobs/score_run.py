@@ -42,7 +42,8 @@ class Results:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     """Name -> what the manifest says, but for the scores' stamps."""
-    sums: list[Scored] = field(default_factory=list)
+    sums: tuple[Scored, ...] = ()
+    """Of all files in one, where there are any: those of each are half a megabyte."""
     refused: list[Item] = field(default_factory=list)
 
     @property
@@ -144,7 +145,7 @@ def _file(
         return
     joined: Joined = ended["whole"][0]
     sums: Scored = ended["whole"][1]
-    results.sums.append(sums)
+    results.sums = (total([*results.sums, sums]),)
     results.entries[item.name] = Entry(
         input=shown(item.uri),
         input_stamp=item.stamp,

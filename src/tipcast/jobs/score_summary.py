@@ -23,8 +23,10 @@ HEADLINES = ("score/mean", "score/predicted_rate", "labelled/auc")
 
 
 def problem(refused: Sequence[Item], files: int) -> TipcastError:
-    """Return the error that a job ends with when some files were refused."""
+    """Return the error that a job ends with when some files were refused: that of the only file, where there is one."""
     first = next(item.problem for item in refused if item.problem)
+    if files == 1:
+        return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
     return TipcastError("S010", "input", what, "mend or leave out the files that are listed; the others are scored")
 

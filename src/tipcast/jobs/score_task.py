@@ -94,8 +94,8 @@ def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames
         D-errors naming the file, for bytes that cannot be read; T008, T009 where the part cannot be written.
 
     """
-    there = [name for name in dict.fromkeys((*work.columns, *LABEL)) if name in fragment.columns]
-    columns = read_fragment(fragment, frames, there)
+    needed = dict.fromkeys(("pickup", *work.columns, *LABEL))  # whether a row counts as labelled depends on its time
+    columns = read_fragment(fragment, frames, [name for name in needed if name in fragment.columns])
     labels = _labels(columns, fragment, frames, work)
     bad, unscored = features.impossible(columns, work.columns, frames.xp)
     matrix, scores = score(columns, scorer, frames, work.features)

@@ -63,6 +63,36 @@ def test_a_folder_that_may_be_replaced(here: Path, output: str, known: bool) -> 
     assert everything(here) == before
 
 
+@pytest.mark.parametrize(
+    ("output", "trips", "apart"),
+    [
+        ("trips/scored", "trips/**/*.parquet", False),
+        ("trips/scored", "trips/**", False),
+        ("trips/scored", "trips/*/*.parquet", False),
+        ("trips/scored", "t*/*/2019/a.parquet", False),
+        ("trips/scored/deep", "trips/*/*/*.parquet", False),
+        ("trips", "trips/a.parquet", False),
+        ("out/scored", "way/*/a.parquet", False),
+        ("trips/scored", "trips/*.parquet", True),
+        ("trips/scored", "trips/2*/*.parquet", True),
+        ("trips/scored", "trips/*/2019/*.parquet", False),
+        ("trips/scored/deep", "trips/*/a.parquet", True),
+        ("scored2", "scored/**/*.parquet", True),
+    ],
+)
+def test_scores_among_their_trips(here: Path, output: str, trips: str, apart: bool) -> None:
+    (here / "out").symlink_to(here.parent / "out")
+    absolute = str(here / output)
+    for given in (trips, str(here / trips), f"file://{here / trips}"):
+        if apart:
+            assert place.check(absolute, ["https://host/other.parquet", given], {}) == (absolute, None)
+        else:
+            with pytest.raises(TipcastError) as caught:
+                place.check(absolute, ["https://host/other.parquet", given], {})
+            assert caught.value.code == "C011"
+            assert "one another" in str(caught.value)
+
+
 def test_an_absolute_way_through_a_link_is_the_users_own(here: Path) -> None:
     assert place.check(str(here / "way" / "new"), ["trips"], {}) == (str(here / "way" / "new"), None)
 
@@ -81,7 +111,15 @@ def test_an_address_that_must_not_be_written_to(output: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "trips"), [("s3://b/trips/scored", "s3://b/trips/"), ("s3://b/trips", "s3://b/trips/a.parquet")]
+    ("output", "trips"),
+    [
+        ("s3://b/trips/scored", "s3://b/trips/"),
+        ("s3://b/trips/scored", "s3://b/trips"),
+        ("s3://b/trips/scored", "s3://b/trips/**/*.parquet"),
+        ("s3://b/trips/scored", "s3://b/*/*/a.parquet"),
+        ("s3://b/trips", "s3://b/trips/a.parquet"),
+        ("s3://b/trips", "s3://b/trips/"),
+    ],
 )
 def test_scores_among_their_trips_in_a_store(output: str, trips: str) -> None:
     with pytest.raises(TipcastError) as caught:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,7 +40,7 @@ def made(output: Path, **files: str) -> None:
     with swap.beside(output, "m") as work:
         for name, content in files.items():
             (Path(work.whole) / name).write_text(content)
-        work.commit(lambda: b"manifest of " + ",".join(files).encode(), [])
+        work.commit(lambda: b"manifest of " + ",".join(files).encode(), [], b"announced")
 
 
 def found(folder: Path) -> dict[str, str]:
@@ -61,7 +67,7 @@ def test_kept_files_are_links_and_dropped_ones_gone(output: Path) -> None:
         (Path(work.whole) / "sub").mkdir()
         (Path(work.whole) / "sub" / "c").write_text("3")
         work.drop(["sub/c", "never"])
-        work.commit(lambda: b"", ["b"])
+        work.commit(lambda: b"", ["b"], b"announced")
     assert found(output) == {"a": "1", "m": ""}
     assert (output / "a").stat().st_ino == before.st_ino
     assert (output / "a").stat().st_mtime_ns == before.st_mtime_ns
@@ -78,6 +84,78 @@ def test_without_an_exchange_the_old_folder_is_put_back(output: Path, monkeypatc
         with pytest.raises(OSError, match="No such file"):
             swap.replace(new / "missing", output, new.parent / swap.OLD)
     assert found(output) == {"b": "2", "m": "manifest of b"}
+
+
+@pytest.fixture
+def moved_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Let something happen right after the first of the two renames of file systems that know no exchange."""
+
+    def then(what: Callable[[], object]) -> None:
+        rename = Path.rename
+
+        def renamed(self: Path, target: Path) -> Path:
+            moved = rename(self, target)
+            if target.name == swap.OLD:
+                what()
+            return moved
+
+        monkeypatch.setattr(swap, "exchange", lambda one, other: False)
+        monkeypatch.setattr(Path, "rename", renamed)
+
+    return then
+
+
+def test_interrupted_between_two_renames(output: Path, moved_away: Callable[[Callable[[], object]], None]) -> None:
+    made(output, a="1")
+    moved_away(lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        made(output, b="2")
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tipcast.data import swap
+rename = Path.rename
+def renamed(self, target):
+    rename(self, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+swap.exchange, Path.rename = lambda one, other: False, renamed
+with swap.beside(Path(sys.argv[1]), "m") as work:
+    work.commit(lambda: b"", [], b"")
+"""
+
+
+def test_killed_between_two_renames(output: Path) -> None:
+    made(output, a="1")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    assert subprocess.run([sys.executable, "-c", KILLED, str(output)], env=environment).returncode == -signal.SIGKILL
+    assert not output.exists()
+    swap.recover(output)
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_scores_that_cannot_be_put_back_are_kept(
+    output: Path, moved_away: Callable[[Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(output, a="1")
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied", str(target))
+
+    with monkeypatch.context() as until:
+        moved_away(lambda: until.setattr(Path, "rename", refuse))
+        with pytest.raises(PermissionError):
+            made(output, b="2")
+    monkeypatch.undo()
+    (left,) = output.parent.iterdir()
+    assert found(left / swap.OLD) == {"a": "1", "m": "manifest of a"}
+    swap.recover(output)
+    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert list(output.parent.iterdir()) == [output]
 
 
 def test_a_block_that_fails_changes_nothing(output: Path) -> None:
@@ -126,7 +204,7 @@ def test_what_a_killed_job_leaves_is_cleared(output: Path) -> None:
         assert caught.value.code == "S011"
         with pytest.raises(TipcastError), swap.beside(output, "m"):
             pass
-        assert len(list(output.parent.iterdir())) == 2
+        assert len(list(output.parent.iterdir())) == 3, "scores, unfinished work, and a lock"
         job.kill()
     swap.recover(output)
     assert list(output.parent.iterdir()) == [output]
@@ -137,30 +215,76 @@ def test_a_folder_that_was_about_to_be_replaced_comes_back(output: Path) -> None
     made(output, a="1")
     left = output.parent / f".{output.name}.tipcast-x"
     left.mkdir()
-    (left / swap.LOCK).touch()
     output.rename(left / swap.OLD)
     swap.recover(output)
     assert found(output) == {"a": "1", "m": "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
-def test_a_folder_without_a_lock_is_cleared_once_it_is_old(output: Path) -> None:
-    left = output.parent / f".{output.name}.tipcast-x"
-    left.mkdir()
-    swap.recover(output)
-    assert left.exists()
-    hour_ago = time.time() - 3600
-    os.utime(left, (hour_ago, hour_ago))
-    swap.recover(output)
-    assert not left.exists()
-
-
 def test_names_that_only_begin_alike_are_others(output: Path) -> None:
-    other = output.parent / f".{output.name}2.tipcast-x"
-    other.mkdir()
-    (other / swap.LOCK).touch()
+    others = [output.parent / f".{output.name}2.tipcast-{end}" for end in ("x", "lock")]
+    others[0].mkdir()
+    others[1].touch()
     swap.recover(output)
-    assert other.exists()
+    assert sorted(output.parent.iterdir()) == sorted(others)
+
+
+@pytest.mark.parametrize("jobs", [2, 6])
+def test_of_jobs_that_start_together_one_goes_on(output: Path, jobs: int) -> None:
+    begin, tried = threading.Barrier(jobs), threading.Barrier(jobs)
+
+    def job(_: int) -> bool:
+        begin.wait(30)
+        try:
+            with swap.beside(output, "m"):
+                tried.wait(30)
+        except TipcastError as problem:
+            tried.wait(30)
+            assert problem.code == "S011"
+            return False
+        return True
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for _ in range(100):
+            assert sum(pool.map(job, range(jobs))) == 1
+    assert list(output.parent.iterdir()) == []
+
+
+def test_no_two_jobs_are_ever_at_work(output: Path) -> None:
+    """Not when one comes while another removes its lock, either."""
+    working: list[int] = []
+
+    def job(number: int) -> int:
+        done = 0
+        for _ in range(200):
+            with contextlib.suppress(TipcastError), swap.beside(output, "m"):
+                working.append(number)
+                time.sleep(0.0005)
+                assert working == [number]
+                working.remove(number)
+                done += 1
+        return done
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(job, range(8))) > 8
+    assert list(output.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o2775])
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_a_folder_keeps_its_rights(output: Path, mode: int, exchanged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not exchanged:
+        monkeypatch.setattr(swap, "exchange", lambda one, other: False)
+    owner, group = (4711, 4712) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    output.mkdir()
+    os.chown(output, owner, group)
+    output.chmod(mode)
+    os.utime(output, (0, 0))
+    for content in "12":
+        made(output, a=content)
+        now = output.stat()
+        assert (now.st_mode & 0o7777, now.st_uid, now.st_gid) == (mode, owner, group)
+        assert now.st_mtime > 0, "new content"
 
 
 def test_unfinished_work_is_this_users_alone(output: Path) -> None:
