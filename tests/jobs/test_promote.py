@@ -290,10 +290,11 @@ def test_a_page_loads_its_own_version(client: Any) -> None:
         assert f'load_model("{made.source}")' in made.description
 
 
-def test_what_is_not_registered(job: Job, client: Any) -> None:
+def test_what_is_not_named_by_a_version(job: Job, client: Any) -> None:
     uri = client.get_model_version(NAME, WORSE).source
     with pytest.raises(TipcastError) as caught:
         job("promote", f"model_uri={uri}")
+    assert str(caught.value).endswith(f"is named by no version, as an alias is. Fix: use models:/{NAME}/{WORSE}")
     assert caught.value.code == "M021"
 
 

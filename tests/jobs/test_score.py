@@ -256,7 +256,8 @@ def frame(rows: int = 400) -> pd.DataFrame:
     return pd.DataFrame(columns).astype({"PULocationID": float, "DOLocationID": float, "passenger_count": float})
 
 
-def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["xgboost", "random_forest"])
+def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path, model: str) -> None:
     trips = frame()
     odd = {
         "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
@@ -272,7 +273,7 @@ def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
             trips.loc[row, name] = value
     (tmp_path / "odd").mkdir()
     trips.to_parquet(tmp_path / "odd" / "yellow_tripdata_2019-04.parquet")
-    ended = score(given=tmp_path / "odd")
+    ended = score(given=tmp_path / "odd", model=model)
     scored = pq.read_table(out / "yellow_tripdata_2019-04.parquet").to_pandas()
     assert len(scored) == len(trips)
     unscored = {1, 2, 3, 4, 6, 7, 13, 14}

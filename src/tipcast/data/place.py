@@ -14,6 +14,7 @@ from tipcast.data import address
 from tipcast.data.named import root
 from tipcast.data.scored import MANIFEST, Manifest, from_bytes
 from tipcast.data.sources.files import CSV, PARQUET
+from tipcast.data.writing import failures
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished work within an object store's prefix."""
@@ -55,8 +56,14 @@ def check(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tup
     folder = path if path.is_absolute() else Path.cwd() / path
     _check_local(folder, path, output)
     _check_apart(str(folder.resolve()), inputs, output)
-    entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
-    return str(folder), _ours(entries, lambda: (folder / MANIFEST).read_bytes(), output)
+    with failures(output):
+        entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+        manifest = _ours(entries, lambda: (folder / MANIFEST).read_bytes(), output)
+        foreign = _foreign(folder, manifest) if manifest else None
+    if foreign:
+        what = f"holds {foreign}, which is none of its scores and would go with them"
+        raise _refused(output, what, "move it away, or name another folder")
+    return str(folder), manifest
 
 
 def _check_local(folder: Path, path: Path, shown: str) -> None:
@@ -72,6 +79,20 @@ def _check_local(folder: Path, path: Path, shown: str) -> None:
         raise _refused(shown, "is a file", "name a folder")
     if os.path.ismount(folder):
         raise _refused(shown, "is where a disk is mounted, which cannot be replaced", "name a folder in it")
+
+
+def _foreign(folder: Path, manifest: Manifest) -> str | None:
+    """Return a file of a folder of scores that its manifest does not name; the folder is replaced as a whole."""
+    for above, _, names in os.walk(folder, onerror=_raise):
+        for name in sorted(names):
+            file = Path(above, name).relative_to(folder).as_posix()
+            if file != MANIFEST and file not in manifest.files:
+                return file
+    return None
+
+
+def _raise(problem: OSError) -> None:
+    raise problem
 
 
 def _check_apart(folder: str, inputs: Sequence[str], shown: str) -> None:

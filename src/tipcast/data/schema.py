@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from tipcast.config.errors import TipcastError
 
+COLOURS = ("yellow", "green")
+"""Of the cabs whose trips have tips."""
+
 TIMES = ("pickup", "dropoff")
 """Canonical columns that hold New York wall-clock times; all others hold numbers."""
 

@@ -11,8 +11,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.data import profile
 from tipcast.data.fragments import Period
 from tipcast.data.rides import IMPROVEMENT, MTA, STREAMS, Trips
+from tipcast.data.schema import COLOURS
 
-COLOURS = ("yellow", "green")
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 CHUNK = 32_768

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from typing import Any, BinaryIO
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -64,8 +67,9 @@ def failures(uri: str) -> Iterator[None]:
     except TipcastError as problem:
         raise of_store(problem) from problem
     except OSError as problem:
-        what = f"cannot be written: {problem.strerror or problem}{_free(uri)}"
-        fix = "free space or name another folder; scores that were there are as they were"
+        full = problem.errno in FULL
+        what = f"cannot be written: {problem.strerror or problem}{_free(uri) if full else ''}"
+        fix = f"{'free space or ' if full else ''}name another folder; scores that were there are as they were"
         raise TipcastError("T008", address.shown(uri), what, fix) from problem
 
 

@@ -30,7 +30,7 @@ from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.tracking import aliases
 from tipcast.tracking.facts import CONFIG
-from tipcast.tracking.models import Fetched, fetch
+from tipcast.tracking.models import Fetched, fetch, versions_of
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -153,9 +153,9 @@ def _entrant(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Entr
     folder.mkdir()
     fetched = fetch(client, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
-        raise TipcastError(
-            "M021", uri, "is not registered, so no alias can name it", "train with tracking.register=NAME"
-        )
+        known = versions_of(client, fetched)
+        what = "is named by no version, as an alias is" if known else "is not registered, so no alias can name it"
+        raise TipcastError("M021", uri, what, f"use {known[0]}" if known else "train with tracking.register=NAME")
     version = client.get_model_version(fetched.name, fetched.version)
     trained = client.get_run(fetched.run_id)
     for key in ("task", "trained_until", "train_period", "threshold", "target"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data.kept import ADDED
+from tipcast.data.schema import COLOURS
 
 if TYPE_CHECKING:  # see score_plan
     from tipcast.tracking.models import Fetched
@@ -30,6 +31,8 @@ def check(config: ScoreConfig) -> None:
         raise TipcastError(
             "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
         )
+    if config.colour not in (None, *COLOURS):
+        raise TipcastError("C003", "colour", f"no such colour: {config.colour}", f"use null, {' or '.join(COLOURS)}")
     for name in config.keep or ():
         if name in ADDED:
             raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")

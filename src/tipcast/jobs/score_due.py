@@ -80,8 +80,9 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
         if refused and len(refused) == plan.files:
             raise score_summary.problem(refused, plan.files)
         found = account(results.total, fetched.manifest, float(fetched.manifest["threshold"]))
+        phases = dict(clock.seconds)
         with clock.phase("log"):
-            record.write(found, results.entries, refused, clock.seconds, memory)
+            record.write(found, results.entries, refused, phases, memory)
         with clock.phase("swap"):
             entries = commit(work, record, plan, results, refused)
         closing.say(

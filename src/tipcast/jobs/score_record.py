@@ -171,9 +171,10 @@ class ScoreRecord:
             for path, pixels in (("plots/drift.png", 900), (score_report.DRIFT_PLOT, score_report.PIXELS)):
                 log(plots.stability(found.drifts, subtitle, pixels=pixels), path)
         if found.labelled:
-            log(plots.roc(found.labelled, subtitle, name="scored"), "plots/roc.png")
-            log(plots.calibration(found.labelled, subtitle), "plots/calibration.png")
-            log(plots.confusion(found.labelled, subtitle), "plots/confusion.png")
+            known = f"{self.model}, {found.labelled.metrics['rows']:,.0f} trips whose tips are known"
+            log(plots.roc(found.labelled, known, name="scored"), "plots/roc.png")
+            log(plots.calibration(found.labelled, known), "plots/calibration.png")
+            log(plots.confusion(found.labelled, known), "plots/confusion.png")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:

@@ -119,6 +119,7 @@ def score(columns: dict[str, Array], scorer: Scorer, frames: Frames, names: Sequ
     lacking = {name: xp.full(rows, np.nan) for name in MAY_LACK if name not in columns}
     with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
         matrix = features.compute(columns | lacking, names, xp)
+    matrix[xp.isinf(matrix)] = features.MISSING  # some libraries refuse them, and all rows with them
     return matrix, scorer.score(frames.frame(matrix, names))
 
 

@@ -53,6 +53,16 @@ def test_a_folder_that_must_not_be_replaced(here: Path, output: str) -> None:
     assert everything(here) == before
 
 
+@pytest.mark.parametrize("name", ["note.txt", "_SUCCESS", "deep/er/mine.parquet"])
+def test_what_is_no_score_is_not_replaced_with_them(here: Path, name: str) -> None:
+    file = here / "scored" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("mine")
+    with pytest.raises(TipcastError, match=f"C011.* holds {name}, which is none of its scores") as caught:
+        place.check("scored", ["trips"], {})
+    assert "move it away" in str(caught.value)
+
+
 @pytest.mark.parametrize(("output", "known"), [("scored", True), ("empty", False), ("new", False), ("new/deep", False)])
 def test_a_folder_that_may_be_replaced(here: Path, output: str, known: bool) -> None:
     before = everything(here)

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.data.sources.files import expand
+from tipcast.data.sources.found import Wanted
 from tipcast.data.sources.periods import period_of
 
 PICKUP = "tpep_pickup_datetime"
@@ -152,3 +154,23 @@ def test_dates_that_fit_both_ways_follow_the_months_name(trip_files: Any) -> Non
 
     assert "day/month" in trip_files.listing(trip_files.write("a_2019-02.csv", third)).notes[0]
     assert "month/day" in trip_files.listing(trip_files.write("a_2019-03.csv", third)).notes[0]
+
+
+def test_a_folder_that_may_not_be_looked_into_is_no_empty_one(tmp_path: Path) -> None:
+    closed = tmp_path / "2019"
+    closed.mkdir()
+    (tmp_path / "a.parquet").touch()
+    (closed / "b.parquet").touch()
+    closed.chmod(0)
+    mine = os.geteuid()
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    if mine == 0:
+        os.seteuid(65534)  # root may look into all
+    try:
+        with pytest.raises(TipcastError, match=r"D001.*2019: cannot be looked into: Permission denied") as caught:
+            expand(str(tmp_path), Wanted((), (), None))
+    finally:
+        os.seteuid(mine)
+        closed.chmod(0o700)
+    assert caught.value.exit_code == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -87,7 +88,7 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
         return [pattern]
     path = Path(pattern.removeprefix("file://")).expanduser().absolute()
     if path.is_dir():
-        return _of_folder([str(file) for file in path.rglob("*") if file.is_file()], str(path), pattern)
+        return _of_folder(_below(path), str(path), pattern)
     if path.exists() and not path.is_file():
         raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
     if path.exists() or not glob.has_magic(pattern):
@@ -97,6 +98,17 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
     if not matches:
         raise TipcastError("D001", pattern, "no file matches", "check the pattern")
     return matches
+
+
+def _below(folder: Path) -> list[str]:
+    """Return all files below a folder; one that may not be looked into is no empty one."""
+
+    def refuse(problem: OSError) -> None:
+        what = f"cannot be looked into: {problem.strerror}"
+        raise TipcastError("D001", str(problem.filename), what, "change its permissions, or name the files")
+
+    every = (Path(above, name) for above, _, names in os.walk(folder, onerror=refuse) for name in names)
+    return [str(file) for file in every if file.is_file()]
 
 
 def _expand_s3(pattern: str, wanted: Wanted) -> list[str]:

@@ -53,6 +53,6 @@ def colour_in(names: Sequence[str], uri: str, where: str, wanted: str | None) ->
     if by_columns and wanted and by_columns != wanted:
         own = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
         what = f"missing column {own[wanted]!r}: it has {own[by_columns]!r}, so it is a {by_columns}-taxi file"
-        raise TipcastError("D007", where, what, f"set data.colour={by_columns} or use {wanted}-taxi files")
+        raise TipcastError("D007", where, what, f"ask for the colour {by_columns}, or name {wanted}-taxi files")
     name = last_name(uri).lower()
     return by_columns or next((colour for colour in ("green", "yellow") if colour in name), None)

@@ -8,7 +8,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.data import synthetic
 from tipcast.data.fragments import Fragment, Listing
-from tipcast.data.schema import map_columns
+from tipcast.data.schema import COLOURS, map_columns
 from tipcast.data.sources.found import Wanted
 from tipcast.data.sources.periods import parse_months, period_of
 
@@ -25,9 +25,9 @@ def list_sample(data: SampleData, months: object, wanted: Wanted, key: str) -> L
         C003 colour, months or numbers.
 
     """
-    if data.colour not in synthetic.COLOURS:
+    if data.colour not in COLOURS:
         raise TipcastError(
-            "C003", "data.colour", f"unknown colour {data.colour!r}", f"choose one of {', '.join(synthetic.COLOURS)}"
+            "C003", "data.colour", f"unknown colour {data.colour!r}", f"choose one of {', '.join(COLOURS)}"
         )
     for name, value, least in (("rows", data.rows, 1), ("block_rows", data.block_rows, 1), ("seed", data.seed, 0)):
         if value < least:

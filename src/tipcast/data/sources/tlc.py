@@ -12,11 +12,11 @@ from pathlib import Path
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
 from tipcast.data.fragments import Listing
+from tipcast.data.schema import COLOURS
 from tipcast.data.sources.files import CSV, PARQUET, list_files
 from tipcast.data.sources.found import Wanted
 from tipcast.data.sources.periods import parse_months
 
-COLOURS = ("yellow", "green")
 TRIES = 3
 
 
