@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from tipcast.data import address
 
 
 @contextlib.contextmanager
-def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
+def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> Iterator[BinaryIO]:
     """Open a file for writing; on a disk it appears whole or not at all.
 
     Parameters
@@ -23,6 +24,8 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
         Path in a folder that exists (one that a job has given up must not come back), or an address.
     storage
         Options as ``address.storage`` returns them.
+    synced
+        Whether a file on a disk is to outlast a power cut.
 
     Raises
     ------
@@ -40,6 +43,9 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
         try:
             with unfinished.open("wb") as file:
                 yield file
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)

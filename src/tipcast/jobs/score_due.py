@@ -115,7 +115,7 @@ def renew(plan: ScorePlan, options: Mapping[str, Any]) -> None:
     """Let the manifest say how files look that only look different, so that they are not read each time."""
     path = f"{plan.output}/{MANIFEST}"
     if plan.kept != plan.before.files:
-        with written(path, address.storage(path, options)) as file:
+        with written(path, address.storage(path, options), synced=True) as file:
             file.write(scored.to_bytes(Manifest(plan.kept, plan.before.about)))
 
 
