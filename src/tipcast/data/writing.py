@@ -16,7 +16,7 @@ from tipcast.data import address
 
 @contextlib.contextmanager
 def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> Iterator[BinaryIO]:
-    """Open a file for writing; on a disk it appears whole or not at all.
+    """Open a file for writing; it appears whole or not at all.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> It
     """
     with failures(uri):
         if address.scheme(uri):
-            with address.filesystem(uri, storage).open(uri, "wb") as remote:
+            with _given_up(address.filesystem(uri, storage).open(uri, "wb")) as remote:
                 yield remote
             return
         path = Path(uri)
@@ -49,6 +49,19 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> It
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _given_up(remote: Any) -> Iterator[BinaryIO]:
+    """Close an object, or give up what was written of it: fsspec would write that much."""
+    try:
+        yield remote
+    except BaseException:
+        with contextlib.suppress(Exception):
+            remote.discard()
+        remote.closed = True
+        raise
+    remote.close()
 
 
 @contextlib.contextmanager
