@@ -185,7 +185,7 @@ def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before
         scores = f"{output}/{name}"
         options = address.storage(scores, wanted.storage)
         there = scored.unchanged(scores, options, entry.stamp, entry.sha256, strict=False)
-        given = scored.unchanged(uri, storage, entry.input_stamp, entry.input_sha256, strict=True)
+        given = there and scored.unchanged(uri, storage, entry.input_stamp, entry.input_sha256, strict=True)
         if there and given:
             return Item(name, uri, stamp, entry=replace(entry, stamp=there, input_stamp=given))
     if refused and refused["stamp"] == stamp and before.about.get("recipe") == recipe:
