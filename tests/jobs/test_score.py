@@ -24,6 +24,7 @@ from tipcast.backends.cpu import CpuFrames
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
+from tipcast.data.scored import stamp
 from tipcast.data.synthetic import sample_block
 from tipcast.jobs import prepare, score_run, score_task, train
 from tipcast.jobs import score as score_job
@@ -148,7 +149,18 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, trained: dict
     assert state(out) == before
 
     (trips / MONTHS[0]).touch()
-    assert score().said["scored"] == 0, "the same content"
+    (out / MONTHS[1]).touch()
+    alike = score()
+    assert alike.said["scored"] == 0, "the same content"
+    assert alike.run is None
+    assert {name: content for name, (_, content) in state(out).items() if name in MONTHS} == {
+        name: before[name][1] for name in MONTHS
+    }
+    entries = manifest(out)["files"]
+    assert entries[MONTHS[0]]["input_stamp"] == stamp(str(trips / MONTHS[0]), {}, strict=True)
+    assert entries[MONTHS[1]]["stamp"] == stamp(str(out / MONTHS[1]), {}, strict=False)
+    before = state(out)
+    assert set(score().said["phases"]) == {"list"}, "neither is read again"
     assert state(out) == before
 
     table = pq.read_table(trips / MONTHS[0])

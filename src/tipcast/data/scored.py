@@ -122,9 +122,9 @@ def sha256(uri: str, storage: Mapping[str, Any]) -> str:
     return found.hexdigest()
 
 
-def unchanged(uri: str, storage: Mapping[str, Any], known: str, digest: str, *, strict: bool) -> bool:
-    """Whether a file is what it was: by its looks, or, where a local one looks different, by its content."""
+def unchanged(uri: str, storage: Mapping[str, Any], known: str, digest: str, *, strict: bool) -> str | None:
+    """Return the stamp of a file that is what it was, by its looks or a local one by its content; None for others."""
     now = stamp(uri, storage, strict=strict)
     if now is None or now == known:
-        return now is not None and not now.endswith("-")  # a server that tells the size alone tells too little
-    return not address.scheme(uri) and sha256(uri, storage) == digest
+        return now if now and not now.endswith("-") else None  # a server that tells the size alone tells too little
+    return now if not address.scheme(uri) and sha256(uri, storage) == digest else None

@@ -85,7 +85,20 @@ class LocalWork:
             file.flush()
             os.fsync(file.fileno())
         _alike(Path(self.whole), self._output)
+        for folder, _, _ in os.walk(self.whole):
+            _sync(folder)
         replace(Path(self.whole), self._output, self._folder / OLD)
+        _sync(self._output.parent)
+
+
+def _sync(folder: str | Path) -> None:
+    """Let the names in a folder outlast a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _alike(new: Path, output: Path) -> None:

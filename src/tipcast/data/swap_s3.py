@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import datetime
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tipcast.data import address
 from tipcast.data.place import UNFINISHED
 from tipcast.data.scored import MANIFEST
 
+AT_ONCE = 16
+"""Requests on their way to the store."""
 OLD_S = 3600.0
 """A store knows no locks: what nothing was added to for an hour was left by a job that was killed."""
 
@@ -34,9 +37,7 @@ class StoreWork:
     def drop(self, names: Collection[str]) -> None:
         """Remove new objects again."""
         with address.reaching(self._output):
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    self._store.rm_file(f"{self.whole}/{name}")
+            self._remove([f"{self.whole}/{name}" for name in names])
 
     def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
         """Announce the new objects, copy them to their names, remove what is obsolete, write the manifest.
@@ -46,19 +47,23 @@ class StoreWork:
         with address.reaching(self._output):
             self._store.pipe_file(f"{self._output}/{MANIFEST}", announced)
             self._store.invalidate_cache()
-            for path in self._found(self.whole):
-                self._store.cp_file(path, f"{self._output}/{_below(path, self.whole)}")
-            for name in obsolete:
-                with contextlib.suppress(FileNotFoundError):
-                    self._store.rm_file(f"{self._output}/{name}")
+            made = self._found(self.whole)
+            _each(self._store.cp_file, made, [f"{self._output}/{_below(path, self.whole)}" for path in made])
+            self._remove([f"{self._output}/{name}" for name in obsolete])
             self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
 
     def remove(self) -> None:
         """Remove all that is under the prefix; a store that fails now must not hide the first problem."""
         with contextlib.suppress(Exception):
             self._store.invalidate_cache()
-            for path in self._found(self._folder):
+            self._remove(self._found(self._folder))
+
+    def _remove(self, paths: Collection[str]) -> None:
+        def remove(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
                 self._store.rm_file(path)
+
+        _each(remove, paths)
 
     def _found(self, folder: str) -> list[str]:
         try:
@@ -96,8 +101,18 @@ def recover(output: str, storage: Mapping[str, Any]) -> None:
             left.setdefault(_below(path, output).partition("/")[0], []).append((path, told["LastModified"]))
         for objects in left.values():
             if (now - max(time for _, time in objects)).total_seconds() > OLD_S:
-                for path, _ in objects:
-                    store.rm_file(path)
+                _each(store.rm_file, [path for path, _ in objects])
+
+
+def _each(call: Callable[..., object], *paths: Iterable[str]) -> None:
+    """Call for each object, several at once.
+
+    Requests that remove a thousand objects are not used: stores differ in the checksum they ask of them, and s3fs does
+    not tell which objects such a request has left.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(call, *paths):
+            pass
 
 
 def _below(path: str, address: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """Open a file for writing; on a disk it appears whole or not at all.
+def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> Iterator[BinaryIO]:
+    """Open a file for writing; it appears whole or not at all.
 
     Parameters
     ----------
@@ -26,6 +27,8 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
         Path in a folder that exists (one that a job has given up must not come back), or an address.
     storage
         Options as ``address.storage`` returns them.
+    synced
+        Whether a file on a disk is to outlast a power cut.
 
     Raises
     ------
@@ -35,7 +38,7 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """
     with failures(uri):
         if address.scheme(uri):
-            with address.filesystem(uri, storage).open(uri, "wb") as remote:
+            with _given_up(address.filesystem(uri, storage).open(uri, "wb")) as remote:
                 yield remote
             return
         path = Path(uri)
@@ -43,9 +46,25 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[BinaryIO]:
         try:
             with unfinished.open("wb") as file:
                 yield file
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _given_up(remote: Any) -> Iterator[BinaryIO]:
+    """Close an object, or give up what was written of it: fsspec would write that much."""
+    try:
+        yield remote
+    except BaseException:
+        with contextlib.suppress(Exception):
+            remote.discard()
+        remote.closed = True
+        raise
+    remote.close()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import address, place, scored, swap, swap_s3
 from tipcast.data.scored import MANIFEST, Entry, Manifest
 from tipcast.data.sources.files import patterns
-from tipcast.data.writing import failures
+from tipcast.data.writing import failures, written
 from tipcast.jobs import closing, score_check, score_plan, score_run, score_summary
 from tipcast.jobs.score_plan import Item, ScorePlan
 from tipcast.jobs.score_record import ScoreRecord, account, opened
@@ -63,6 +63,7 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
         for note in plan.notes:
             LOG.warning(note)
         if plan.current:
+            renew(plan, config.storage_options)
             closing.say(score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command), config.print)
             return plan.refused, plan.files
         with clock.phase("model"):
@@ -109,6 +110,14 @@ def workplace(output: str, config: ScoreConfig) -> Iterator[swap.Work]:
 def present(config: ScoreConfig) -> Manifest | None:
     """Return what is where the scores go."""
     return place.check(config.output, patterns(config.input, "input"), config.storage_options)[1]
+
+
+def renew(plan: ScorePlan, options: Mapping[str, Any]) -> None:
+    """Let the manifest say how files look that only look different, so that they are not read each time."""
+    path = f"{plan.output}/{MANIFEST}"
+    if plan.kept != plan.before.files:
+        with written(path, address.storage(path, options), synced=True) as file:
+            file.write(scored.to_bytes(Manifest(plan.kept, plan.before.about)))
 
 
 def commit(

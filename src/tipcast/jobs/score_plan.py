@@ -50,6 +50,8 @@ class Item:
     notes: tuple[str, ...] = ()
     problem: TipcastError | None = None
     """Why it is refused."""
+    entry: Entry | None = None
+    """Of scores that stay, as file and scores look now."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScoreP
     Returns
     -------
     ScorePlan or None
-        None where anything is due, or the store must be asked.
+        None where anything is due or looks different, or the store must be asked.
 
     """
     model = manifest.about.get("model", {}) if manifest else {}
@@ -121,7 +123,7 @@ def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScoreP
     if None in items:
         return None
     plan = _plan([item for item in items if item], output, config.model_uri, recipe, manifest)
-    return plan if plan.current else None
+    return plan if plan.current and plan.kept == manifest.files else None
 
 
 def make_plan(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
@@ -164,11 +166,7 @@ def _each(look: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[
 def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, before: Manifest) -> ScorePlan:
     due = tuple(item for item in items if item.fragments)
     refused = tuple(item for item in items if item.problem)
-    kept = {
-        item.name: replace(before.files[item.name], input_stamp=item.stamp)
-        for item in items
-        if not item.fragments and not item.problem
-    }
+    kept = {item.name: item.entry for item in items if item.entry}
     made = {*kept, *(item.name for item in due)}
     obsolete = tuple(name for name in before.files if name not in made)
     same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
@@ -187,8 +185,9 @@ def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before
         scores = f"{output}/{name}"
         options = address.storage(scores, wanted.storage)
         there = scored.unchanged(scores, options, entry.stamp, entry.sha256, strict=False)
-        if there and scored.unchanged(uri, storage, entry.input_stamp, entry.input_sha256, strict=True):
-            return Item(name, uri, stamp)
+        given = there and scored.unchanged(uri, storage, entry.input_stamp, entry.input_sha256, strict=True)
+        if there and given:
+            return Item(name, uri, stamp, entry=replace(entry, stamp=there, input_stamp=given))
     if refused and refused["stamp"] == stamp and before.about.get("recipe") == recipe:
         problem = TipcastError(refused["code"], refused["where"], refused["what"], refused["fix"])
         return Item(name, uri, stamp, problem=problem)

@@ -179,7 +179,7 @@ def join(path: str, parts: Sequence[Scored], work: Work) -> tuple[Joined, Scored
     """
 
     opened = [address.opened(part, work.storage) for each in parts for part in each.paths]
-    with written(path, work.storage) as file:
+    with written(path, work.storage, synced=True) as file:
         joined = concatenate(opened, file, work.compression)
     return joined, total(parts)
 
