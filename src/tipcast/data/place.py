@@ -47,7 +47,7 @@ def check(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tup
         raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
     steps = output.removeprefix("file://").split("/")
     if ".." in steps:
-        raise _refused(output, "leads upwards by ..", "write the path without .. in it")
+        raise _refused(output, "has .. in it, which leads upwards", "write the path without .. in it")
     if address.scheme(output) == "s3":
         return _check_s3(output.rstrip("/"), inputs, storage)
     if address.scheme(output):

@@ -234,6 +234,6 @@ def say(config: PromoteConfig, verdict: promote_record.Verdict, result: dict[str
         return
     print("\n".join([*promote_record.table(verdict), ""]), flush=True)
     before = f"version {verdict.before}" if verdict.before else "no version"
-    now = verdict.challenger.name if result["moved"] else before
-    told = {config.alias: f"{now} now" + (", forced" if result["forced"] else "")}
+    now = f"{verdict.challenger.name} now" if result["moved"] else f"still {before}"
+    told = {config.alias: now + (", forced" if result["forced"] else "")}
     closing.say(told | {name: result[name] for name in ("run", "phases", "command")}, config.print)

@@ -151,7 +151,7 @@ def _wanted(config: ScoreConfig, needed: Sequence[str]) -> Wanted:
     return Wanted(
         columns=tuple(dict.fromkeys(("pickup", *(name for name in needed if name not in MAY_LACK)))),
         optional=(*MAY_LACK, *LABEL),
-        nullable=(*MAY_LACK, *LABEL),
+        nullable=(*(name for name in needed if name != "pickup"), *MAY_LACK, *LABEL),
         colour=config.colour,
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),

@@ -77,7 +77,8 @@ def locate(client: Any, model_uri: str) -> Located:
 
 
 def _registered(client: Any, name: str) -> Any:
-    return _found(lambda: client.get_registered_model(name), f"models:/{name}", "no such registered model")
+    what = f"no such registered model in {redact(client._registry_uri)}"
+    return _found(lambda: client.get_registered_model(name), f"models:/{name}", what)
 
 
 def _version(client: Any, version: Any) -> Located:
