@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 from tipcast.backends import device_memory
@@ -14,6 +16,10 @@ UNIT = 1 if sys.platform == "darwin" else 1024
 
 def peak_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes."""
+    status = Path("/proc/self/status")  # on Linux ru_maxrss begins with that of the process which started this one
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
+    if found:
+        return int(found[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
 
 

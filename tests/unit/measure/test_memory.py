@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import psutil
 from distributed import Client
 
@@ -17,6 +20,14 @@ def test_the_peak_is_at_least_what_is_held_now() -> None:
     del block
     assert after >= 80 << 20
     assert peak_bytes() >= after, "a peak never falls"
+
+
+def test_a_process_does_not_count_what_started_it() -> None:
+    block = bytearray(200 << 20)
+    block[::4096] = b"x" * len(block[::4096])
+    program = "from tipcast.measure.memory import peak_bytes; print(peak_bytes())"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert int(said) < len(block) < peak_bytes()
 
 
 def test_the_workers_are_asked(client: Client) -> None:
