@@ -12,6 +12,7 @@ Memory: a worker's resident set at its most, against that of a process that read
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
@@ -19,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point 
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,8 +143,8 @@ def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:
         for name, way in ways.items():
 
             def ours() -> None:
-                study = sweep_rows.study(file, sweep_rows.model(given.rounds))
-                swept(client, study, Listed(others.proposals, {}, cuts=False))
+                own = dataclasses.replace(common, sweep=uuid.uuid4().hex[:8])
+                swept(client, own, Listed(others.proposals, {}, cuts=False))
 
             found.append(compare(ours, way, given.pairs, names=("tipcast sweep", name)))
             goal = GOALS.get(name, 1.0) / (given.threads if name == "one thread" else 1)

@@ -76,7 +76,7 @@ def test_the_grid_leaves_what_every_sweep_leaves(
         assert 0 < best.data.metrics[f"validation/{name}"] < 1
     assert best.data.metrics["validation/log_loss"] < 0.75, "probabilities, and not decisions"
     assert all(run.data.metrics["seconds/fit"] > 0 for run in runs)
-    assert len(client.get_metric_history(best.info.run_id, "roc/true_positive_rate")) == 51
+    assert len(client.get_metric_history(best.info.run_id, "roc/true_positive_rate")) == 26
     assert parent.data.metrics["sweep/training_rows"] == parent.data.metrics["fit/rows"] == 400
     assert parent.data.params["model.fit.rows"] == "400"
     every, validation = (int(parent.data.metrics[f"{split}/rows"]) for split in ("train", "validation"))

@@ -29,7 +29,7 @@ from tipcast.search.searchers import Asked, Known, Listed, Searcher
 from tipcast.search.space import Space
 from tipcast.search.trial import TREES, Measured, Study
 
-CURVE_STEPS = 50
+CURVE_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 SEARCHES = ("random", "tpe", "grid", "halving")
 THROUGH = ("pool", "joblib")

@@ -25,6 +25,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
 from tipcast.config.errors import TipcastError
 from tipcast.config.room import writing
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import system
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, resolve
 from tipcast.tracking.whole import placed
@@ -36,8 +37,6 @@ GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
 """MLflow's limits: characters of a value, entries of one batch."""
 Facts = Mapping[str, object]
-SAMPLING_S = 1
-"""Seconds between two samples of system metrics: runs are short."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +182,7 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
             opened.set_tags({**tags, **spec.tags})
             opened.log_params(params)
             if spec.system_metrics:
-                monitor = SystemMetricsMonitor(opened.id, SAMPLING_S, resume_logging=bool(resume), tracking_uri=store)
-                monitor.start()
+                monitor = system.started(opened.id, store, resume=bool(resume))
             yield opened
             if monitor:
                 monitor.finish()

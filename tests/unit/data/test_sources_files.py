@@ -64,7 +64,7 @@ def test_colours(trip_files: Any) -> None:
     assert trip_files.listing(green).colour == "green"
     assert trip_files.listing(yellow).colour == "yellow"
     error = trip_files.refused(green, "D007", green, PICKUP, colour="yellow")
-    assert "data.colour=green" in error.fix
+    assert "the colour green" in error.fix
     trip_files.refused([yellow, green], "D007", green)
 
 

@@ -18,6 +18,7 @@ import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import run as module
+from tipcast.tracking import system
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
@@ -220,6 +221,16 @@ def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
     assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title"
 
 
+def test_long_runs_are_sampled_seldom(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "YOUNG_S", 0.2)
+    with open_run(spec, name="n", tags={}, params={}) as run:
+        monitor = system.started(run.id, run.store, resume=False)
+        assert monitor.sampling_interval == system.SAMPLING_S
+        time.sleep(0.5)
+        assert monitor.sampling_interval == system.SELDOM_S
+        monitor.finish()
+
+
 def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
     spec.system_metrics = True
     with _made(spec) as run:
@@ -246,6 +257,7 @@ def test_a_terminated_process_closes_its_run(spec: TrackingSpec, tmp_path: Path)
     text = f"""
 import signal, sys, time
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import system
 from tipcast.tracking.run import open_run
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags={{}}, params={{}}) as run:
