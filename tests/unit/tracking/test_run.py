@@ -257,7 +257,6 @@ def test_a_terminated_process_closes_its_run(spec: TrackingSpec, tmp_path: Path)
     text = f"""
 import signal, sys, time
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import system
 from tipcast.tracking.run import open_run
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags={{}}, params={{}}) as run:
