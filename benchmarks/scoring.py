@@ -92,16 +92,20 @@ def joined(parts: list[Any]) -> Any:
 
 def bare(path: str, format: str, device: str, rows: Any) -> float:
     """Score by the library's own call with all cores, in one task; return the seconds of the call alone."""
+    threads = contextlib.ExitStack()
     if format == "xgboost-ubj":
         import xgboost
 
+        from tipcast.estimators.xgboost_rounds import threaded
+
         booster = xgboost.Booster(model_file=path)
         booster.set_param({"nthread": os.cpu_count(), "device": device})
+        threads.enter_context(threaded(os.cpu_count() or 1))  # Dask sets OpenMP to one, which ``nthread`` does not lift
         call = booster.inplace_predict
     else:
         loaded = native.load(path, format, device, threads=0, through=ON_GPU[format] if device == "cuda" else None)
         call = loaded.score if device == "cuda" else loaded.forest.predict_proba
-    with joblib.parallel_config(backend="threading"):  # a worker, a daemon, is refused joblib's processes
+    with threads, joblib.parallel_config(backend="threading"):  # a worker, a daemon, is refused joblib's processes
         call(rows[:1000])
         start = time.perf_counter()
         found = call(rows)
