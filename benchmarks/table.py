@@ -39,6 +39,32 @@ ROWS: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
         "tracking",
         lambda result: f"{result['facts']['ms_per_trial']['tracking.run.Run']:.0f} ms",
     ),
+    (
+        "recording the 100 trials of a sweep there while they run, of the sweep's time",
+        "sweep_tracking",
+        lambda result: f"{result['results'][0]['share']:.1%}",
+    ),
+    (
+        "a fit beside busy processes, its threads asleep while they wait, against OpenMP's default",
+        "busy_cores",
+        _ratio(),
+    ),
+    ("a sweep of 16 trials on {rows} rows, against one `xgboost.dask.train` a trial", "sweep", _ratio(2)),
+    ("the same, against a loop that bins the rows for each trial", "sweep", _ratio(1)),
+    ("the same, against scikit-learn's `GridSearchCV` over joblib's Dask backend", "sweep", _ratio(3)),
+    ("the same, against Optuna's `n_jobs`", "sweep", _ratio(4)),
+    (
+        "the same, against half the time of its fits one after another on one thread",
+        "sweep",
+        lambda result: f"{result['results'][0]['ratio'] * result['facts']['threads']:.2f} x",
+    ),
+    (
+        "memory of its worker, against a process that reads, bins and fits once",
+        "sweep",
+        lambda result: f"{result['facts']['memory']['2 threads']['ratio']:.2f} x",
+    ),
+    ("scores of {rows} rows in memory by a registered `xgboost`, against `inplace_predict`", "scoring", _ratio(2)),
+    ("the same by a registered `random_forest`, against `predict_proba`", "scoring", _ratio()),
 )
 """What is measured, result file, what the file says."""
 
@@ -166,8 +192,37 @@ def carried() -> str:
     return "\n".join(lines)
 
 
+def served() -> str:
+    """Return the table of what a served model answers."""
+    head = (
+        "model behind `mlflow models serve`",
+        "sent",
+        "trips a request",
+        "clients",
+        "requests a second",
+        "p50",
+        "p99",
+    )
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in read("serving")["results"]:
+        cells = (f"`{row['model']}`", row["form"], f"{row['rows']:,}", str(row["clients"]))
+        times = (f"{row['requests_per_s']:.0f}", f"{row['p50_ms']:.1f} ms", f"{row['p99_ms']:.1f} ms")
+        lines.append(f"| {' | '.join([*cells, *times])} |")
+    return "\n".join(lines)
+
+
+def neighbours() -> str:
+    """Return the table of how fast nearest neighbours are looked up."""
+    lines = ["| `knn`'s scores of the same rows on one thread, against | time |", "|---|---|"]
+    for row in read("neighbours")["results"]:
+        lines.append(f"| {row['names'][1]} | {row['ratio']:.2f} x |")
+    return "\n".join(lines)
+
+
 TABLES = {
     "README.md": (aucs, swept, times),
+    "docs/serving.md": (served,),
+    "docs/knn.md": (neighbours,),
     "docs/gpu.md": (carried, gpu_fits, gpu_together, gpu_jobs, gpu_sweeps, gpu_faults),
 }
 """Page -> the tables it shows."""
