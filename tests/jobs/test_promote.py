@@ -325,7 +325,7 @@ def test_as_a_user_sees_it(
     assert lines[0].split("  ")[0] == "test metric"
     assert "champion, version 2" in lines[0]
     assert any(line.startswith("comparison  FAILED  AUC -0.") for line in lines)
-    assert "champion  version 2 now" in lines
+    assert "champion  still version 2" in lines
     assert shown.err.splitlines()[-1].startswith(f"error[M020] models:/{NAME}/{WORSE}: does not get champion")
     assert cli.main([*words, "force=true", "print=json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["forced"] is True

@@ -51,8 +51,8 @@ class Fetched:
 
 def versions_of(client: Any, fetched: Fetched) -> list[str]:
     """Return the addresses of the versions that a logged model is registered as."""
-    found = client.search_model_versions(f"run_id = '{fetched.run_id}'")
-    return [f"models:/{each.name}/{each.version}" for each in found if each.model_id == fetched.model_id]
+    found = client.search_model_versions(f"source_path = 'models:/{fetched.model_id}'")
+    return [f"models:/{each.name}/{each.version}" for each in found]
 
 
 def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True) -> Fetched:
