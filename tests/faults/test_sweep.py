@@ -157,7 +157,7 @@ def test_a_trial_that_runs_out_of_memory(sweep: Sweep) -> None:
     (sweep.folder / "hog2").touch()
     beside = sweep.gate(1)
     job = sweep.start("search.trials=6", "cluster.memory_limit=700MiB")
-    job.wait_for(lambda: [begun for begun, _ in sweep.fits("begin")].count(2) == 2)
+    job.wait_for(lambda: 2 in Counter(begun for begun, _ in sweep.fits("begin")).values())  # one of the two
     beside.unlink()
     code, _ = job.end(90)
     assert code == 7, job.err
