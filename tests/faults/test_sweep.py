@@ -315,5 +315,7 @@ def test_chaos(sweep: Sweep, seed: int) -> None:
     assert code == 0, job.err
     assert sorted(sweep.finished()) == list(range(16))
     assert not [child for child in sweep.children() if child[2] == "RUNNING"]
-    assert set(Counter(number for number, _ in sweep.fits("end") if number >= 0).values()) == {1}
-    assert [child for child in sweep.children() if child[2] == "KILLED"]
+    killed = Counter(number for number, _, status, _ in sweep.children() if status == "KILLED")
+    ended = Counter(number for number, _ in sweep.fits("end") if number >= 0)
+    assert killed
+    assert all(1 <= ended[number] <= 1 + killed[number] for number in range(16)), "none is fitted again but when killed"

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 
@@ -15,6 +16,9 @@ from distributed.deploy.spec import close_clusters
 
 CLOSE_S = 10.0
 """How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
+
+LEFT = "ignore:resource_tracker"
+"""Option of Python's process that clears up what killed processes shared: it would warn of that after our last word."""
 
 
 @contextlib.contextmanager
@@ -47,7 +51,9 @@ def closed(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, Cl
 @contextlib.contextmanager
 def _left_alone() -> Iterator[None]:
     """Keep Ctrl-C, which a terminal sends to the whole process group, from the threads and processes that start."""
+    sys.warnoptions.append(LEFT)
     resource_tracker.ensure_running()  # where it starts with the first process, it lets the signal in again
+    sys.warnoptions.remove(LEFT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
