@@ -70,8 +70,9 @@ def test_workers_know_nothing_of_mlflow(processes: Client) -> None:
 
 
 def test_workers_leave_ctrl_c_to_the_driver(processes: Client) -> None:
-    (ignored,) = processes.run(lambda: signal.getsignal(signal.SIGINT) is signal.SIG_IGN).values()
-    assert ignored
+    (worker,) = processes.run(os.getpid).values()
+    os.kill(worker, signal.SIGINT)
+    assert processes.submit(os.getpid, pure=False).result() == worker
 
 
 def test_the_report_is_one_file(processes: Client, tmp_path: Path) -> None:
