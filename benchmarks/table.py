@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness import RESULTS
@@ -75,6 +75,11 @@ def read(name: str) -> Result:
     return found
 
 
+def _begun(head: Sequence[str]) -> list[str]:
+    """Return a table's first two lines."""
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+
+
 def times() -> str:
     """Return the table of ratios and sizes."""
     lines = ["| time or memory, two CPU cores | measured |", "|---|---|"]
@@ -118,7 +123,7 @@ def gpu_jobs() -> str:
     found = [result for result in read("gpu_train")["results"] if "phases_s" in result]
     bare = {(row["model"], row["rows"]): row["job_s"] for row in found if row["what"] == "bare calls"}
     head = ("model", "rows", "GPUs", *PHASES, "job", "bare calls", "peak of a GPU")
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines = _begun(head)
     for row in found:
         if row["what"] != "bare calls":
             phases = [f"{row['phases_s'][name]:.2f}" for name in PHASES]
@@ -172,7 +177,7 @@ def gpu_together() -> str:
 def gpu_sweeps() -> str:
     """Return the table of a sweep's speed on GPUs; each machine's first row is what its others are held against."""
     head = ("machine", "GPUs used", "trials at once on each", "trials a minute", "against its first row")
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines = _begun(head)
     for gpus, name in ((1, "gpu_sweep_1"), (2, "gpu_sweep_2")):
         found = read(name)["results"]
         speed = {(row["gpus"], row["at_once"]): row["trials_per_minute"] for row in found if row["what"] == "speed"}
@@ -203,7 +208,7 @@ def served() -> str:
         "p50",
         "p99",
     )
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines = _begun(head)
     for row in read("serving")["results"]:
         cells = (f"`{row['model']}`", row["form"], f"{row['rows']:,}", str(row["clients"]))
         times = (f"{row['requests_per_s']:.0f}", f"{row['p50_ms']:.1f} ms", f"{row['p99_ms']:.1f} ms")

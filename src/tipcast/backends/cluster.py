@@ -66,11 +66,7 @@ def connect(
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    for name in (
-        "distributed.worker",
-        "distributed.scheduler",
-        "asyncio",
-    ):  # what fails reaches the driver anyway
+    for name in ("distributed.worker", "distributed.scheduler", "asyncio"):  # failures reach the driver anyway
         logging.getLogger(name).setLevel(logging.CRITICAL)
     check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:

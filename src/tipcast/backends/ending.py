@@ -28,9 +28,8 @@ def closed(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, Cl
         try:
             cluster = start()
         except BaseException:
-            atexit.unregister(
-                close_clusters
-            )  # it takes none that has half started, and the processes end with this one
+            # It takes none that has half started, and the processes end with this one.
+            atexit.unregister(close_clusters)
             raise
     try:
         with Client(cluster) as client:

@@ -13,7 +13,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.data import address
 from tipcast.data.named import root
 from tipcast.data.scored import MANIFEST, Manifest, from_bytes
-from tipcast.data.sources.files import CSV, PARQUET
+from tipcast.data.sources.files import CSV, PARQUET, below
 from tipcast.data.writing import failures
 
 UNFINISHED = "_tipcast-"
@@ -83,16 +83,8 @@ def _check_local(folder: Path, path: Path, shown: str) -> None:
 
 def _foreign(folder: Path, manifest: Manifest) -> str | None:
     """Return a file of a folder of scores that its manifest does not name; the folder is replaced as a whole."""
-    for above, _, names in os.walk(folder, onerror=_raise):
-        for name in sorted(names):
-            file = Path(above, name).relative_to(folder).as_posix()
-            if file != MANIFEST and file not in manifest.files:
-                return file
-    return None
-
-
-def _raise(problem: OSError) -> None:
-    raise problem
+    every = (file.relative_to(folder).as_posix() for file in below(folder))
+    return next((file for file in every if file != MANIFEST and file not in manifest.files), None)
 
 
 def _check_apart(folder: str, inputs: Sequence[str], shown: str) -> None:

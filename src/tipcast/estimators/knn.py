@@ -7,7 +7,6 @@ cuML's distributed classifier has no model that could be saved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tipcast.backends.base import Array
 from tipcast.config.errors import TipcastError
+from tipcast.estimators import sampled
 from tipcast.estimators.base import Fitted, shares
 from tipcast.estimators.native_knn import FORMAT, WEIGHTS, KnnScorer
 from tipcast.estimators.parameters import check_names, positive_int
@@ -61,16 +61,12 @@ class _Knn(Sampled):
             raise _too_many(number, f"there are {len(y):,} training rows")
         weights = str(self.params.get("weights", "uniform"))
         found = kept(x, y, number, weights)
-        return Fitted(
-            scorer=found,
-            history={},
+        return sampled.fitted(
+            found,
+            FORMAT,
             importance=shares(features, _changes(x, y, number, weights)),
             importance_kind="change of the score when the feature is shuffled",
             info={"device": used, "rows": len(y), "distinct_rows": len(found.rows)},
-            model=found,
-            file="model.npz",
-            format=FORMAT,
-            write=_write,
         )
 
 
@@ -115,7 +111,3 @@ def _changes(x: Array, y: Array, number: int, weights: str) -> Array:
 def _too_many(number: int, there: str) -> TipcastError:
     fix = "use fewer neighbours, or more rows (model.fit.rows)"
     return TipcastError("C003", "model.params.n_neighbors", f"{number} neighbours, but {there}", fix)
-
-
-def _write(model: KnnScorer, path: Path) -> None:
-    np.savez(path, **model.arrays())

@@ -6,7 +6,10 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from tipcast.backends.base import Array, Frame
 from tipcast.backends.host import device_of
@@ -100,6 +103,15 @@ class SampledHere(Sampled):
 @travelling
 def _learn(parts: Sequence[tuple[Array, Array]], estimator: Sampled, features: Sequence[str], used: str) -> Fitted:
     return estimator.learn(*sampling.joined(parts), features, used)
+
+
+def fitted(found: Any, format: str, **facts: Any) -> Fitted:
+    """Return a fit whose scorer is the model itself: saved as an npz of what its ``arrays`` returns."""
+    return Fitted(scorer=found, history={}, model=found, file="model.npz", format=format, write=_write, **facts)
+
+
+def _write(model: Any, path: Path) -> None:
+    np.savez(path, **model.arrays())
 
 
 def _device(x: Frame) -> str:

@@ -7,7 +7,6 @@ A fit's time grows with the square of the rows, and a row's score takes all supp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +18,7 @@ from sklearn.svm import SVC
 from tipcast.backends import svm
 from tipcast.backends.base import Array
 from tipcast.config.errors import TipcastError
+from tipcast.estimators import sampled
 from tipcast.estimators.base import Fitted, shares
 from tipcast.estimators.native_svc import FORMAT, SvcScorer, kernel
 from tipcast.estimators.parameters import check_names, positive, positive_int
@@ -66,16 +66,12 @@ class _Svc(Sampled):
                 "raise model.fit.rows, or check the target and its threshold",
             )
         found = scorer(pipeline(self).fit(x, y))
-        return Fitted(
-            scorer=found,
-            history={},
+        return sampled.fitted(
+            found,
+            FORMAT,
             importance=shares(features, _slopes(found, x)),
             importance_kind="slope of the decision",
             info={"device": used, "rows": len(y), "support_vectors": len(found.dual)},
-            model=found,
-            file="model.npz",
-            format=FORMAT,
-            write=_write,
         )
 
 
@@ -126,7 +122,3 @@ def _slopes(found: SvcScorer, x: Array) -> Array:
 
 def _folds(estimator: _Svc) -> int:
     return int(estimator.training.get("folds") or FOLDS)
-
-
-def _write(model: SvcScorer, path: Path) -> None:
-    np.savez(path, **model.arrays())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,12 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
         return [pattern]
     path = Path(pattern.removeprefix("file://")).expanduser().absolute()
     if path.is_dir():
-        return _of_folder(_below(path), str(path), pattern)
+        try:
+            return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern)
+        except OSError as problem:
+            what = f"cannot be looked into: {problem.strerror}"
+            fix = "change its permissions, or name the files"
+            raise TipcastError("D001", str(problem.filename), what, fix) from problem
     if path.exists() and not path.is_file():
         raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
     if path.exists() or not glob.has_magic(pattern):
@@ -100,15 +105,14 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
     return matches
 
 
-def _below(folder: Path) -> list[str]:
-    """Return all files below a folder; one that may not be looked into is no empty one."""
+def below(folder: Path) -> Iterator[Path]:
+    """Find all files below a folder; OSError where one may not be looked into, which is not to say that it is empty."""
 
     def refuse(problem: OSError) -> None:
-        what = f"cannot be looked into: {problem.strerror}"
-        raise TipcastError("D001", str(problem.filename), what, "change its permissions, or name the files")
+        raise problem
 
-    every = (Path(above, name) for above, _, names in os.walk(folder, onerror=refuse) for name in names)
-    return [str(file) for file in every if file.is_file()]
+    for above, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(above, name) for name in sorted(names))
 
 
 def _expand_s3(pattern: str, wanted: Wanted) -> list[str]:
