@@ -157,8 +157,13 @@ def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
             _clear(folder, output)
 
 
-def recover(output: Path) -> None:
+def recover(output: Path) -> bool:
     """Remove what killed jobs left beside a folder, and put back one they were about to replace.
+
+    Returns
+    -------
+    bool
+        Whether there was anything.
 
     Raises
     ------
@@ -166,9 +171,10 @@ def recover(output: Path) -> None:
         S011 a job that is still at work on this folder.
 
     """
-    if _left(output):
-        with _alone(output):
-            pass
+    if not _left(output):
+        return False
+    with _alone(output):
+        return True
 
 
 @contextlib.contextmanager

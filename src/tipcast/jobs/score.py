@@ -65,5 +65,5 @@ def recovered(config: ScoreConfig) -> tuple[str, Manifest | None]:
         swap_s3.recover(output, address.storage(output, options))
         return output, manifest
     with failures(output):
-        swap.recover(Path(output))
-    return place.check(config.output, named, options)
+        moved = swap.recover(Path(output))
+    return place.check(config.output, named, options) if moved else (output, manifest)

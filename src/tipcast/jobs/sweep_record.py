@@ -105,10 +105,7 @@ class SweepRecord:
                     self._ended(trial)
             case Lost(work, reason):
                 for number in work.numbers:
-                    if number in self.trials:
-                        self.children.rest(number)
-                    else:
-                        self.children.kill(number, reason)
+                    self.children.kill(number, reason)
             case Failed(work, problem):
                 for number in work.numbers:
                     self.children.fail(number, problem.code, problem)

@@ -72,9 +72,9 @@ class Children:
         self._parent.client.update_run(run_id, status="RUNNING")
         self.open[number], self._rests = run_id, self._rests | {run_id}
 
-    def rest(self, number: int) -> None:
+    def rest(self, number: int) -> str:
         """Close the run of a trial that was given more to do and did not come to it: what it has stays."""
-        self._close(number, "FINISHED", tags=_tags({STATE: "finished"}))
+        return self._close(number, "FINISHED", tags=_tags({STATE: "finished"}))
 
     def end(
         self,
@@ -123,7 +123,9 @@ class Children:
         )
 
     def kill(self, number: int, reason: str) -> str:
-        """Close the run of an attempt that was cut off."""
+        """Close the run of an attempt that was cut off; a trial that was given more to do keeps what it has."""
+        if self.open[number] in self._rests:
+            return self.rest(number)
         return self._close(number, "KILLED", tags=_tags({STATE: "killed", "error.message": reason}))
 
     def _close(self, number: int, status: str, **batch: Any) -> str:
@@ -141,10 +143,7 @@ class Children:
         except BaseException:
             for number in list(self.open):
                 with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                    if self.open[number] in self._rests:
-                        self.rest(number)
-                    else:
-                        self.kill(number, reason)
+                    self.kill(number, reason)
             raise
 
     def found(self) -> list[Child]:
