@@ -305,7 +305,7 @@ def test_chaos(sweep: Sweep, seed: int) -> None:
         "search.trials=16", "search.attempts=20", "cluster.n_workers=2", "cluster.threads_per_worker=1",
         "model.params.n_estimators=150",
     )  # fmt: skip
-    for trial in sorted(chance.sample(range(1, 14), 4)):
+    for trial in sorted(chance.sample(range(1, 11), 4)):  # later ones are over, and the best fitted, before the blow
         job.wait_for(lambda trial=trial: trial in [begun for begun, _ in sweep.fits("begin")])
         time.sleep(chance.uniform(0, 0.5))
         begun = [process for _, process in sweep.fits("begin")[-2:]]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-from distributed import as_completed
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
@@ -20,6 +20,10 @@ from tipcast.search.guard import Guard
 from tipcast.search.task import SLOT, Host
 from tipcast.search.trial import Study
 
+Ends = TypeVar("Ends")
+
+LOOK_S = 1.0
+"""How often the workers are looked at while nothing ends, in seconds."""
 HOST_S = 0.1
 """How often a worker is looked for while none is there, in seconds."""
 TELL_S = 0.5
@@ -82,42 +86,70 @@ class Hosts:
         sweep = self.study.sweep
         for attempt in range(1, attempts + 1):
             self.await_one()
-            there = {"allow_other_workers": True, "resources": {SLOT: 1}}
-            tasks = [
-                self.client.submit(task.load, sweep, key=f"load-{each}-{attempt}-{sweep}", workers=[each], **there)
-                for each in self.slots
-            ]
             found: tuple[tuple[Counts, ...], ...] | None = None
-            with self.client.as_current():  # as_completed takes no client
-                done = as_completed(tasks)
-            for future in done:
-                problem = future.exception()
-                found = found if problem else future.result()
-                future.release()  # a result that is held would be computed again when its worker dies
-                if problem and not isinstance(problem, KilledWorker):
-                    raise problem
-                if problem and (attempt == attempts or self.memory_ended(problem.last_worker.address)):
-                    raise problem
+            done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            tasks = [self.submit(each, f"load-{each}-{attempt}-{sweep}", task.load, sweep) for each in self.slots]
+            for each in tasks:
+                each.add_done_callback(done.put)
+            while tasks:
+                for future in self.ended(done):
+                    tasks.remove(future)
+                    problem = future.exception()
+                    found = found if problem else future.result()
+                    future.release()  # a result that is held would be computed again when its worker dies
+                    if problem and not isinstance(problem, KilledWorker):
+                        raise problem
+                    if problem and (attempt == attempts or self.memory_ended(problem.last_worker.address)):
+                        raise problem
             if found is not None:
                 return found
         raise AssertionError
+
+    def submit(self, worker: str, key: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Send a task to a worker; should that be gone, a look sends it to another."""
+        only = {"workers": [worker], "resources": {SLOT: 1}}
+        return self.client.submit(function, *args, key=key, pure=False, **only)
+
+    def ended(self, done: queue.SimpleQueue[Ends], meanwhile: Callable[[], None] = lambda: None) -> list[Ends]:
+        """Wait until something ends, and return all that has; look at the workers each time.
+
+        Raises
+        ------
+        TipcastError
+            K003 when no worker is able to work, or at work, for too long.
+
+        """
+        idle_since = time.monotonic()
+        while True:
+            found: list[Ends] = []
+            with contextlib.suppress(queue.Empty):
+                found.append(done.get(timeout=LOOK_S))
+            meanwhile()
+            at_work = self.look()
+            if found:
+                return [*found, *(done.get() for _ in range(done.qsize()))]
+            if at_work:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > self.wait_s:
+                raise _idle(self.wait_s)
 
     def await_one(self) -> None:
         """Wait until a worker is there that can take trials."""
         deadline = time.monotonic() + self.wait_s
         while not self.look() or not self.able:
             if time.monotonic() > deadline:
-                raise idle(self.wait_s)
+                raise _idle(self.wait_s)
             time.sleep(HOST_S)
 
     def look(self) -> bool:
-        """Count the slots of the workers that are there; tell whether any can work or is at work."""
-        workers = self.client.run_on_scheduler(_workers)  # its own account would come with all that it measures
-        found = {address: slots for address, (slots, _) in workers.items() if slots}
-        if not found.keys() <= self.slots.keys():
-            self.client.run_on_scheduler(_place)
-        self.slots = found
-        self.able = [address for address in found if workers[address][1]]
+        """Count the slots of the workers that are there; tell whether any can work or is at work.
+
+        Tasks of the sweep whose worker is gone, or paused, are given to another.
+        """
+        # Dask's own account of the workers would come with all that it measures.
+        workers = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
+        self.slots = {address: slots for address, (slots, _) in workers.items() if slots}
+        self.able = [address for address in self.slots if workers[address][1]]
         self.shared |= {address for address, slots in self.slots.items() if slots > 1}
         if any(running for _, running in workers.values()):
             return True
@@ -166,7 +198,7 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def idle(wait_s: float) -> TipcastError:
+def _idle(wait_s: float) -> TipcastError:
     """Return the error of workers that do nothing."""
     return TipcastError(
         "K003",
@@ -176,8 +208,9 @@ def idle(wait_s: float) -> TipcastError:
     )
 
 
-def _workers(dask_scheduler: Any) -> dict[str, tuple[int, bool]]:
-    """Return each worker's slots, and whether it takes tasks."""
+def _look(dask_scheduler: Any, sweep: str) -> dict[str, tuple[int, bool]]:
+    """Place tasks that wait, and return each worker's slots and whether it takes tasks."""
+    _place(dask_scheduler, sweep)
     workers = dask_scheduler.workers.items()
     return {address: (int(each.resources.get(SLOT, 0)), each in dask_scheduler.running) for address, each in workers}
 
@@ -189,11 +222,16 @@ async def _restart(dask_scheduler: Any, address: str) -> None:
     )
 
 
-def _place(dask_scheduler: Any) -> None:
-    """Give workers the tasks that no worker could take: a new one says what it can run only after it was asked."""
-    for worker in list(dask_scheduler.running):
-        tasks = dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
-        dask_scheduler.transitions(tasks, stimulus_id=f"tipcast-place-{worker.address}")
+def _place(dask_scheduler: Any, sweep: str) -> None:
+    """Give a sweep's tasks that no worker could take to those that can.
+
+    Dask looks at such a task again only when a worker comes or wakes. One that comes says what it can run a moment
+    later, and it is never the one that the task was meant for.
+    """
+    waiting = [task for task in dask_scheduler.unrunnable if str(task.key).endswith(sweep)]
+    lost = [task.key for task in waiting if not dask_scheduler.valid_workers(task)]
+    dask_scheduler.set_restrictions(dict.fromkeys(lost))
+    dask_scheduler.transitions({task.key: "processing" for task in waiting}, stimulus_id=f"tipcast-place-{sweep}")
 
 
 def _at_work(dask_worker: Any) -> int:

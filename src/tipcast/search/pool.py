@@ -15,13 +15,9 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.search import task
 from tipcast.search.events import Begun, Ended, Event, Failed, Lost
-from tipcast.search.hosts import Hosts, idle
+from tipcast.search.hosts import Hosts
 from tipcast.search.searchers import Searcher
-from tipcast.search.task import SLOT
 from tipcast.search.trial import Trial, Work
-
-LOOK_S = 1.0
-"""How often the workers are looked at while no trial ends, in seconds."""
 
 
 @dataclass
@@ -118,18 +114,7 @@ class Pool:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         key = f"trial-{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
         job.worker = worker
-        job.future = self._hosts.client.submit(
-            task.run,
-            self._study.sweep,
-            job.work,
-            job.attempt,
-            self._topic,
-            key=key,
-            pure=False,
-            resources={SLOT: 1},
-            workers=[worker],
-            allow_other_workers=True,  # it may have gone since it was looked at
-        )
+        job.future = self._hosts.submit(worker, key, task.run, self._study.sweep, job.work, job.attempt, self._topic)
         self._running.append(job)
         job.future.add_done_callback(lambda _: self._done.put(job))
         return Begun(job.work, job.attempt)
@@ -144,19 +129,7 @@ class Pool:
         if not self._running:
             self._hosts.await_one()
             return []
-        idle_since = time.monotonic()
-        while True:
-            ended: list[_Job] = []
-            with contextlib.suppress(queue.Empty):
-                ended.append(self._done.get(timeout=LOOK_S))
-            self._stop_late()
-            at_work = self._hosts.look()
-            if ended:
-                return [*ended, *(self._done.get() for _ in range(self._done.qsize()))]
-            if at_work:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > self._hosts.wait_s:
-                raise idle(self._hosts.wait_s)
+        return self._hosts.ended(self._done, self._stop_late)
 
     def _stop_late(self) -> None:
         """End the workers of trials that take too long: nothing else would end a fit."""

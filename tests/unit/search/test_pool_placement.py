@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -134,3 +135,62 @@ def test_workers_that_are_paused_get_nothing(study: Made, number: int) -> None:
                 found.append(event)
     assert [trial.number for trial in ended(found)] in ([0, 1], [1, 0])
     assert len(found) == 4
+
+
+@contextlib.contextmanager
+def one_worker() -> Iterator[tuple[LocalCluster, Client]]:
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+        yield cluster, client
+
+
+def leave(cluster: LocalCluster, client: Client) -> None:
+    """Let all workers go."""
+    cluster.scale(0)
+    while client.nthreads():
+        time.sleep(0.01)
+
+
+def test_a_trial_whose_worker_is_gone_is_given_to_one_that_comes(study: Made) -> None:
+    common = study(model("xgboost", n_estimators=2))
+    with one_worker() as (cluster, client):
+        hosts = Hosts(client, common, 1, 10)
+        with hosts.opened():
+            hosts.load(1)
+            (before,) = hosts.slots
+            leave(cluster, client)
+            found = []
+            for event in Pool(hosts, 3).events(Given(works(3))):  # the first is sent to the worker that is gone
+                found.append(event)
+                cluster.scale(1)
+    assert [trial.number for trial in ended(found)] == [0, 1, 2]
+    assert before not in {trial.worker for trial in ended(found)}
+
+
+def test_rows_are_read_by_a_worker_that_comes(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only one goes between the look at the workers and the word to read."""
+    common = study(model("xgboost", n_estimators=2))
+    with one_worker() as (cluster, client):
+        hosts = Hosts(client, common, 1, 10)
+        submit = hosts.submit
+
+        def late(*args: Any) -> Any:
+            leave(cluster, client)
+            future = submit(*args)
+            cluster.scale(1)
+            return future
+
+        monkeypatch.setattr(hosts, "submit", late)
+        with hosts.opened():
+            counts = hosts.load(1)
+    assert sum(part.rows for fragment in counts for part in fragment) > 0
+
+
+def test_a_worker_that_never_comes_is_not_waited_for(study: Made) -> None:
+    with one_worker() as (cluster, client):
+        hosts = Hosts(client, study(model("xgboost", n_estimators=2)), 1, 2)
+        with hosts.opened():
+            hosts.load(1)
+            leave(cluster, client)
+            with pytest.raises(TipcastError, match="K003.*gone"):
+                list(Pool(hosts, 3).events(Given(works(3))))
