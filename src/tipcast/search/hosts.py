@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, final
 
 from distributed.scheduler import KilledWorker
@@ -87,16 +88,14 @@ class Hosts:
         for attempt in range(1, attempts + 1):
             self.await_one()
             found: tuple[tuple[Counts, ...], ...] | None = None
-            done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            tasks = [self.submit(each, f"load-{each}-{attempt}-{sweep}", task.load, sweep) for each in self.slots]
-            for each in tasks:
-                each.add_done_callback(done.put)
-            while tasks:
-                for future in self.ended(done):
-                    tasks.remove(future)
-                    problem = future.exception()
-                    found = found if problem else future.result()
-                    future.release()  # a result that is held would be computed again when its worker dies
+            done: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+            for each in self.slots:
+                self.submit(each, f"load-{each}-{attempt}-{sweep}", partial(_end, done), task.load, sweep)
+            running = len(self.slots)
+            while running:
+                for problem, counts in self.ended(done):
+                    running -= 1
+                    found = counts or found
                     if problem and not isinstance(problem, KilledWorker):
                         raise problem
                     if problem and (attempt == attempts or self.memory_ended(problem.last_worker.address)):
@@ -105,10 +104,15 @@ class Hosts:
                 return found
         raise AssertionError
 
-    def submit(self, worker: str, key: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Send a task to a worker; should that be gone, a look sends it to another."""
-        only = {"workers": [worker], "resources": {SLOT: 1}}
-        return self.client.submit(function, *args, key=key, pure=False, **only)
+    def submit(self, worker: str, key: str, then: Callable[[Any], object], function: Any, *args: Any) -> Any:
+        """Send a task to a worker; should that be gone, a look sends it to another.
+
+        ``then`` gets the future when it is done, in a thread of its own: to wait there for a result whose worker has
+        gone does not keep the driver from looking for another.
+        """
+        future = self.client.submit(function, *args, key=key, pure=False, workers=[worker], resources={SLOT: 1})
+        future.add_done_callback(then)
+        return future
 
     def ended(self, done: queue.SimpleQueue[Ends], meanwhile: Callable[[], None] = lambda: None) -> list[Ends]:
         """Wait until something ends, and return all that has; look at the workers each time.
@@ -146,7 +150,6 @@ class Hosts:
 
         Tasks of the sweep whose worker is gone, or paused, are given to another.
         """
-        # Dask's own account of the workers would come with all that it measures.
         workers = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
         self.slots = {address: slots for address, (slots, _) in workers.items() if slots}
         self.able = [address for address in self.slots if workers[address][1]]
@@ -196,6 +199,13 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def _end(done: queue.SimpleQueue[tuple[Any, Any]], future: Any) -> None:
+    """Pass on the problem or the result of a task, and let go of it: held, it would be computed again."""
+    problem = future.exception()
+    done.put((problem, None if problem else future.result()))
+    future.release()
 
 
 def _idle(wait_s: float) -> TipcastError:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 from distributed.scheduler import KilledWorker
@@ -32,6 +33,7 @@ class _Job:
     begun: float = field(default_factory=time.monotonic)
     late: bool = False
     future: Any = None
+    problem: Any = None
 
 
 @final
@@ -114,10 +116,17 @@ class Pool:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         key = f"trial-{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
         job.worker = worker
-        job.future = self._hosts.submit(worker, key, task.run, self._study.sweep, job.work, job.attempt, self._topic)
+        args = (self._study.sweep, job.work, job.attempt, self._topic)
+        job.future = self._hosts.submit(worker, key, partial(self._over, job), task.run, *args)
         self._running.append(job)
-        job.future.add_done_callback(lambda _: self._done.put(job))
         return Begun(job.work, job.attempt)
+
+    def _over(self, job: _Job, future: Any) -> None:
+        """Let go of a task at once: one that has ended is computed again when its worker dies while it is held."""
+        if future.status in ("error", "cancelled"):
+            job.problem = future.exception()
+        future.release()
+        self._done.put(job)
 
     def _arrived(self, event: tuple[float, Any]) -> None:
         """Take in what a worker reports; it comes before the word that its task is done."""
@@ -142,9 +151,7 @@ class Pool:
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
-        future, job.future = job.future, None
-        problem = None if job.late else future.exception()
-        future.release()  # a result that is held would be computed again when its worker dies
+        problem = None if job.late else job.problem
         trials = self._results.pop((job.work.numbers[0], job.work.rounds, job.attempt), None)
         if trials is not None:
             for trial in trials:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,3 +95,30 @@ def test_a_trial_that_never_ends(workers: Client, study: Made, tmp_path: Path) -
     assert "15 s" in str(failed.problem)
     assert len(ended(found)) == 7
     assert not {trial.number for trial in ended(found)} & set(failed.work.numbers)
+
+
+def test_what_has_ended_is_not_begun_again(workers: Client, study: Made, tmp_path: Path) -> None:
+    """The workers die when all is done, and the driver has yet to hear of it."""
+
+    def measure(scores: Any, labels: Any) -> Measured:
+        tempfile.mkstemp(dir=tmp_path)
+        return Measured({"auc": 0.5}, ())
+
+    hosts = Hosts(workers, made(study, measure), 1, 120)
+    proposals = [Proposal(at, {"max_depth": 3}) for at in range(3)]
+    found: list[Event] = []
+    with hosts.opened():
+        hosts.load(3)
+        for event in Pool(hosts, 3).events(Listed(proposals, {}, cuts=False)):
+            if not found:
+                while len(list(tmp_path.iterdir())) < len(proposals):
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                for process in workers.run(os.getpid).values():
+                    os.kill(process, signal.SIGKILL)
+                time.sleep(0.5)
+            found.append(event)
+    assert sorted(trial.number for trial in ended(found)) == [0, 1, 2]
+    assert not [event for event in found if isinstance(event, Lost)]
+    workers.wait_for_workers(2)
+    assert len(list(tmp_path.iterdir())) == len(proposals)
