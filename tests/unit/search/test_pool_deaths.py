@@ -7,12 +7,14 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
+from tipcast.backends.ending import closed
 from tipcast.search.events import Ended, Event, Failed, Lost
 from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
@@ -33,7 +35,7 @@ def workers() -> Iterator[Client]:
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     spec = {at: {"cls": Nanny, "options": {"nthreads": threads, **options}} for at, threads in enumerate((1, 3))}
     scheduler = {"cls": Scheduler, "options": {"port": 0, **options}}
-    with SpecCluster(spec, scheduler, silence_logs=50) as cluster, Client(cluster) as client:
+    with closed(partial(SpecCluster, spec, scheduler, silence_logs=50)) as (_, client):
         yield client
 
 
@@ -109,16 +111,21 @@ def test_what_has_ended_is_not_begun_again(workers: Client, study: Made, tmp_pat
     found: list[Event] = []
     with hosts.opened():
         hosts.load(3)
+        while len(hosts.slots) < len(workers.cluster.workers):  # a test before may have ended one
+            time.sleep(0.1)
+            hosts.look()
         for event in Pool(hosts, 3).events(Listed(proposals, {}, cuts=False)):
             if not found:
                 while len(list(tmp_path.iterdir())) < len(proposals):
                     time.sleep(0.01)
                 time.sleep(0.5)
-                for process in workers.run(os.getpid).values():
+                killed = set(workers.run(os.getpid).values())
+                for process in killed:
                     os.kill(process, signal.SIGKILL)
                 time.sleep(0.5)
             found.append(event)
     assert sorted(trial.number for trial in ended(found)) == [0, 1, 2]
     assert not [event for event in found if isinstance(event, Lost)]
-    workers.wait_for_workers(2)
+    while len(set(workers.run(os.getpid, on_error="ignore").values()) - killed) < len(killed):
+        time.sleep(0.1)
     assert len(list(tmp_path.iterdir())) == len(proposals)
