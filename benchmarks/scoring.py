@@ -23,7 +23,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
+from tipcast.backends.waiting import waiting
+
+os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
 import joblib
 import numpy as np

@@ -15,7 +15,9 @@ import argparse
 import dataclasses
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
+from tipcast.backends.waiting import waiting
+
+os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
 import subprocess
 import sys

@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 from unittest import mock
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
+from tipcast.backends.waiting import waiting
+
+os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
 import sweep_rows
 from harness import write_result

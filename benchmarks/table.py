@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
         lambda result: f"{result['results'][0]['share']:.1%}",
     ),
     (
-        "a fit beside busy processes, its threads asleep while they wait, against OpenMP's default",
+        "a fit beside busy processes, its threads soon asleep while they wait, against OpenMP's default",
         "busy_cores",
         _ratio(),
     ),

@@ -16,7 +16,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
+from tipcast.backends.waiting import waiting
+
+os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
 import numpy as np
 import pandas as pd

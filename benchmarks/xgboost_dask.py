@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as tipcast's entry point does, before libgomp loads
+from tipcast.backends.waiting import waiting
+
+os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
 import distributed
 import numpy as np

@@ -79,7 +79,6 @@ def test_mlproject_commands_start_the_job(entry_point: str) -> None:
     command = load_project(ROOT).get_entry_point(entry_point).compute_command({"a.b": "1"}, None)
     assert command.endswith(f"python -m tipcast {ENTRY_POINTS[entry_point]} --a.b 1")
     assert "PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} " in command
-    assert "OMP_WAIT_POLICY=passive" in command
 
 
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)

@@ -77,13 +77,13 @@ def usage() -> str:
 def _run(job: str, arguments: list[str]) -> int:
     if job not in JOBS:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
-    # Waiting threads sleep rather than spin: set before any OpenMP library is loaded, inherited by the workers.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from tipcast.backends import gpus
+    from tipcast.backends.waiting import waiting
     from tipcast.config.arguments import as_given, named, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
 
+    os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("tipcast").setLevel(logging.INFO)
     overrides = to_overrides(named(job, arguments))

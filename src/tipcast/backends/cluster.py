@@ -21,6 +21,7 @@ from distributed.security import Security
 
 from tipcast.backends import ending
 from tipcast.backends.cores import check_share, shared_out
+from tipcast.backends.waiting import waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -116,7 +117,7 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     workers, threads = shared_out(spec)
     processes = True if spec.processes is None else spec.processes
     hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
-    environment = hidden | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
+    environment = hidden | waiting()
     start = functools.partial(
         LocalCluster,
         n_workers=workers,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ import dask
 from distributed import Client
 
 from tipcast.backends import cluster, ending, gpus
+from tipcast.backends.waiting import waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -68,9 +68,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
     """Start a worker for each GPU and connect."""
     workers = spec.n_workers or len(gpus.visible())
     environment = (
-        dict.fromkeys(cluster.HIDDEN, "")
-        | {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
-        | {name: str(value) for name, value in spec.environment.items()}
+        dict.fromkeys(cluster.HIDDEN, "") | waiting() | {name: str(value) for name, value in spec.environment.items()}
     )
     with contextlib.ExitStack() as stack:
         # A stolen task takes its rows along, from one GPU's memory through the host's to the other's.

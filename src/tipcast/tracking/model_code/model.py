@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():  # threads that wait spin for a moment, then sleep
+    os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write New York's wall-clock time without a zone, as 2019-02-01 18:30:00"
 NUMBER = "write a number, or leave it empty"
 LARGEST = 1e9
