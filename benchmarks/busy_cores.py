@@ -1,4 +1,4 @@
-"""P5: what waiting costs: a fit whose threads spin for a moment and then sleep, as tipcast's do, against OpenMP's default.
+"""P5: what waiting costs: a fit whose threads soon sleep while they wait, as tipcast's do, against OpenMP's default.
 
     python benchmarks/busy_cores.py [--rows 500000] [--rounds 30] [--pairs 5] [--dry]
 
