@@ -187,7 +187,7 @@ def bare_trial(file: Path, rounds: int) -> None:
 def halving(file: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Compare halving with the same trials in full: best AUC and trees grown.
 
-    In full stops where halving does, since XGBoost draws rows and columns anew from there: so each trial's trees are the
+    In full stops where halving does, since XGBoost draws rows and columns anew from there: so a trial's trees are the
     same in both. What the best is without stops says how much the draws alone matter.
     """
     rungs = ladder(given.rounds, given.eta, given.min_rounds)

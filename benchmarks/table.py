@@ -63,6 +63,11 @@ ROWS: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
         "sweep",
         lambda result: f"{result['facts']['memory']['2 threads']['ratio']:.2f} x",
     ),
+    (
+        "rounds that halving grows, against the same {halving} trials in full",
+        "sweep_halving",
+        lambda result: f"{result['results'][0]['rounds_ratio']:.2f} x, {result['results'][0]['auc_lost']:.4f} AUC lost",
+    ),
     ("scores of {rows} rows in memory by a registered `xgboost`, against `inplace_predict`", "scoring", _ratio(2)),
     ("the same by a registered `random_forest`, against `predict_proba`", "scoring", _ratio()),
 )
