@@ -64,7 +64,7 @@ ROWS: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
         lambda result: f"{result['facts']['memory']['2 threads']['ratio']:.2f} x",
     ),
     (
-        "rounds that halving grows, against the same {halving} trials in full",
+        "rounds that halving grows, {rows} rows, against the same 200 trials in full",
         "sweep_halving",
         lambda result: f"{result['results'][0]['rounds_ratio']:.2f} x, {result['results'][0]['auc_lost']:.4f} AUC lost",
     ),
