@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar, final
 
@@ -18,19 +17,18 @@ from tipcast.config.errors import TipcastError
 from tipcast.data.rows import Counts
 from tipcast.search import task
 from tipcast.search.guard import Guard
+from tipcast.search.memory_events import TOPIC, MemoryEvents
 from tipcast.search.task import SLOT, Host
 from tipcast.search.trial import Study
 
 Ends = TypeVar("Ends")
 
+TRIAL = "trial-"
+"""How the keys of trials begin."""
 LOOK_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
 HOST_S = 0.1
 """How often a worker is looked for while none is there, in seconds."""
-TELL_S = 0.5
-"""How long an account of a worker's death may come after the death itself, in seconds."""
-MEMORY_EVENTS = "worker-restart-memory"
-"""Where Dask's nannies say that they end a worker for its memory."""
 
 
 @final
@@ -53,7 +51,7 @@ class Hosts:
     def __init__(self, client: Any, study: Study, per_gpu: int, wait_s: float) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
         self._host = Host(study, per_gpu)
-        self._memory = _MemoryEvents()
+        self._memory = MemoryEvents()
         self._told: dict[str, bool] = {}
         self.slots: dict[str, int] = {}
         """Worker -> trials at once, as of the last look."""
@@ -63,19 +61,21 @@ class Hosts:
         """Workers, also of the past, that run several trials at once."""
         self.restarted: set[str] = set()
         """Workers that were ended on purpose."""
+        self.lost: set[str] = set()
+        """Tasks, also of the past, that their worker will not begin: it has gone, or is paused."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Make the workers hosts of the trials, and free what they keep for them at the end."""
         self.client.register_plugin(self._host)
         self.client.register_plugin(Guard(self._host.name, self.study.sweep, self.client.id))
-        self.client.subscribe_topic(MEMORY_EVENTS, self._memory.take)
+        self.client.subscribe_topic(TOPIC, self._memory.take)
         try:
             with _quiet():
                 yield
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                self.client.unsubscribe_topic(MEMORY_EVENTS)
+                self.client.unsubscribe_topic(TOPIC)
                 self.client.unregister_scheduler_plugin(self._host.name)
                 self.client.unregister_worker_plugin(self._host.name)
 
@@ -84,37 +84,40 @@ class Hosts:
 
         A worker that dies meanwhile reads them when it gets its first trial.
         """
-        sweep = self.study.sweep
         for attempt in range(1, attempts + 1):
             self.await_one()
-            found: tuple[tuple[Counts, ...], ...] | None = None
-            done: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-            for each in self.slots:
-                self.submit(each, f"load-{each}-{attempt}-{sweep}", partial(_end, done), task.load, sweep)
-            running = len(self.slots)
-            while running:
-                for problem, counts in self.ended(done):
-                    running -= 1
-                    found = counts or found
-                    if problem and not isinstance(problem, KilledWorker):
-                        raise problem
-                    if problem and (attempt == attempts or self.memory_ended(problem.last_worker.address)):
-                        raise problem
+            found = self._load(attempt, attempts)
             if found is not None:
                 return found
-        raise AssertionError
+        raise _idle(self.wait_s)
+
+    def _load(self, attempt: int, attempts: int) -> tuple[tuple[Counts, ...], ...] | None:
+        sweep, found = self.study.sweep, None
+        done: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
+        keys = {f"load-{each}-{attempt}-{sweep}": each for each in self.slots}
+        running = {key: self.submit(each, key, partial(_end, done), task.load, sweep) for key, each in keys.items()}
+        try:
+            while running:
+                for key, problem, counts in self.ended(done, lambda: _let_go(running, self.lost)):
+                    del running[key]
+                    found = found or counts
+                    if problem is None or (isinstance(problem, CancelledError) and key in self.lost):
+                        continue
+                    if not isinstance(problem, KilledWorker):
+                        raise problem
+                    if attempt == attempts or self.memory_ended(problem.last_worker.address):
+                        raise problem
+        finally:
+            _let_go(running, set(running))
+        return found
 
     def submit(self, worker: str, key: str, then: Callable[[Any], object], function: Any, *args: Any) -> Any:
-        """Send a task to a worker; should that be gone, a look sends it to another.
-
-        ``then`` gets the future when it is done, in a thread of its own: to wait there for a result whose worker has
-        gone does not keep the driver from looking for another.
-        """
+        """Send a task to a worker; ``then`` gets the future when it is done, in a thread that all futures share."""
         future = self.client.submit(function, *args, key=key, pure=False, workers=[worker], resources={SLOT: 1})
         future.add_done_callback(then)
         return future
 
-    def ended(self, done: queue.SimpleQueue[Ends], meanwhile: Callable[[], None] = lambda: None) -> list[Ends]:
+    def ended(self, done: queue.SimpleQueue[Ends], meanwhile: Callable[[], None]) -> list[Ends]:
         """Wait until something ends, and return all that has; look at the workers each time.
 
         Raises
@@ -128,8 +131,8 @@ class Hosts:
             found: list[Ends] = []
             with contextlib.suppress(queue.Empty):
                 found.append(done.get(timeout=LOOK_S))
-            meanwhile()
             at_work = self.look()
+            meanwhile()
             if found:
                 return [*found, *(done.get() for _ in range(done.qsize()))]
             if at_work:
@@ -146,15 +149,14 @@ class Hosts:
             time.sleep(HOST_S)
 
     def look(self) -> bool:
-        """Count the slots of the workers that are there; tell whether any can work or is at work.
-
-        Tasks of the sweep whose worker is gone, or paused, are given to another.
-        """
-        workers = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
+        """Count the slots of the workers that are there; tell whether any can work or is at work."""
+        # Dask's own account of the workers would come with all that it measures.
+        workers, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
+        self.lost |= lost
         self.slots = {address: slots for address, (slots, _) in workers.items() if slots}
         self.able = [address for address in self.slots if workers[address][1]]
         self.shared |= {address for address, slots in self.slots.items() if slots > 1}
-        if any(running for _, running in workers.values()):
+        if self.able:
             return True
         return bool(workers) and any(self.client.run(_at_work, on_error="ignore").values())
 
@@ -168,23 +170,6 @@ class Hosts:
         if address not in self._told:
             self._told[address] = self._memory.about(address)
         return self._told[address]
-
-
-@dataclass
-class _MemoryEvents:
-    """Workers that a nanny ended for their memory."""
-
-    seen: set[str] = field(default_factory=set)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def take(self, event: tuple[float, Any]) -> None:
-        with self.changed:
-            self.seen.add(str(event[1]["worker"]))
-            self.changed.notify_all()
-
-    def about(self, address: str) -> bool:
-        with self.changed:
-            return self.changed.wait_for(lambda: address in self.seen, TELL_S)
 
 
 @contextlib.contextmanager
@@ -201,11 +186,29 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _end(done: queue.SimpleQueue[tuple[Any, Any]], future: Any) -> None:
+def outcome(future: Any) -> BaseException | None:
+    """Return the problem of a task that is done; Dask has none for one that was cancelled."""
+    if future.status == "cancelled":
+        return CancelledError(str(future.key))
+    problem: BaseException | None = future.exception() if future.status == "error" else None
+    return problem
+
+
+def _end(done: queue.SimpleQueue[tuple[str, Any, Any]], future: Any) -> None:
     """Pass on the problem or the result of a task, and let go of it: held, it would be computed again."""
-    problem = future.exception()
-    done.put((problem, None if problem else future.result()))
-    future.release()
+    problem, result = outcome(future), None
+    try:
+        result = None if problem else future.result()
+    except BaseException as raised:  # noqa: BLE001 - let go of while its result was on the way
+        problem = raised
+    finally:
+        done.put((future.key, problem, result))
+        future.release()
+
+
+def _let_go(running: Mapping[str, Any], lost: Collection[str]) -> None:
+    for key in running.keys() & lost:
+        running[key].release()
 
 
 def _idle(wait_s: float) -> TipcastError:
@@ -218,11 +221,18 @@ def _idle(wait_s: float) -> TipcastError:
     )
 
 
-def _look(dask_scheduler: Any, sweep: str) -> dict[str, tuple[int, bool]]:
-    """Place tasks that wait, and return each worker's slots and whether it takes tasks."""
-    _place(dask_scheduler, sweep)
+def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, tuple[int, bool]], set[str]]:
+    """Return each worker's slots and whether it takes tasks, and the sweep's tasks that their worker will not begin."""
+    able = dask_scheduler.running
     workers = dask_scheduler.workers.items()
-    return {address: (int(each.resources.get(SLOT, 0)), each in dask_scheduler.running) for address, each in workers}
+    lost = {task.key for task in dask_scheduler.unrunnable if not dask_scheduler.valid_workers(task)}
+    for _, worker in workers:
+        if worker not in able:  # what it has begun has seceded
+            lost |= {task.key for task in worker.processing if str(task.key).startswith(TRIAL)} - {
+                task.key for task in worker.long_running
+            }
+    slots = {address: (int(worker.resources.get(SLOT, 0)), worker in able) for address, worker in workers}
+    return slots, {key for key in lost if str(key).endswith(sweep)}
 
 
 async def _restart(dask_scheduler: Any, address: str) -> None:
@@ -230,18 +240,6 @@ async def _restart(dask_scheduler: Any, address: str) -> None:
     await dask_scheduler.restart_workers(
         [address], wait_for_workers=False, on_error="return", stimulus_id=f"tipcast-restart-{address}"
     )
-
-
-def _place(dask_scheduler: Any, sweep: str) -> None:
-    """Give a sweep's tasks that no worker could take to those that can.
-
-    Dask looks at such a task again only when a worker comes or wakes. One that comes says what it can run a moment
-    later, and it is never the one that the task was meant for.
-    """
-    waiting = [task for task in dask_scheduler.unrunnable if str(task.key).endswith(sweep)]
-    lost = [task.key for task in waiting if not dask_scheduler.valid_workers(task)]
-    dask_scheduler.set_restrictions(dict.fromkeys(lost))
-    dask_scheduler.transitions({task.key: "processing" for task in waiting}, stimulus_id=f"tipcast-place-{sweep}")
 
 
 def _at_work(dask_worker: Any) -> int:

@@ -7,6 +7,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
@@ -16,7 +17,7 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.search import task
 from tipcast.search.events import Begun, Ended, Event, Failed, Lost
-from tipcast.search.hosts import Hosts
+from tipcast.search.hosts import TRIAL, Hosts, outcome
 from tipcast.search.searchers import Searcher
 from tipcast.search.trial import Trial, Work
 
@@ -114,7 +115,7 @@ class Pool:
 
     def _submit(self, job: _Job, worker: str) -> Begun:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
-        key = f"trial-{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
+        key = f"{TRIAL}{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
         job.worker = worker
         args = (self._study.sweep, job.work, job.attempt, self._topic)
         job.future = self._hosts.submit(worker, key, partial(self._over, job), task.run, *args)
@@ -123,8 +124,7 @@ class Pool:
 
     def _over(self, job: _Job, future: Any) -> None:
         """Let go of a task at once: one that has ended is computed again when its worker dies while it is held."""
-        if future.status in ("error", "cancelled"):
-            job.problem = future.exception()
+        job.problem = outcome(future)
         future.release()
         self._done.put(job)
 
@@ -138,7 +138,14 @@ class Pool:
         if not self._running:
             self._hosts.await_one()
             return []
-        return self._hosts.ended(self._done, self._stop_late)
+        return self._hosts.ended(self._done, self._stop)
+
+    def _stop(self) -> None:
+        """Let go of trials that will not begin, and end those that take too long."""
+        for job in self._running:
+            if job.future.key in self._hosts.lost:
+                job.future.release()
+        self._stop_late()
 
     def _stop_late(self) -> None:
         """End the workers of trials that take too long: nothing else would end a fit."""
@@ -162,6 +169,8 @@ class Pool:
             return self._failed(job, TipcastError("S008", self._study.key(job.work.numbers[0]), what, fix), searcher)
         if isinstance(problem, KilledWorker):
             return self._died(job, problem, searcher)
+        if isinstance(problem, CancelledError) and job.future.key in self._hosts.lost:
+            return self._begin_again(job, f"worker {job.worker} has gone, or is paused", job.deaths)
         if isinstance(problem, TipcastError):
             return self._failed(job, problem, searcher)
         raise problem or RuntimeError(f"a worker did not report what came of {self._study.key(job.work.numbers[0])}")
@@ -178,7 +187,10 @@ class Pool:
             fix = "raise cluster.memory_limit, or search smaller values" if memory else "look at the worker's log"
             code = "S005" if memory else "S007"
             return self._failed(job, TipcastError(code, self._study.key(job.work.numbers[0]), reason, fix), searcher)
-        # Begun again it has a worker to itself: if that dies too, no other trial goes with it.
+        return self._begin_again(job, reason, deaths)
+
+    def _begin_again(self, job: _Job, reason: str, deaths: int) -> Lost:
+        # It has a worker to itself: if that dies too, no other trial goes with it.
         self._again.append(_Job(job.work, job.attempt + 1, alone=True, deaths=deaths))
         return Lost(job.work, reason)
 

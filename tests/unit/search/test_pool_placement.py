@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster, Status, get_worker
 from tipcast.config.errors import TipcastError
 from tipcast.jobs.sweep_plan import measured
 from tipcast.search import task
-from tipcast.search.events import Begun, Ended, Event
+from tipcast.search.events import Begun, Ended, Event, Lost
 from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Proposal
@@ -163,8 +163,36 @@ def test_a_trial_whose_worker_is_gone_is_given_to_one_that_comes(study: Made) ->
             for event in Pool(hosts, 3).events(Given(works(3))):  # the first is sent to the worker that is gone
                 found.append(event)
                 cluster.scale(1)
-    assert [trial.number for trial in ended(found)] == [0, 1, 2]
+    assert sorted(trial.number for trial in ended(found)) == [0, 1, 2]
+    assert [event.work.numbers for event in found if isinstance(event, Lost)] == [(0,)]
     assert before not in {trial.worker for trial in ended(found)}
+
+
+def test_a_trial_whose_worker_retires_is_begun_again(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask would give it to another in silence: it does not count the worker as dead."""
+    begun, gate = threading.Event(), threading.Event()
+
+    def fit(running: Any) -> list[Trial]:
+        if not begun.is_set():
+            begun.set()
+            gate.wait(30)
+        return FIT(running)
+
+    monkeypatch.setattr(task._Running, "trials", fit)
+    with one_worker() as (cluster, client):
+        hosts = Hosts(client, study(model("xgboost", n_estimators=2)), 1, 10)
+        with hosts.opened():
+            hosts.load(1)
+            found = []
+            for event in Pool(hosts, 3).events(Given(works(1))):
+                found.append(event)
+                if len(found) == 1:
+                    assert begun.wait(10)
+                    leave(cluster, client)
+                    cluster.scale(1)
+            gate.set()
+    assert [type(event) for event in found] == [Begun, Lost, Begun, Ended]
+    assert [trial.attempt for trial in ended(found)] == [2]
 
 
 def test_rows_are_read_by_a_worker_that_comes(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +204,14 @@ def test_rows_are_read_by_a_worker_that_comes(study: Made, monkeypatch: pytest.M
 
         def late(*args: Any) -> Any:
             leave(cluster, client)
+            monkeypatch.setattr(hosts, "submit", submit)
             future = submit(*args)
             cluster.scale(1)
             return future
 
         monkeypatch.setattr(hosts, "submit", late)
         with hosts.opened():
-            counts = hosts.load(1)
+            counts = hosts.load(2)
     assert sum(part.rows for fragment in counts for part in fragment) > 0
 
 
