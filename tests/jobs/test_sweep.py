@@ -267,6 +267,8 @@ def test_what_cannot_be_resumed(
     [
         (["search.space.max_dept=[3]"], "C001", "max_depth"),
         (["search.trials=0"], "C003", "search.trials"),
+        (["search.trials=1000000000"], "C003", "1,000,000,000 are more than"),
+        (["resume="], "C003", "names no run"),
         (["search.trial_timeout_s=0"], "C003", "search.trial_timeout_s"),
         (["search=grid", "search.trials=3"], "C003", "729 points"),
         (["search=halving", "search.space.n_estimators=[3]"], "C003", "halving decides"),

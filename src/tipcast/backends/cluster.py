@@ -85,9 +85,12 @@ def connect(
                 "give workers more memory (cluster.memory_limit) or more, smaller partitions",
             ) from problem
         except CommClosedError as problem:
-            raise TipcastError(
-                "K004", _address(client), "the scheduler is gone", "start it again and repeat the command"
-            ) from problem
+            fix = (
+                "repeat the command"
+                if isinstance(spec, schema.LocalCluster)
+                else "start it again and repeat the command"
+            )
+            raise TipcastError("K004", _address(client), "the scheduler is gone", fix) from problem
         except (RuntimeError, ModuleNotFoundError) as problem:
             if "deserialization of the task graph" not in str(problem) and "'tipcast" not in str(problem):
                 raise

@@ -157,7 +157,7 @@ def _explain(job: str, overrides: Sequence[str], problem: Exception) -> TipcastE
     if isinstance(problem, OverrideParseException):
         given = re.sub(r"//[^/\s]*@|\?.*", "...", redact(problem.override))  # what does not parse may hide a secret
         return TipcastError(
-            "C005", given, "cannot be read as key=value", "quote what has a blank, a comma or ?, as \"key='a b'\""
+            "C005", given, "cannot be read as key=value", "quote what has a blank, a comma, ? or ä, as \"key='a b'\""
         )
     if isinstance(problem, MissingConfigException):
         return _unknown_option(text)

@@ -41,7 +41,7 @@ def run(config: SweepConfig, command: str) -> None:
     check_session(config.backend, config.cluster)
     clock = Clock()
     with ExitStack() as stack:
-        earlier = stack.enter_context(taken_up(config)) if config.resume else None
+        earlier = stack.enter_context(taken_up(config)) if config.resume is not None else None
         config = gone_on(config, earlier.config, command) if earlier else config
         check_model(config.model, config.backend.name, categorical=config.task.categorical)
         space = sweep_plan.check(config)

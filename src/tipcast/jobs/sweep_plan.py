@@ -179,6 +179,10 @@ def _check_numbers(spec: SearchSpec) -> None:
         value = getattr(spec, name)
         if value is not None and value < low:
             raise TipcastError("C003", f"search.{name}", f"{value} is too small", f"use {low} or more")
+    if (spec.trials or 0) > spaces.MOST:
+        raise TipcastError(
+            "C003", "search.trials", f"{spec.trials:,} are more than {spaces.MOST:,}", f"use at most {spaces.MOST:,}"
+        )
     limit = spec.trial_timeout_s
     if limit is not None and not 0 < limit < math.inf:
         raise TipcastError("C003", "search.trial_timeout_s", f"no trial ends in {limit} s", "set seconds, or null")

@@ -75,7 +75,7 @@ class SweepRecord:
             if threading.current_thread() is threading.main_thread() and isinstance(problem, KeyboardInterrupt):
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would leave workers behind
             print(
-                f"{len(self.trials)} of {self.total} trials are done; go on with: "
+                f"{len(self.trials)} of {self.total or 'the'} trials are done; go on with: "
                 f"tipcast sweep resume={self.record.run.id}",
                 file=sys.stderr,
             )

@@ -70,10 +70,13 @@ def taken_up(config: SweepConfig) -> Iterator[Earlier]:
     Raises
     ------
     TipcastError
-        S002 another process works on it, S003 no sweep or one that cannot be gone on with, T-errors of the store.
+        C003 no run is named, S002 another process works on it, S003 no sweep or one that cannot be gone on
+        with, T-errors of the store.
 
     """
-    run_id = config.resume or ""
+    run_id = config.resume
+    if not run_id:
+        raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin a sweep")
     store = resolve(config.tracking)
     client = open_store(config.tracking)
     with failures(store):
