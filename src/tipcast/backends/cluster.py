@@ -33,8 +33,9 @@ SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_T
 HIDDEN = ("MLFLOW_", "DATABRICKS_")
 """Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
 
-QUIET = ("distributed.worker", "distributed.core", "asyncio", "tornado", "tornado.application")
-"""Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving."""
+QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
+"""Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
+profile is for Dask's report."""
 
 Opener = Callable[[Any, str], AbstractContextManager[Client]]
 """Opens a cluster of one kind, of its specification and the frame library, and connects."""
