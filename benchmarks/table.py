@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness import RESULTS
@@ -80,44 +80,40 @@ def read(name: str) -> Result:
     return found
 
 
-def _begun(head: Sequence[str]) -> list[str]:
-    """Return a table's first two lines."""
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def times() -> str:
     """Return the table of ratios and sizes."""
-    lines = ["| time or memory, two CPU cores | measured |", "|---|---|"]
+    rows = []
     for what, name, say in ROWS:
         result = read(name)
-        rows = _million(result["facts"].get("rows", 0))
-        lines.append(f"| {what.format(rows=rows)} | {say(result)} |")
-    return "\n".join(lines)
+        rows.append((what.format(rows=_million(result["facts"].get("rows", 0))), say(result)))
+    return _table(("time or memory, two CPU cores", "measured"), rows)
 
 
 def aucs() -> str:
     """Return the table of test AUCs on real trips, a row for each model."""
     found = read("real_trips")["results"]
     trips = list(dict.fromkeys(result["trips"] for result in found))
-    lines = [f"| test AUC | {' | '.join(trips)} |", "|---|" + "---|" * len(trips)]
+    rows = []
     for model in dict.fromkeys(result["model"] for result in found):
         values = [result["test/auc"] for result in found if result["model"] == model]
-        lines.append(f"| `{model}` | {' | '.join(f'{value:.3f}' for value in values)} |")
-    return "\n".join(lines)
+        rows.append((f"`{model}`", *(f"{value:.3f}" for value in values)))
+    return _table(("test AUC", *trips), rows)
 
 
 def swept() -> str:
     """Return the table of what a sweep gains on real trips."""
     found = read("sweep_real")["results"]
-    lines = [
-        "| `xgboost`, yellow 2018 -> 2019-03, chosen on validation trips | validation AUC | test AUC |",
-        "|---|---|---|",
-    ]
-    lines.append(f"| default parameters | | {found[0]['default/auc']:.3f} |")
+    rows = [("default parameters", "", f"{found[0]['default/auc']:.3f}")]
     for row in found:
         what = f"{row['trials']} trials by `search={row['search']}`, {row['zones']}"
-        lines.append(f"| {what} | {row['best']['validation/auc']:.3f} | {row['test/auc']:.3f} |")
-    return "\n".join(lines)
+        rows.append((what, f"{row['best']['validation/auc']:.3f}", f"{row['test/auc']:.3f}"))
+    return _table(("`xgboost`, yellow 2018 -> 2019-03, chosen on validation trips", "validation AUC", "test AUC"), rows)
 
 
 PHASES = ("read", "fit", "evaluate", "log")
@@ -128,7 +124,7 @@ def gpu_jobs() -> str:
     found = [result for result in read("gpu_train")["results"] if "phases_s" in result]
     bare = {(row["model"], row["rows"]): row["job_s"] for row in found if row["what"] == "bare calls"}
     head = ("model", "rows", "GPUs", *PHASES, "job", "bare calls", "peak of a GPU")
-    lines = _begun(head)
+    rows = []
     for row in found:
         if row["what"] != "bare calls":
             phases = [f"{row['phases_s'][name]:.2f}" for name in PHASES]
@@ -142,47 +138,44 @@ def gpu_jobs() -> str:
                 f"{row['job_s']:.2f}",
                 alone,
             )
-            lines.append(f"| {' | '.join((*cells, peak))} |")
-    return "\n".join(lines)
+            rows.append((*cells, peak))
+    return _table(head, rows)
 
 
 def gpu_fits() -> str:
     """Return the table of fits on one GPU against the bare library, and on two."""
     found = read("gpu_fit")["results"]
-    lines = [
-        "| fit of 80M rows | bare library | tipcast, one GPU | ratio | two GPUs | one over two |",
-        "|" + "---|" * 6,
-    ]
+    rows = []
     for one, two in zip(found[::2], found[1::2], strict=True):
         ours, bare = (one["medians_s"][name] for name in ("tipcast fit", "bare library"))
         name = f"`{one['model']}`, {one['params']['n_estimators']} trees of depth {one['params']['max_depth']}"
-        cells = (name, f"{bare:.2f} s", f"{ours:.2f} s", f"{one['ratio']:.2f} x", f"{two['median_s']:.2f} s")
-        lines.append(f"| {' | '.join(cells)} | {ours / two['median_s']:.2f} x |")
-    return "\n".join(lines)
+        times = (f"{bare:.2f} s", f"{ours:.2f} s", f"{one['ratio']:.2f} x", f"{two['median_s']:.2f} s")
+        rows.append((name, *times, f"{ours / two['median_s']:.2f} x"))
+    return _table(("fit of 80M rows", "bare library", "tipcast, one GPU", "ratio", "two GPUs", "one over two"), rows)
 
 
 def gpu_faults() -> str:
     """Return the table of what becomes of a fit on two GPUs that loses a worker."""
-    lines = ["| fit on two GPUs, a worker is | the job ends with K003 after |", "|---|---|"]
-    for row in read("gpu_faults")["results"]:
-        lines.append(f"| `{row['model']}`, {row['worker']} | {row['error_after_s']:.1f} s |")
-    return "\n".join(lines)
+    rows = [
+        (f"`{row['model']}`, {row['worker']}", f"{row['error_after_s']:.1f} s") for row in read("gpu_faults")["results"]
+    ]
+    return _table(("fit on two GPUs, a worker is", "the job ends with K003 after"), rows)
 
 
 def gpu_together() -> str:
     """Return the table of what XGBoost's rounds cost on two GPUs."""
     found = {(row["way"], row["rounds"]): row["median_s"] for row in read("gpu_together")["results"]}
-    lines = ["| XGBoost, 80M rows, two GPUs | 1 round | 100 rounds | a further round |", "|---|---|---|---|"]
+    rows = []
     for way in dict.fromkeys(way for way, _ in found):
         one, many = found[way, 1], found[way, 100]
-        lines.append(f"| {way} | {one:.2f} s | {many:.2f} s | {1e3 * (many - one) / 99:.0f} ms |")
-    return "\n".join(lines)
+        rows.append((way, f"{one:.2f} s", f"{many:.2f} s", f"{1e3 * (many - one) / 99:.0f} ms"))
+    return _table(("XGBoost, 80M rows, two GPUs", "1 round", "100 rounds", "a further round"), rows)
 
 
 def gpu_sweeps() -> str:
     """Return the table of a sweep's speed on GPUs; each machine's first row is what its others are held against."""
     head = ("machine", "GPUs used", "trials at once on each", "trials a minute", "against its first row")
-    lines = _begun(head)
+    rows = []
     for gpus, name in ((1, "gpu_sweep_1"), (2, "gpu_sweep_2")):
         found = read(name)["results"]
         speed = {(row["gpus"], row["at_once"]): row["trials_per_minute"] for row in found if row["what"] == "speed"}
@@ -190,16 +183,16 @@ def gpu_sweeps() -> str:
             if row["what"] == "ratio":
                 at = row["gpus"], row["at_once"]
                 cells = (f"{gpus} H200", str(at[0]), str(at[1]), f"{speed[at]:.0f}", f"{row['faster']:.2f} x")
-                lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+                rows.append(cells)
+    return _table(head, rows)
 
 
 def carried() -> str:
     """Return the table of models that were trained on a GPU and score elsewhere."""
-    lines = ["| trained on a GPU | trips scored there and here | largest difference |", "|---|---|---|"]
-    for row in read("carried")["results"]:
-        lines.append(f"| `{row['model']}` | {_million(row['rows'])} | {row['max_abs_diff']:.1e} |")
-    return "\n".join(lines)
+    rows = [
+        (f"`{row['model']}`", _million(row["rows"]), f"{row['max_abs_diff']:.1e}") for row in read("carried")["results"]
+    ]
+    return _table(("trained on a GPU", "trips scored there and here", "largest difference"), rows)
 
 
 def served() -> str:
@@ -213,20 +206,18 @@ def served() -> str:
         "p50",
         "p99",
     )
-    lines = _begun(head)
+    rows = []
     for row in read("serving")["results"]:
         cells = (f"`{row['model']}`", row["form"], f"{row['rows']:,}", str(row["clients"]))
         times = (f"{row['requests_per_s']:.0f}", f"{row['p50_ms']:.1f} ms", f"{row['p99_ms']:.1f} ms")
-        lines.append(f"| {' | '.join([*cells, *times])} |")
-    return "\n".join(lines)
+        rows.append((*cells, *times))
+    return _table(head, rows)
 
 
 def neighbours() -> str:
     """Return the table of how fast nearest neighbours are looked up."""
-    lines = ["| `knn`'s scores of the same rows on one thread, against | time |", "|---|---|"]
-    for row in read("neighbours")["results"]:
-        lines.append(f"| {row['names'][1]} | {row['ratio']:.2f} x |")
-    return "\n".join(lines)
+    rows = [(row["names"][1], f"{row['ratio']:.2f} x") for row in read("neighbours")["results"]]
+    return _table(("`knn`'s scores of the same rows on one thread, against", "time"), rows)
 
 
 TABLES = {
