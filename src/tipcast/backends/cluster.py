@@ -86,12 +86,10 @@ def connect(
                 "give workers more memory (cluster.memory_limit) or more, smaller partitions",
             ) from problem
         except CommClosedError as problem:
-            fix = (
-                "repeat the command"
-                if isinstance(spec, schema.LocalCluster)
-                else "start it again and repeat the command"
-            )
-            raise TipcastError("K004", _address(client), "the scheduler is gone", fix) from problem
+            start = "start it again and " if isinstance(spec, schema.SchedulerCluster) else ""
+            raise TipcastError(
+                "K004", _address(client), "the scheduler is gone", f"{start}repeat the command"
+            ) from problem
         except (RuntimeError, ModuleNotFoundError) as problem:
             if "deserialization of the task graph" not in str(problem) and "'tipcast" not in str(problem):
                 raise

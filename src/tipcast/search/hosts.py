@@ -6,7 +6,7 @@ import contextlib
 import logging
 import queue
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar, final
@@ -98,7 +98,7 @@ class Hosts:
         running = {key: self.submit(each, key, partial(_end, done), task.load, sweep) for key, each in keys.items()}
         try:
             while running:
-                for key, problem, counts in self.ended(done, lambda: _let_go(running, self.lost)):
+                for key, problem, counts in self.ended(done, lambda: self.let_go(running.values())):
                     del running[key]
                     found = found or counts
                     if problem is None or (isinstance(problem, CancelledError) and key in self.lost):
@@ -108,7 +108,8 @@ class Hosts:
                     if attempt == attempts or self.memory_ended(problem.last_worker.address):
                         raise problem
         finally:
-            _let_go(running, set(running))
+            for future in running.values():
+                future.release()
         return found
 
     def submit(self, worker: str, key: str, then: Callable[[Any], object], function: Any, *args: Any) -> Any:
@@ -131,34 +132,39 @@ class Hosts:
             found: list[Ends] = []
             with contextlib.suppress(queue.Empty):
                 found.append(done.get(timeout=LOOK_S))
-            at_work = self.look()
+            self.look()
             meanwhile()
             if found:
                 return [*found, *(done.get() for _ in range(done.qsize()))]
-            if at_work:
+            if self.able or any(self.client.run(_at_work, on_error="ignore").values()):
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > self.wait_s:
                 raise _idle(self.wait_s)
 
+    def let_go(self, futures: Iterable[Any]) -> None:
+        """Let go of the tasks that their worker will not begin, which ends them as cancelled."""
+        for future in futures:
+            if future.key in self.lost:
+                future.release()
+
     def await_one(self) -> None:
         """Wait until a worker is there that can take trials."""
         deadline = time.monotonic() + self.wait_s
-        while not self.look() or not self.able:
+        self.look()
+        while not self.able:
             if time.monotonic() > deadline:
                 raise _idle(self.wait_s)
             time.sleep(HOST_S)
+            self.look()
 
-    def look(self) -> bool:
-        """Count the slots of the workers that are there; tell whether any can work or is at work."""
+    def look(self) -> None:
+        """Count the slots of the workers that are there, and note which tasks their worker will not begin."""
         # Dask's own account of the workers would come with all that it measures.
         workers, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
         self.lost |= lost
         self.slots = {address: slots for address, (slots, _) in workers.items() if slots}
         self.able = [address for address in self.slots if workers[address][1]]
         self.shared |= {address for address, slots in self.slots.items() if slots > 1}
-        if self.able:
-            return True
-        return bool(workers) and any(self.client.run(_at_work, on_error="ignore").values())
 
     def restart(self, address: str) -> None:
         """End a worker with all that it does; its nanny, where it has one, starts another."""
@@ -204,11 +210,6 @@ def _end(done: queue.SimpleQueue[tuple[str, Any, Any]], future: Any) -> None:
     finally:
         done.put((future.key, problem, result))
         future.release()
-
-
-def _let_go(running: Mapping[str, Any], lost: Collection[str]) -> None:
-    for key in running.keys() & lost:
-        running[key].release()
 
 
 def _idle(wait_s: float) -> TipcastError:

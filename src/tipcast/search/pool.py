@@ -142,13 +142,7 @@ class Pool:
 
     def _stop(self) -> None:
         """Let go of trials that will not begin, and end those that take too long."""
-        for job in self._running:
-            if job.future.key in self._hosts.lost:
-                job.future.release()
-        self._stop_late()
-
-    def _stop_late(self) -> None:
-        """End the workers of trials that take too long: nothing else would end a fit."""
+        self._hosts.let_go(job.future for job in self._running)
         for job in self._running:
             late = self._limit_s and time.monotonic() - job.begun > self._limit_s
             if late and not job.late and not job.future.done():
