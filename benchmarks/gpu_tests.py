@@ -1,14 +1,16 @@
 """The GPU tests on this machine: what passed, what failed, on which GPUs.
 
-python benchmarks/gpu_tests.py [--gpus 1] [--dry] [PYTEST WORDS ...]
+python benchmarks/gpu_tests.py [--gpus 1] [--limit 3600] [--dry] [PYTEST WORDS ...]
 
-A skip is a failure (TIPCAST_REQUIRE_GPU=1). The result is kept for each number of GPUs.
+A skip is a failure (TIPCAST_REQUIRE_GPU=1). The result is kept for each number of GPUs, also of tests cut off by the
+time limit.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ def main() -> int:
     """Run the tests and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=1, help="how many the tests see, from the first")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which pytest is interrupted")
     parser.add_argument("--dry", action="store_true", help="write no result")
     given, words = parser.parse_known_args()
     environment = {
@@ -34,9 +37,14 @@ def main() -> int:
     }
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "tests.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", f"--junit-xml={file}"]
+        command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", f"--junit-xml={file}"]
         start = time.perf_counter()
-        ended = subprocess.run([*command, *words], cwd=ROOT, env=environment, check=False)
+        running = subprocess.Popen([*command, *words], cwd=ROOT, env=environment)
+        try:
+            code = running.wait(given.limit)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGINT)
+            code = running.wait()
         seconds = time.perf_counter() - start
         cases = list(ElementTree.parse(file).iter("testcase")) if file.exists() else []  # noqa: S314 - pytest's own
     rows = [
@@ -52,7 +60,7 @@ def main() -> int:
     if not given.dry:
         facts = {"gpus": given.gpus, "passed": len(rows) - len(failed), "failed": failed, "seconds": seconds}
         write_result(f"gpu_tests_{given.gpus}", rows, **facts)
-    return ended.returncode
+    return code
 
 
 if __name__ == "__main__":

@@ -155,14 +155,19 @@ def cpu_session(client: Client) -> Session:
 
 
 @pytest.fixture(scope="session")
-def gpu_session() -> Iterator[Session]:
-    """A worker for each GPU and CuPy; without a GPU a skip, or a failure where TIPCAST_REQUIRE_GPU=1 asks for one."""
+def gpu() -> None:
+    """Skip without a GPU; fail where TIPCAST_REQUIRE_GPU=1 asks for one."""
     missing = gpus.missing_packages()
     lack = f"no {', '.join(missing)}" if missing else "" if gpus.visible() else "no NVIDIA GPU"
     if lack and os.environ.get("TIPCAST_REQUIRE_GPU") == "1":
         pytest.fail(f"TIPCAST_REQUIRE_GPU=1, but {lack}")
     if lack:
         pytest.skip(lack)
+
+
+@pytest.fixture(scope="session")
+def gpu_session(gpu: None) -> Iterator[Session]:
+    """A worker for each GPU and CuPy."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fixture has no marker of its own
         opening = session(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))

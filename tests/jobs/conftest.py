@@ -59,10 +59,10 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def job(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run a job in this process on two threads."""
+    """Run a job in this process, on two threads or on every GPU."""
 
     def run(name: str, *overrides: str) -> Ended:
-        words = [*QUICK, *overrides]
+        words = [*(["print=json"] if "backend=gpu" in overrides else QUICK), *overrides]
         if name in TRACKED:
             words += [*QUICK_TRAIN, f"tracking.uri={store}"]
         (composed,) = compose(name, to_overrides(words))

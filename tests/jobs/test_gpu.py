@@ -72,7 +72,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, words: list[str], 
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("gpu_session")  # for its skip, or failure, without a GPU
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01), ("knn", 0.002)])
 def test_a_gpu_learns_what_the_cpu_does(
     tmp_path: Path, taxi: Path, job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, model: str, apart: float
@@ -108,7 +108,7 @@ def test_a_gpu_learns_what_the_cpu_does(
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("gpu_session")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -122,13 +122,9 @@ def test_a_gpu_learns_what_the_cpu_does(
         ("knn", ["search=random", "search.trials=4", "search.trials_per_gpu=2"]),
     ],
 )
-def test_a_sweep_tries_on_gpus(tmp_path: Path, model: str, words: list[str]) -> None:
-    ended = command(
-        tmp_path, "sweep", "backend=gpu", f"model={model}", "data.rows=200000", "print=json", "debug=true", *words
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+def test_a_sweep_tries_on_gpus(job: Callable[..., Any], store: str, model: str, words: list[str]) -> None:
+    said = job("sweep", "backend=gpu", f"model={model}", "data.rows=200000", "debug=true", *words).said
+    client = mlflow.MlflowClient(store)
     parent = client.get_run(said["run_id"])
     trials = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{said['run_id']}'")
     assert len(trials) == said["trials"]["finished"] == said["trials"]["all"]

@@ -68,7 +68,8 @@ def connect(
 
     """
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    for name in ("distributed.worker", "distributed.scheduler", "asyncio"):  # failures reach the driver anyway
+    # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.
+    for name in ("distributed.worker", "distributed.scheduler", "asyncio", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
