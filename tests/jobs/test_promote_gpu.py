@@ -8,9 +8,12 @@ from typing import Any
 import mlflow
 import pytest
 
-MODELS = (("model=random_forest", "task.features=[trip_distance,PULocationID]"), ("model=xgboost",)), (
-    ("model=svc",),
-    ("model=knn",),
+MODELS = (
+    (("model=random_forest", "task.features=[trip_distance,PULocationID]"), ("model=xgboost",)),
+    (
+        ("model=svc",),
+        ("model=knn",),
+    ),
 )
 
 
