@@ -3,9 +3,10 @@
 python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--rounds 100] [--trees 100] [--pairs 5] [--dry]
 
 The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing stand apart: both
-sides score features that are in memory (tipcast's in parts on its workers, the bare call's as one array, with all
-cores). For a forest every way that is installed is timed; the bare call is scikit-learn's own (nvForest's on a GPU).
-The whole job is timed too, beside pandas, `inplace_predict` and `to_parquet` in one process.
+sides score features that are in memory: tipcast's in parts on its workers, the bare call's as one array, with all
+cores in the benchmark's own process or on the GPU in the worker's. For a forest every way that is installed is timed;
+the bare call is scikit-learn's own (nvForest's on a GPU). The whole job is timed too, beside pandas, `inplace_predict`
+and `to_parquet` in one process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from tipcast.backends.waiting import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
-import joblib
 import numpy as np
 import pandas as pd
 from distributed import wait
@@ -93,27 +93,23 @@ def joined(parts: list[Any]) -> Any:
 
 
 def bare(path: str, format: str, device: str, rows: Any) -> float:
-    """Score by the library's own call with all cores, in one task; return the seconds of the call alone."""
-    threads = contextlib.ExitStack()
+    """Score by the library's own call, on all cores or the GPU; return the seconds of the call alone."""
     if format == "xgboost-ubj":
         import xgboost
 
-        from tipcast.estimators.xgboost_rounds import threaded
-
         booster = xgboost.Booster(model_file=path)
         booster.set_param({"nthread": os.cpu_count(), "device": device})
-        threads.enter_context(threaded(os.cpu_count() or 1))  # Dask sets OpenMP to one, which ``nthread`` does not lift
         call = booster.inplace_predict
     else:
-        loaded = native.load(path, format, device, threads=0, through=ON_GPU[format] if device == "cuda" else None)
+        through = ON_GPU[format] if device == "cuda" else None
+        loaded = native.load(path, format, device, threads=os.cpu_count() or 1, through=through)
         call = loaded.score if device == "cuda" else loaded.forest.predict_proba
-    with threads, joblib.parallel_config(backend="threading"):  # a worker, a daemon, is refused joblib's processes
-        call(rows[:1000])
-        start = time.perf_counter()
-        found = call(rows)
-        if device == "cuda":
-            found.device.synchronize()
-        return time.perf_counter() - start
+    call(rows[:1000])
+    start = time.perf_counter()
+    found = call(rows)
+    if device == "cuda":
+        found.device.synchronize()
+    return time.perf_counter() - start
 
 
 def scored(workers: Session, fetched: Fetched, parts: list[Any]) -> None:
@@ -184,13 +180,18 @@ def in_memory(model: str, options: argparse.Namespace, files: list[Path], fetche
     spec = to_object(composed.config)
     with session(spec.backend, spec.cluster) as workers:
         client, parts = workers.client, on_workers(workers, files, fetched)
-        rows = client.submit(joined, parts, pure=False)
-        wait(rows)
+        by = str(fetched.path), fetched.format, workers.device
+        if workers.device == "cpu":  # in a process of its own: Dask's workers give OpenMP one thread
+            rows = joined(client.gather(parts))
+        else:
+            rows = client.submit(joined, parts, pure=False)
+            wait(rows)
 
         def theirs() -> float:
+            """Call the library; return what the call did not take."""
             start = time.perf_counter()
-            call = client.submit(bare, str(fetched.path), fetched.format, workers.device, rows, pure=False)
-            return time.perf_counter() - start - float(call.result())
+            call = client.submit(bare, *by, rows, pure=False).result() if by[2] == "cuda" else bare(*by, rows)
+            return time.perf_counter() - start - call
 
         names = (f"tipcast, {model}", f"bare library, {model}")
         result = compare(lambda: scored(workers, fetched, parts), theirs, options.pairs, names=names)

@@ -169,6 +169,8 @@ def gpu_together() -> str:
     for way in dict.fromkeys(way for way, _ in found):
         one, many = found[way, 1], found[way, 100]
         rows.append((way, f"{one:.2f} s", f"{many:.2f} s", f"{1e3 * (many - one) / 99:.0f} ms"))
+    for row in read("gpu_together_blocking")["results"]:
+        rows.append((f"{row['way']}, `NCCL_COMM_BLOCKING=1`", "", f"{row['median_s']:.2f} s", ""))
     return _table(("XGBoost, 80M rows, two GPUs", "1 round", "100 rounds", "a further round"), rows)
 
 
@@ -185,6 +187,24 @@ def gpu_sweeps() -> str:
                 cells = (f"{gpus} H200", str(at[0]), str(at[1]), f"{speed[at]:.0f}", f"{row['faster']:.2f} x")
                 rows.append(cells)
     return _table(head, rows)
+
+
+def gpu_scores() -> str:
+    """Return the table of what a registered model scores on a GPU, beside the bare library."""
+    rows = []
+    for row in read("gpu_scoring")["results"]:
+        if "ratio" in row:
+            ours, bare = row["medians_s"].values()
+            name = row["names"][0].removeprefix("tipcast, ")
+            rows.append((f"`{name}`", f"{bare:.3f} s", f"{ours:.3f} s", f"{row['ratio']:.2f} x"))
+    return _table(("8M rows in a GPU's memory", "bare library", "tipcast", "ratio"), rows)
+
+
+def forest_ways() -> str:
+    """Return the table of the ways to score a forest, in rows a second of one thread or one GPU."""
+    (found,) = (row for row in read("gpu_scoring")["results"] if row.get("what") == "ways to score a forest")
+    rows = [(name, f"{pace:,.0f}") for name, pace in found["rows_per_s"].items()]
+    return _table(("a `random_forest` of 100 trees scored by", "rows a second, one thread or one H200"), rows)
 
 
 def carried() -> str:
@@ -224,7 +244,7 @@ TABLES = {
     "README.md": (aucs, swept, times),
     "docs/serving.md": (served,),
     "docs/knn.md": (neighbours,),
-    "docs/gpu.md": (carried, gpu_fits, gpu_together, gpu_jobs, gpu_sweeps, gpu_faults),
+    "docs/gpu.md": (carried, gpu_fits, gpu_together, gpu_jobs, gpu_sweeps, gpu_faults, gpu_scores, forest_ways),
 }
 """Page -> the tables it shows."""
 

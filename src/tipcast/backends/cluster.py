@@ -119,8 +119,6 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
 def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     workers, threads = shared_out(spec)
     processes = True if spec.processes is None else spec.processes
-    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
-    environment = hidden | waiting()
     start = functools.partial(
         LocalCluster,
         n_workers=workers,
@@ -129,7 +127,7 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         memory_limit=spec.memory_limit or "auto",
         host="127.0.0.1" if processes else None,
         dashboard_address="127.0.0.1:0",
-        **({"env": environment} if processes else {}),
+        **({"env": environment()} if processes else {}),
     )
     with ending.closed(start) as (cluster, client):
         _wait(client, workers, spec.wait_s)
@@ -138,6 +136,11 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of workers that this machine starts."""
+    return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
 
 
 def _settle() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,11 +14,12 @@ import dask
 from distributed import Client
 
 from tipcast.backends import cluster, ending, gpus
-from tipcast.backends.waiting import waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
+TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
+"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: `benchmarks/gpu_together.py`."""
 
 
 def check(spec: schema.LocalCudaCluster) -> None:
@@ -63,19 +65,22 @@ def _check_size(key: str, value: Any) -> None:
         )
 
 
+def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
+    """Return the variables of the workers: what the user set outside counts more than tipcast's, the configuration most."""
+    own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
+    return own | cluster.environment() | {name: str(value) for name, value in spec.environment.items()}
+
+
 @contextlib.contextmanager
 def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client]:
     """Start a worker for each GPU and connect."""
     workers = spec.n_workers or len(gpus.visible())
-    environment = (
-        dict.fromkeys(cluster.HIDDEN, "") | waiting() | {name: str(value) for name, value in spec.environment.items()}
-    )
     with contextlib.ExitStack() as stack:
         # A stolen task takes its rows along, from one GPU's memory through the host's to the other's.
         stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
         start = functools.partial(
             _cluster_class(),
-            environment,
+            environment(spec),
             n_workers=workers,
             threads_per_worker=1,
             memory_limit=spec.memory_limit or "auto",

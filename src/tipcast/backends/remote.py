@@ -106,7 +106,7 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
             memory=spec.memory,
             interface=spec.interface,
             job_extra_directives=list(spec.directives),
-            job_script_prologue=[*(f"unset {name}" for name in cluster.HIDDEN), *spec.prologue],
+            job_script_prologue=[*(f"unset ${{!{name}@}}" for name in cluster.HIDDEN), *spec.prologue],
             protocol="tls://",
             security=True,
             shared_temp_directory=spec.shared_folder or str(Path.cwd()),

@@ -98,3 +98,16 @@ def test_a_backend_brings_its_cluster(job: str, words: list[str], kind: str) -> 
     if len(words) == 3:
         assert specification.cluster.environment == {"NCCL_DEBUG": "INFO"}
         assert specification.cluster.rmm_pool_size == "8GiB"
+
+
+def test_what_the_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secret of the driver's; NCCL waits for its sums, unless somebody wants it otherwise."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    monkeypatch.delenv("NCCL_COMM_BLOCKING", raising=False)
+    found = cuda_cluster.environment(LocalCudaCluster("local_cuda"))
+    assert found["MLFLOW_TRACKING_TOKEN"] == ""
+    assert found["NCCL_COMM_BLOCKING"] == "1"
+    monkeypatch.setenv("NCCL_COMM_BLOCKING", "0")
+    assert cuda_cluster.environment(LocalCudaCluster("local_cuda"))["NCCL_COMM_BLOCKING"] == "0"
+    given = LocalCudaCluster("local_cuda", environment={"NCCL_COMM_BLOCKING": 2, "NCCL_DEBUG": "INFO"})
+    assert cuda_cluster.environment(given).items() >= {"NCCL_COMM_BLOCKING": "2", "NCCL_DEBUG": "INFO"}.items()
