@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -44,6 +45,17 @@ def taxi() -> Path:
     if not (TAXI / "yellow").is_dir():
         pytest.skip("real taxi trips are not here: set TIPCAST_TAXI to their folder")
     return TAXI
+
+
+def program(name: str, package: str, folders: str = "/usr/sbin") -> str:
+    """Return where a server's program is, which Debian may keep off the PATH; skip, or fail, where it is not."""
+    found = shutil.which(name) or next((str(at / name) for at in sorted(Path("/").glob(folders[1:]), reverse=True)), "")
+    if Path(found).is_file():
+        return found
+    lack = f"no {name} here (Debian: apt-get install {package})"
+    if os.environ.get("TIPCAST_REQUIRE_SERVERS") == "1":
+        pytest.fail(lack)
+    pytest.skip(lack)
 
 
 @pytest.fixture(scope="session")

@@ -151,7 +151,7 @@ def test_version_floor(name: str) -> None:
 
 
 def test_every_import_is_a_declared_dependency() -> None:
-    declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"]))
+    declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"] + EXTRAS["slurm"]))
     owners = packages_distributions()
     imported: dict[str, Path] = {}
     for path in (ROOT / "src").rglob("*.py"):
@@ -161,7 +161,7 @@ def test_every_import_is_a_declared_dependency() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported[node.module.partition(".")[0]] = path
     on_gpus = {"cudf", "cuml", "cupy", "dask_cuda", "dask_cudf", "nvforest", "pylibcudf", "pynvml", "raft_dask", "rmm"}
-    absent_here = (on_gpus | {"dask_jobqueue"}) - set(owners)
+    absent_here = on_gpus - set(owners)
     foreign = set(imported) - set(sys.stdlib_module_names) - {"tipcast"} - absent_here
     assert "numpy" in foreign
     undeclared = {

@@ -20,6 +20,7 @@ import pandas as pd
 import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
+from tests.conftest import program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUCKET, PASSWORD = "mlflow", "throwaway7"
@@ -28,16 +29,8 @@ pytestmark = pytest.mark.slow
 
 
 def _binary(name: str) -> str:
-    """Return where one of PostgreSQL's programs is: Debian keeps them off the PATH."""
-    found = shutil.which(name) or next(
-        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
-    )
-    if found is None:
-        lack = f"no PostgreSQL here: {name} is missing (Debian: apt-get install postgresql)"
-        if os.environ.get("TIPCAST_REQUIRE_POSTGRES") == "1":
-            pytest.fail(lack)
-        pytest.skip(lack)
-    return found
+    """Return where one of PostgreSQL's programs is."""
+    return program(name, "postgresql", "/usr/lib/postgresql/*/bin")
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,11 @@ QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asynci
 """Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
 profile is for Dask's report."""
 
+START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
+"""How to mend that workers are missing, where the user starts them."""
+SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
+"""The same, where tipcast starts them."""
+
 Opener = Callable[[Any, str], AbstractContextManager[Client]]
 """Opens a cluster of one kind, of its specification and the frame library, and connects."""
 
@@ -130,9 +135,9 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         **({"env": environment()} if processes else {}),
     )
     with ending.closed(start) as (cluster, client):
-        _wait(client, workers, spec.wait_s)
+        wait(client, workers, spec.wait_s, SLOW)
         if processes:
-            client.run(_settle)
+            client.run(settle)
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
@@ -143,7 +148,7 @@ def environment() -> dict[str, str]:
     return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
 
 
-def _settle() -> None:
+def settle() -> None:
     """Leave all words to the driver: workers read no settings."""
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -214,11 +219,12 @@ def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
             "start one with `dask scheduler`, or set cluster.address",
         ) from problem
     with client:
-        _wait(client, spec.n_workers, spec.wait_s)
+        wait(client, spec.n_workers, spec.wait_s)
         yield client
 
 
-def _wait(client: Client, wanted: int, wait_s: float) -> None:
+def wait(client: Client, wanted: int, wait_s: float, fix: str = START) -> None:
+    """Wait for workers, or raise K002 when they are too few in time."""
     try:
         client.wait_for_workers(wanted, timeout=wait_s)
     except TimeoutError as problem:
@@ -227,7 +233,7 @@ def _wait(client: Client, wanted: int, wait_s: float) -> None:
             "K002",
             _address(client),
             f"{ready} of {wanted} workers after {wait_s:g} s",
-            "start workers with `dask worker ADDRESS`, or lower cluster.n_workers",
+            fix,
         ) from problem
 
 

@@ -66,7 +66,7 @@ def _check_size(key: str, value: Any) -> None:
 
 
 def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
-    """Return the variables of the workers: what the user set outside counts more than tipcast's, the configuration most."""
+    """Return the variables of the workers: the user's count more than tipcast's, the configuration's most."""
     own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
     return own | cluster.environment() | {name: str(value) for name, value in spec.environment.items()}
 
@@ -96,8 +96,8 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
             started, client = stack.enter_context(ending.closed(start))
-        cluster._wait(client, workers, spec.wait_s)
-        client.run(cluster._settle)
+        cluster.wait(client, workers, spec.wait_s, cluster.SLOW)
+        client.run(cluster.settle)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)
         yield client

@@ -1,4 +1,4 @@
-"""How a cluster of this machine ends: at once when a block fails, and in a bounded time in any case."""
+"""How a cluster that a job started ends: at once when a block fails, and in a bounded time in any case."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
+from typing import TypeVar
 
-from distributed import Client, LocalCluster, Nanny
+from distributed import Client, Nanny, SpecCluster
 from distributed.deploy.spec import close_clusters
+
+Started = TypeVar("Started", bound=SpecCluster)
 
 CLOSE_S = 10.0
 """How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
@@ -22,7 +25,7 @@ LEFT = "ignore:resource_tracker"
 
 
 @contextlib.contextmanager
-def closed(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, Client]]:
+def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
     """Start a cluster and connect to it; close both at the end, also when Dask does not get there."""
     with _left_alone():
         try:
@@ -60,7 +63,7 @@ def _left_alone() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came meanwhile is raised here
 
 
-def _kill(cluster: LocalCluster) -> None:
+def _kill(cluster: SpecCluster) -> None:
     """End worker processes at once: a task in native code would keep them for many seconds."""
     for nanny in cluster.workers.values():
         if isinstance(nanny, Nanny) and nanny.pid:

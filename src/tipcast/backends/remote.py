@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import logging
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 from distributed import Client, SSHCluster
 
-from tipcast.backends import cluster
+from tipcast.backends import cluster, ending
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -18,6 +23,11 @@ LOG = logging.getLogger("tipcast")
 WORKERS = {"pandas": "distributed.Nanny", "cudf": "dask_cuda.CUDAWorker"}
 """Frame library -> class that ssh starts on a machine; the second makes a worker for each of its GPUs."""
 LOOPBACK = "127.0.0.1:0"
+SUBMIT = "sbatch"
+ASK_S = 60
+"""How long Slurm may take to say whether it would take a job, in seconds."""
+UNUSED = "1 hour"
+"""After how long a scheduler ends, and its workers with it, whose driver was killed."""
 
 
 def check_ssh(spec: schema.SshCluster) -> None:
@@ -52,9 +62,11 @@ def check_slurm(spec: schema.SlurmCluster) -> None:
     Raises
     ------
     TipcastError
-        K007 a package that is missing.
+        K007 a package that is missing, or Slurm itself.
 
     """
+    if shutil.which(SUBMIT) is None:
+        raise TipcastError("K007", "cluster=slurm", f"no {SUBMIT} on the PATH", "run this on a login node of Slurm")
     _need("dask_jobqueue", "cluster=slurm")
     _need("cryptography", "cluster=slurm")
 
@@ -72,19 +84,33 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
     options = {
         "nthreads": 1 if frame_library == "cudf" else spec.threads_per_worker,
         "memory_limit": spec.memory_limit or "auto",
+        "death_timeout": spec.wait_s,
     }
-    with (
-        SSHCluster(
-            list(spec.hosts),
-            connect_options={} if spec.known_hosts is None else {"known_hosts": spec.known_hosts},
-            worker_options={name: value for name, value in options.items() if value is not None},
-            scheduler_options={"port": 0, "dashboard_address": LOOPBACK},
-            worker_class=WORKERS[frame_library],
-            remote_python=spec.remote_python,
-        ) as started,
-        Client(started) as client,
-    ):
-        cluster._wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s)
+    connect = {"connect_timeout": spec.connect_timeout_s, "known_hosts": spec.known_hosts}
+    start = functools.partial(
+        SSHCluster,
+        list(spec.hosts),
+        connect_options={name: value for name, value in connect.items() if value is not None},
+        worker_options={name: value for name, value in options.items() if value is not None},
+        scheduler_options={"port": 0, "dashboard_address": LOOPBACK, "idle_timeout": UNUSED},
+        worker_class=WORKERS[frame_library],
+        remote_python=spec.remote_python,
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            with dask.config.set({"logging": {"distributed": "info"}}):  # there: Dask reads the addresses in their log
+                _, client = stack.enter_context(ending.closed(start))
+        except Exception as problem:
+            said = str(problem.__cause__ or problem)
+            raise TipcastError(
+                "K001",
+                ", ".join(dict.fromkeys(spec.hosts)),
+                f"no scheduler or no worker was started over ssh: {said}",
+                f"try `ssh {spec.hosts[0]} {spec.remote_python or sys.executable} -m tipcast --version`",
+            ) from problem
+        cluster.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, cluster.SLOW)
+        client.run(cluster.settle)
+        client.run_on_scheduler(cluster.settle)
         yield client
 
 
@@ -96,25 +122,37 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
     """
     from dask_jobqueue import SLURMCluster
 
-    with (
-        SLURMCluster(
-            queue=spec.queue,
-            account=spec.account,
-            walltime=spec.walltime,
-            cores=1 if frame_library == "cudf" else spec.cores,
-            processes=1,
-            memory=spec.memory,
-            interface=spec.interface,
-            job_extra_directives=list(spec.directives),
-            job_script_prologue=[*(f"unset ${{!{name}@}}" for name in cluster.HIDDEN), *spec.prologue],
-            protocol="tls://",
-            security=True,
-            shared_temp_directory=spec.shared_folder or str(Path.cwd()),
-            scheduler_options={"dashboard_address": LOOPBACK},
-            log_directory=spec.shared_folder,
-        ) as started,
-        Client(started) as client,
-    ):
+    start = functools.partial(
+        SLURMCluster,
+        queue=spec.queue,
+        account=spec.account,
+        walltime=spec.walltime,
+        cores=1 if frame_library == "cudf" else spec.cores,
+        processes=1,
+        memory=spec.memory,
+        interface=spec.interface,
+        job_extra_directives=list(spec.directives),
+        job_script_prologue=[*(f"unset ${{!{name}@}}" for name in cluster.HIDDEN), *spec.prologue],
+        protocol="tls://",
+        security=True,
+        shared_temp_directory=spec.shared_folder or str(Path.cwd()),
+        scheduler_options={"dashboard_address": LOOPBACK},
+        log_directory=spec.shared_folder,
+    )
+    with ending.closed(start) as (started, client):
+        _try(started.job_script())
         started.scale(jobs=spec.n_workers)
-        cluster._wait(client, spec.n_workers, spec.wait_s)
+        cluster.wait(client, spec.n_workers, spec.wait_s, f"look at `squeue`, {cluster.SLOW}")
+        client.run(cluster.settle)
         yield client
+
+
+def _try(script: str) -> None:
+    """Ask Slurm whether it would take a job: what it says when jobs are submitted, dask-jobqueue keeps for itself."""
+    tried = subprocess.run(  # noqa: S603 - the job's own script, to the login node's sbatch
+        [SUBMIT, "--test-only"], input=script, capture_output=True, text=True, check=False, timeout=ASK_S
+    )
+    if tried.returncode:
+        said = tried.stderr.strip().rpartition("\n")[2]
+        fix = "correct cluster.queue, account, walltime, cores, memory or directives"
+        raise TipcastError("K001", "cluster=slurm", f"Slurm would not take the workers' jobs: {said}", fix)
