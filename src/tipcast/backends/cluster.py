@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import dask
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
+from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.security import Security
 
@@ -137,7 +138,7 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     with ending.closed(start) as (cluster, client):
         wait(client, workers, spec.wait_s, SLOW)
         if processes:
-            client.run(settle)
+            client.register_plugin(Quiet())
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
@@ -148,8 +149,18 @@ def environment() -> dict[str, str]:
     return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
 
 
+class Quiet(WorkerPlugin):
+    """Leaves all words to the driver, also in workers that come later: they read no settings."""
+
+    name = "tipcast-quiet"
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
+        """Close the loggers of this worker's process."""
+        settle()
+
+
 def settle() -> None:
-    """Leave all words to the driver: workers read no settings."""
+    """Let a process of Dask's say nothing."""
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

@@ -97,7 +97,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
             started, client = stack.enter_context(ending.closed(start))
         cluster.wait(client, workers, spec.wait_s, cluster.SLOW)
-        client.run(cluster.settle)
+        client.register_plugin(cluster.Quiet())
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)
         yield client

@@ -109,7 +109,7 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
                 f"try `ssh {spec.hosts[0]} {spec.remote_python or sys.executable} -m tipcast --version`",
             ) from problem
         cluster.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, cluster.SLOW)
-        client.run(cluster.settle)
+        client.register_plugin(cluster.Quiet())
         client.run_on_scheduler(cluster.settle)
         yield client
 
@@ -143,7 +143,7 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
         _try(started.job_script())
         started.scale(jobs=spec.n_workers)
         cluster.wait(client, spec.n_workers, spec.wait_s, f"look at `squeue`, {cluster.SLOW}")
-        client.run(cluster.settle)
+        client.register_plugin(cluster.Quiet())
         yield client
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -15,7 +16,7 @@ import pytest
 from distributed import Client
 from distributed.comm.core import CommClosedError
 
-from tipcast.backends.cluster import connect
+from tipcast.backends.cluster import QUIET, connect
 from tipcast.backends.recording import recorded
 from tipcast.backends.session import check, session
 from tipcast.config.errors import TipcastError
@@ -73,6 +74,16 @@ def test_workers_leave_ctrl_c_to_the_driver(processes: Client) -> None:
     (worker,) = processes.run(os.getpid).values()
     os.kill(worker, signal.SIGINT)
     assert processes.submit(os.getpid, pure=False).result() == worker
+
+
+def test_workers_leave_all_words_to_the_driver(processes: Client) -> None:
+    """Also one that was started again."""
+    (before,) = processes.run(os.getpid).values()
+    processes.restart()
+    (after,) = processes.run(os.getpid).values()
+    assert after != before
+    levels = processes.run(lambda: [logging.getLogger(name).level for name in QUIET])
+    assert list(levels.values()) == [[logging.CRITICAL] * len(QUIET)]
 
 
 def test_the_report_is_one_file(processes: Client, tmp_path: Path) -> None:
