@@ -44,7 +44,7 @@ class Job:
 
     def fitting(self) -> None:
         """Wait until XGBoost trains: a worker loads it for nothing else."""
-        self.wait_for(lambda: any(map(_trains, self.tree())))
+        self.wait_for(lambda: any(map(trains, self.tree())))
         time.sleep(1)
 
     @property
@@ -70,7 +70,8 @@ class Job:
         return code, time.monotonic() - start
 
 
-def _trains(process: psutil.Process) -> bool:
+def trains(process: psutil.Process) -> bool:
+    """Whether this is a worker that has loaded XGBoost."""
     try:
         return "spawn_main" in " ".join(process.cmdline()) and any(
             "libxgboost" in region.path for region in process.memory_maps()

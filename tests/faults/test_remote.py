@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.conftest import program
-from tests.faults.conftest import ROOT
+from tests.faults.conftest import ROOT, trains
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,10 @@ def running(*command: str, folder: Path, **variables: str) -> Iterator[subproces
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def until(what: Callable[[], object], limit_s: float = LEAVE_S) -> bool:
@@ -73,14 +76,18 @@ class Ssh:
         return ("cluster=ssh", f"cluster.hosts=[{','.join(['127.0.0.1'] * 3)}]", "cluster.insecure=true",
                 "cluster.threads_per_worker=1")  # fmt: skip
 
-    def processes(self) -> list[int]:
+    def processes(self) -> list[psutil.Process]:
         """Return what it started and still runs."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process.pid)
+                    found.append(process)
         return found
+
+    def workers(self) -> list[psutil.Process]:
+        """Return those that train."""
+        return [process for process in self.processes() if trains(process)]
 
 
 @pytest.fixture
@@ -113,7 +120,7 @@ def answers(port: int) -> bool:
 
 def test_ssh_trains_and_leaves_nothing(ssh: Ssh, tipcast: Callable[..., Any]) -> None:
     job = tipcast(*TRAIN, *ssh.words, HOME=str(ssh.home))
-    job.wait_for(lambda: len(ssh.processes()) > 4)  # a scheduler, two nannies, two workers
+    job.wait_for(lambda: len(ssh.workers()) == 2)
     assert job.end(120)[0] == 0, job.err
     assert job.statuses == ["FINISHED"]
     assert len(job.err.splitlines()) == 1, job.err
@@ -121,13 +128,19 @@ def test_ssh_trains_and_leaves_nothing(ssh: Ssh, tipcast: Callable[..., Any]) ->
     assert until(lambda: not ssh.processes())
 
 
-def test_ssh_is_terminated(ssh: Ssh, tipcast: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("fitting", [False, True])
+def test_ssh_is_ended(ssh: Ssh, tipcast: Callable[..., Any], number: signal.Signals, fitting: bool) -> None:
+    """Nothing is left on the hosts, whatever ends the job and wherever it is."""
     job = tipcast(*TRAIN, *ssh.words, "data.rows=2000000", HOME=str(ssh.home))
-    job.wait_for(lambda: len(ssh.processes()) > 4)
-    job.process.send_signal(signal.SIGTERM)
-    assert job.end(30)[0] == 143, job.err
-    assert job.statuses == ["KILLED"]
+    job.wait_for(lambda: len(ssh.workers()) == 2 if fitting else ssh.processes())
+    job.process.send_signal(number)
+    code, _ = job.end(30)
+    assert code == (143 if number == signal.SIGTERM else -9), job.err
     assert until(lambda: not ssh.processes())
+    if number == signal.SIGTERM:
+        assert job.statuses == ["KILLED"]
+        assert len(job.err.splitlines()) == 2, job.err
 
 
 @pytest.mark.parametrize(
@@ -205,10 +218,11 @@ def slurm(folder: Path, free_port: Callable[[], int]) -> Iterator[Slurm]:
 
         assert until(idle), (folder / "slurmctld.log").read_text()
         yield made
+        subprocess.run(["scancel", "--user", getpass.getuser()], env={**os.environ, **made.variables}, check=True)
 
 
 def test_slurm_trains_and_leaves_nothing(slurm: Slurm, tipcast: Callable[..., Any], folder: Path) -> None:
-    """Its jobs get the prologue, and none of the driver's secrets."""
+    """Its jobs get the prologue, and none of the driver's secrets; certificates go with it."""
     words = (f"cluster.prologue=['env > {folder}/environment.$SLURM_JOB_ID']",)
     job = tipcast(*TRAIN, *slurm.words, *words, MLFLOW_TRACKING_PASSWORD="hush", **slurm.variables)
     job.wait_for(lambda: len(slurm.jobs("RUNNING")) == 2)
@@ -217,6 +231,7 @@ def test_slurm_trains_and_leaves_nothing(slurm: Slurm, tipcast: Callable[..., An
     assert not job.err
     told = [path.read_text() for path in folder.glob("environment.*")]
     assert len(told) == 2
+    assert not [path for path in job.folder.iterdir() if path.name.startswith((".tipcast", ".dask"))]
     assert all("SLURM_JOB_ID" in each and "hush" not in each for each in told)
     assert until(lambda: not slurm.jobs("RUNNING,PENDING"))
 
@@ -233,8 +248,8 @@ def test_slurm_is_terminated(slurm: Slurm, tipcast: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["cluster.queue=nowhere"], r"K001] cluster=slurm: Slurm would not take the workers' jobs: "),
-        (["cluster.memory=100GiB"], r"K001] cluster=slurm: Slurm would not take the workers' jobs: "),
+        (["cluster.queue=nowhere"], r"K001] cluster=slurm: Slurm did not take the workers' jobs: "),
+        (["cluster.memory=100GiB"], r"K001] cluster=slurm: Slurm did not take the workers' jobs: "),
         (["cluster.directives=[--hold]", "cluster.wait_s=3"], r"K002] tls://127.0.0.1:"),
     ],
 )

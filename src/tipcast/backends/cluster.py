@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
@@ -42,6 +43,9 @@ START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
 """How to mend that workers are missing, where the user starts them."""
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
 """The same, where tipcast starts them."""
+
+LOOK_S = 1.0
+"""How often to look at what else has happened while workers are waited for, in seconds."""
 
 Opener = Callable[[Any, str], AbstractContextManager[Client]]
 """Opens a cluster of one kind, of its specification and the frame library, and connects."""
@@ -84,8 +88,12 @@ def connect(
         else:
             client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
+            if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", None) is not False:
+                client.register_plugin(Quiet())
             yield client
         except (KilledWorker, NoValidWorkerError, NoWorkerError, CancelledError) as problem:
+            if "scheduler-connection-lost" in str(problem):
+                raise _lost(spec, client) from problem
             raise TipcastError(
                 "K003",
                 _address(client),
@@ -93,12 +101,10 @@ def connect(
                 "give workers more memory (cluster.memory_limit) or more, smaller partitions",
             ) from problem
         except CommClosedError as problem:
-            start = "start it again and " if isinstance(spec, schema.SchedulerCluster) else ""
-            raise TipcastError(
-                "K004", _address(client), "the scheduler is gone", f"{start}repeat the command"
-            ) from problem
-        except (RuntimeError, ModuleNotFoundError) as problem:
-            if "deserialization of the task graph" not in str(problem) and "'tipcast" not in str(problem):
+            raise _lost(spec, client) from problem
+        except Exception as problem:
+            garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in str(problem)
+            if isinstance(problem, TipcastError) or not (garbled or "No module named 'tipcast" in str(problem)):
                 raise
             raise TipcastError(
                 "K005",
@@ -106,6 +112,11 @@ def connect(
                 "the scheduler or a worker lacks tipcast, or has other versions",
                 "install the same tipcast on the machines of the cluster",
             ) from problem
+
+
+def _lost(spec: schema.ClusterSpec, client: Client) -> TipcastError:
+    start = "start it again and " if isinstance(spec, schema.SchedulerCluster) else ""
+    return TipcastError("K004", _address(client), "the scheduler is gone", f"{start}repeat the command")
 
 
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
@@ -135,13 +146,23 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         dashboard_address="127.0.0.1:0",
         **({"env": environment()} if processes else {}),
     )
-    with ending.closed(start) as (cluster, client):
+    with _started(start) as (cluster, client):
         wait(client, workers, spec.wait_s, SLOW)
-        if processes:
-            client.register_plugin(Quiet())
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
+
+
+@contextlib.contextmanager
+def _started(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, Client]]:
+    with contextlib.ExitStack() as stack:
+        try:
+            both = stack.enter_context(ending.closed(start))
+        except RuntimeError as problem:
+            raise TipcastError(
+                "K002", "cluster=local", f"no worker process could be started: {problem}", "repeat the command"
+            ) from problem
+        yield both
 
 
 def environment() -> dict[str, str]:
@@ -234,18 +255,23 @@ def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
         yield client
 
 
-def wait(client: Client, wanted: int, wait_s: float, fix: str = START) -> None:
-    """Wait for workers, or raise K002 when they are too few in time."""
-    try:
-        client.wait_for_workers(wanted, timeout=wait_s)
-    except TimeoutError as problem:
-        ready = len(client.scheduler_info()["workers"])
-        raise TipcastError(
-            "K002",
-            _address(client),
-            f"{ready} of {wanted} workers after {wait_s:g} s",
-            fix,
-        ) from problem
+def wait(
+    client: Client, wanted: int, wait_s: float, fix: str = START, *, look: Callable[[], object] = lambda: None
+) -> None:
+    """Wait for workers, with a look now and then at what else may have happened; K002 when they are too few in time."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            client.wait_for_workers(wanted, timeout=max(min(LOOK_S, left), 0.01))
+        except TimeoutError as problem:
+            look()
+            if left > LOOK_S:
+                continue
+            ready = len(client.scheduler_info()["workers"])
+            what = f"{ready} of {wanted} workers after {wait_s:g} s"
+            raise TipcastError("K002", _address(client), what, fix) from problem
+        return
 
 
 def _address(client: Client) -> str:

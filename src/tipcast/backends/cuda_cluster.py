@@ -19,7 +19,8 @@ from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
-"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: `benchmarks/gpu_together.py`."""
+"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: `benchmarks/gpu_together.py`. With it XGBoost
+cannot give up while NCCL begins; workers of this machine are killed with the job."""
 
 
 def check(spec: schema.LocalCudaCluster) -> None:
@@ -97,7 +98,6 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
             started, client = stack.enter_context(ending.closed(start))
         cluster.wait(client, workers, spec.wait_s, cluster.SLOW)
-        client.register_plugin(cluster.Quiet())
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)
         yield client

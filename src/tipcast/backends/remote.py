@@ -9,13 +9,17 @@ import logging
 import shutil
 import subprocess
 import sys
+import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 from distributed import Client, SSHCluster
+from distributed.security import Security
 
-from tipcast.backends import cluster, ending
+from tipcast.backends import cluster, ending, leash
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -25,9 +29,7 @@ WORKERS = {"pandas": "distributed.Nanny", "cudf": "dask_cuda.CUDAWorker"}
 LOOPBACK = "127.0.0.1:0"
 SUBMIT = "sbatch"
 ASK_S = 60
-"""How long Slurm may take to say whether it would take a job, in seconds."""
-UNUSED = "1 hour"
-"""After how long a scheduler ends, and its workers with it, whose driver was killed."""
+"""How long Slurm may take to cancel jobs, in seconds."""
 
 
 def check_ssh(spec: schema.SshCluster) -> None:
@@ -81,6 +83,7 @@ def _need(package: str, kind: str) -> None:
 def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
     """Start a scheduler and workers over ssh and connect."""
     LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.hosts[0])
+    python = spec.remote_python or sys.executable
     options = {
         "nthreads": 1 if frame_library == "cudf" else spec.threads_per_worker,
         "memory_limit": spec.memory_limit or "auto",
@@ -92,25 +95,23 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
         list(spec.hosts),
         connect_options={name: value for name, value in connect.items() if value is not None},
         worker_options={name: value for name, value in options.items() if value is not None},
-        scheduler_options={"port": 0, "dashboard_address": LOOPBACK, "idle_timeout": UNUSED},
+        scheduler_options={"port": 0, "dashboard_address": LOOPBACK},
         worker_class=WORKERS[frame_library],
-        remote_python=spec.remote_python,
+        remote_python=f"{python} -m {leash.__name__}",
     )
     with contextlib.ExitStack() as stack:
         try:
             with dask.config.set({"logging": {"distributed": "info"}}):  # there: Dask reads the addresses in their log
                 _, client = stack.enter_context(ending.closed(start))
         except Exception as problem:
-            said = str(problem.__cause__ or problem)
+            cause = problem.__cause__ or problem
             raise TipcastError(
                 "K001",
                 ", ".join(dict.fromkeys(spec.hosts)),
-                f"no scheduler or no worker was started over ssh: {said}",
-                f"try `ssh {spec.hosts[0]} {spec.remote_python or sys.executable} -m tipcast --version`",
+                f"no scheduler or no worker was started over ssh: {str(cause) or type(cause).__name__}",
+                f"try `ssh HOST {python} -m tipcast --version` with each of them",
             ) from problem
         cluster.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, cluster.SLOW)
-        client.register_plugin(cluster.Quiet())
-        client.run_on_scheduler(cluster.settle)
         yield client
 
 
@@ -120,39 +121,76 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
 
     A worker is Dask's own, also for GPUs: Slurm shows it the one that its job was given.
     """
-    from dask_jobqueue import SLURMCluster
-
-    start = functools.partial(
-        SLURMCluster,
-        queue=spec.queue,
-        account=spec.account,
-        walltime=spec.walltime,
-        cores=1 if frame_library == "cudf" else spec.cores,
-        processes=1,
-        memory=spec.memory,
-        interface=spec.interface,
-        job_extra_directives=list(spec.directives),
-        job_script_prologue=[*(f"unset ${{!{name}@}}" for name in cluster.HIDDEN), *spec.prologue],
-        protocol="tls://",
-        security=True,
-        shared_temp_directory=spec.shared_folder or str(Path.cwd()),
-        scheduler_options={"dashboard_address": LOOPBACK},
-        log_directory=spec.shared_folder,
-    )
-    with ending.closed(start) as (started, client):
-        _try(started.job_script())
+    name = f"tipcast-{uuid.uuid4().hex[:12]}"
+    refused: list[str] = []
+    with contextlib.ExitStack() as stack:
+        shared = spec.shared_folder or Path.cwd()
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=shared, prefix=".tipcast-tls-"))
+        stack.callback(_cancel, name)
+        start = functools.partial(
+            _slurm_class(refused),
+            job_name=name,
+            shebang="#!/usr/bin/env bash",
+            queue=spec.queue,
+            account=spec.account,
+            walltime=spec.walltime,
+            cores=1 if frame_library == "cudf" else spec.cores,
+            processes=1,
+            memory=spec.memory,
+            interface=spec.interface,
+            job_extra_directives=list(spec.directives),
+            job_script_prologue=[*(f"unset ${{!{prefix}@}}" for prefix in cluster.HIDDEN), *spec.prologue],
+            protocol="tls://",
+            security=_certificates(Path(folder)),
+            scheduler_options={"dashboard_address": LOOPBACK},
+            log_directory=spec.shared_folder,
+        )
+        started, client = stack.enter_context(ending.closed(start))
         started.scale(jobs=spec.n_workers)
-        cluster.wait(client, spec.n_workers, spec.wait_s, f"look at `squeue`, {cluster.SLOW}")
-        client.register_plugin(cluster.Quiet())
+        cluster.wait(
+            client, spec.n_workers, spec.wait_s, f"look at `squeue`, {cluster.SLOW}", look=lambda: _check_taken(refused)
+        )
         yield client
 
 
-def _try(script: str) -> None:
-    """Ask Slurm whether it would take a job: what it says when jobs are submitted, dask-jobqueue keeps for itself."""
-    tried = subprocess.run(  # noqa: S603 - the job's own script, to the login node's sbatch
-        [SUBMIT, "--test-only"], input=script, capture_output=True, text=True, check=False, timeout=ASK_S
-    )
-    if tried.returncode:
-        said = tried.stderr.strip().rpartition("\n")[2]
+def _certificates(folder: Path) -> Security:
+    """Make certificates in files that workers find; where a job fails, dask-jobqueue leaves its own behind."""
+    made, files = Security.temporary(), {}
+    roles = (f"{role}_{part}" for role in ("scheduler", "worker", "client") for part in ("key", "cert"))
+    for name in ("ca_file", *roles):
+        file = folder / name
+        file.touch(0o600)
+        file.write_text(getattr(made, f"tls_{name}"), encoding="ascii")
+        files[f"tls_{name}"] = str(file)
+    return Security(require_encryption=True, **files)
+
+
+def _check_taken(refused: list[str]) -> None:
+    if refused:
+        said = refused[0].strip().rpartition("\n")[2]
         fix = "correct cluster.queue, account, walltime, cores, memory or directives"
-        raise TipcastError("K001", "cluster=slurm", f"Slurm would not take the workers' jobs: {said}", fix)
+        raise TipcastError("K001", "cluster=slurm", f"Slurm did not take the workers' jobs: {said}", fix)
+
+
+def _slurm_class(refused: list[str]) -> type:
+    """Return dask-jobqueue's cluster, whose jobs tell what Slurm said where it did not take one."""
+    from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+
+    class Job(SLURMJob):
+        async def _submit_job(self, script_filename: str) -> Any:
+            try:
+                return await super()._submit_job(script_filename)
+            except RuntimeError as problem:
+                refused.append(str(problem))
+                raise
+
+    class Cluster(SLURMCluster):
+        job_cls = Job
+
+    return Cluster
+
+
+def _cancel(name: str) -> None:
+    """End the jobs that dask-jobqueue did not, if any."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", "--name", name], capture_output=True, check=False, timeout=ASK_S)  # noqa: S603, S607

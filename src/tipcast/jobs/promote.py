@@ -133,6 +133,8 @@ def set_up(client: Any, config: PromoteConfig, challenger: Entrant, before: str 
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
     entrants = [challenger, *([champion] if champion else [])]
     checks.append(promote_gate.target(entrants))
+    if champion:
+        checks.append(promote_gate.taxis(challenger, champion))
     data = _data(client, config, challenger.fetched)
     features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
     recipe = Recipe(features=features, threshold=float(challenger.manifest["task"]["threshold"]))
@@ -223,7 +225,7 @@ def refusal(config: PromoteConfig, verdict: promote_record.Verdict) -> TipcastEr
         "M020",
         verdict.challenger.fetched.uri,
         f"does not get {config.alias}: {verdict.why}",
-        "train a better one, or move it all the same with force=true",
+        "mend what failed, or move it all the same with force=true",
     )
 
 

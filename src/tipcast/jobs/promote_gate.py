@@ -97,7 +97,7 @@ def _digests(entrant: Entrant) -> Check:
     if wrong:
         said = f"its tag {wrong[0]} is {tags.get(wrong[0], 'not there')[:16]}, its file's {found[wrong[0]][:16]}"
     else:
-        said = f"no {lacking[0]} in its manifest" if lacking else "files and manifest are as registered"
+        said = f"no {lacking[0]} in its manifest" if lacking else "model file and manifest are as registered"
     return Check("digests", not wrong and not lacking, said)
 
 
@@ -105,6 +105,13 @@ def target(entrants: Sequence[Entrant]) -> Check:
     """Check that both versions answer the same question."""
     found = list(dict.fromkeys(str(entrant.manifest.get("target")) for entrant in entrants))
     return Check("target", len(found) == 1, " against ".join(found))
+
+
+def taxis(challenger: Entrant, champion: Entrant) -> Check:
+    """Check that both versions are of the same kind of taxi: on the other's trips a model is no better than a guess."""
+    found = [str(entrant.manifest.get("colour")) for entrant in (challenger, champion)]
+    told = " against ".join(dict.fromkeys(found))
+    return Check("taxis", len(set(found)) == 1, f"both of {told} ones" if len(set(found)) == 1 else told)
 
 
 def compared(rescored: Rescored, margin: float, *, certain: bool) -> Check:

@@ -28,7 +28,12 @@ def problem(refused: Sequence[Item], files: int) -> TipcastError:
     if files == 1:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
-    return TipcastError("S010", "input", what, "mend or leave out the files that are listed; the others are scored")
+    fix = "mend or leave out the files that are listed"
+    if len(refused) < files:
+        fix += "; the others are scored"
+    elif len({(item.problem.code, item.problem.what) for item in refused if item.problem}) == 1:
+        fix = first.fix
+    return TipcastError("S010", "input", what, fix)
 
 
 def said(
@@ -44,8 +49,9 @@ def said(
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
     why = {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
-    for name, reason in list(why.items())[:LISTED]:
-        LOG.warning("refused %s: %s", name, reason)
+    for item in refused[:LISTED]:
+        if item.problem:
+            LOG.warning("refused %s: %s", item.problem.where, why[item.name])
     run = {"run_id": record.run.id, "experiment_id": record.run.experiment_id, "run": record.run.link} if record else {}
     metrics = {name: found.metrics[name] for name in HEADLINES if name in found.metrics} if found else {}
     return {
