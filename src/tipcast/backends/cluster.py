@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
@@ -17,13 +15,11 @@ from urllib.parse import urlsplit
 import dask
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
-from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.security import Security
 
-from tipcast.backends import ending
+from tipcast.backends import ending, workers
 from tipcast.backends.cores import check_share, shared_out
-from tipcast.backends.waiting import waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -31,21 +27,6 @@ LOG = logging.getLogger("tipcast")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
 """Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew."""
-
-HIDDEN = ("MLFLOW_", "DATABRICKS_")
-"""Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
-
-QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
-"""Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
-profile is for Dask's report."""
-
-START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
-"""How to mend that workers are missing, where the user starts them."""
-SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
-"""The same, where tipcast starts them."""
-
-LOOK_S = 1.0
-"""How often to look at what else has happened while workers are waited for, in seconds."""
 
 Opener = Callable[[Any, str], AbstractContextManager[Client]]
 """Opens a cluster of one kind, of its specification and the frame library, and connects."""
@@ -89,14 +70,14 @@ def connect(
             client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", None) is not False:
-                client.register_plugin(Quiet())
+                client.register_plugin(workers.Quiet())
             yield client
         except (KilledWorker, NoValidWorkerError, NoWorkerError, CancelledError) as problem:
             if "scheduler-connection-lost" in str(problem):
                 raise _lost(spec, client) from problem
             raise TipcastError(
                 "K003",
-                _address(client),
+                workers.address(client),
                 f"workers died while computing: {problem}",
                 "give workers more memory (cluster.memory_limit) or more, smaller partitions",
             ) from problem
@@ -108,7 +89,7 @@ def connect(
                 raise
             raise TipcastError(
                 "K005",
-                _address(client),
+                workers.address(client),
                 "the scheduler or a worker lacks tipcast, or has other versions",
                 "install the same tipcast on the machines of the cluster",
             ) from problem
@@ -116,7 +97,7 @@ def connect(
 
 def _lost(spec: schema.ClusterSpec, client: Client) -> TipcastError:
     start = "start it again and " if isinstance(spec, schema.SchedulerCluster) else ""
-    return TipcastError("K004", _address(client), "the scheduler is gone", f"{start}repeat the command")
+    return TipcastError("K004", workers.address(client), "the scheduler is gone", f"{start}repeat the command")
 
 
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
@@ -128,26 +109,26 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": SPAWN_ENVIRONMENT,
-        "logging": {"distributed": "error", **dict.fromkeys(QUIET, "critical")},  # in the workers
+        "logging": {"distributed": "error", **dict.fromkeys(workers.QUIET, "critical")},  # in the workers
     }
 
 
 @contextlib.contextmanager
 def _local(spec: schema.LocalCluster) -> Iterator[Client]:
-    workers, threads = shared_out(spec)
+    n_workers, threads = shared_out(spec)
     processes = True if spec.processes is None else spec.processes
     start = functools.partial(
         LocalCluster,
-        n_workers=workers,
+        n_workers=n_workers,
         threads_per_worker=threads,
         processes=processes,
         memory_limit=spec.memory_limit or "auto",
         host="127.0.0.1" if processes else None,
         dashboard_address="127.0.0.1:0",
-        **({"env": environment()} if processes else {}),
+        **({"env": workers.environment()} if processes else {}),
     )
     with _started(start) as (cluster, client):
-        wait(client, workers, spec.wait_s, SLOW)
+        workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
@@ -163,27 +144,6 @@ def _started(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, 
                 "K002", "cluster=local", f"no worker process could be started: {problem}", "repeat the command"
             ) from problem
         yield both
-
-
-def environment() -> dict[str, str]:
-    """Return the variables of workers that this machine starts."""
-    return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
-
-
-class Quiet(WorkerPlugin):
-    """Leaves all words to the driver, also in workers that come later: they read no settings."""
-
-    name = "tipcast-quiet"
-
-    def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
-        """Close the loggers of this worker's process."""
-        settle()
-
-
-def settle() -> None:
-    """Let a process of Dask's say nothing."""
-    for name in QUIET:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:
@@ -251,28 +211,5 @@ def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
             "start one with `dask scheduler`, or set cluster.address",
         ) from problem
     with client:
-        wait(client, spec.n_workers, spec.wait_s)
+        workers.wait(client, spec.n_workers, spec.wait_s)
         yield client
-
-
-def wait(
-    client: Client, wanted: int, wait_s: float, fix: str = START, *, look: Callable[[], object] = lambda: None
-) -> None:
-    """Wait for workers, with a look now and then at what else may have happened; K002 when they are too few in time."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            client.wait_for_workers(wanted, timeout=max(min(LOOK_S, left), 0.01))
-        except TimeoutError as problem:
-            look()
-            if left > LOOK_S:
-                continue
-            ready = len(client.scheduler_info()["workers"])
-            what = f"{ready} of {wanted} workers after {wait_s:g} s"
-            raise TipcastError("K002", _address(client), what, fix) from problem
-        return
-
-
-def _address(client: Client) -> str:
-    return str(client.scheduler.address) if client.scheduler else "scheduler"

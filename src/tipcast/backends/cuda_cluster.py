@@ -13,7 +13,7 @@ from typing import Any
 import dask
 from distributed import Client
 
-from tipcast.backends import cluster, ending, gpus
+from tipcast.backends import ending, gpus, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -69,20 +69,20 @@ def _check_size(key: str, value: Any) -> None:
 def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
     """Return the variables of the workers: the user's count more than tipcast's, the configuration's most."""
     own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
-    return own | cluster.environment() | {name: str(value) for name, value in spec.environment.items()}
+    return own | workers.environment() | {name: str(value) for name, value in spec.environment.items()}
 
 
 @contextlib.contextmanager
 def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client]:
     """Start a worker for each GPU and connect."""
-    workers = spec.n_workers or len(gpus.visible())
+    n_workers = spec.n_workers or len(gpus.visible())
     with contextlib.ExitStack() as stack:
         # A stolen task takes its rows along, from one GPU's memory through the host's to the other's.
         stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
         start = functools.partial(
             _cluster_class(),
             environment(spec),
-            n_workers=workers,
+            n_workers=n_workers,
             threads_per_worker=1,
             memory_limit=spec.memory_limit or "auto",
             device_memory_limit=spec.device_memory_limit,
@@ -97,7 +97,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
             started, client = stack.enter_context(ending.closed(start))
-        cluster.wait(client, workers, spec.wait_s, cluster.SLOW)
+        workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)
         yield client

@@ -19,7 +19,7 @@ import dask
 from distributed import Client, SSHCluster
 from distributed.security import Security
 
-from tipcast.backends import cluster, ending, leash
+from tipcast.backends import ending, leash, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -111,7 +111,7 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
                 f"no scheduler or no worker was started over ssh: {str(cause) or type(cause).__name__}",
                 f"try `ssh HOST {python} -m tipcast --version` with each of them",
             ) from problem
-        cluster.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, cluster.SLOW)
+        workers.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, workers.SLOW)
         yield client
 
 
@@ -139,7 +139,7 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
             memory=spec.memory,
             interface=spec.interface,
             job_extra_directives=list(spec.directives),
-            job_script_prologue=[*(f"unset ${{!{prefix}@}}" for prefix in cluster.HIDDEN), *spec.prologue],
+            job_script_prologue=[*(f"unset ${{!{prefix}@}}" for prefix in workers.HIDDEN), *spec.prologue],
             protocol="tls://",
             security=_certificates(Path(folder)),
             scheduler_options={"dashboard_address": LOOPBACK},
@@ -147,8 +147,8 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
         )
         started, client = stack.enter_context(ending.closed(start))
         started.scale(jobs=spec.n_workers)
-        cluster.wait(
-            client, spec.n_workers, spec.wait_s, f"look at `squeue`, {cluster.SLOW}", look=lambda: _check_taken(refused)
+        workers.wait(
+            client, spec.n_workers, spec.wait_s, f"look at `squeue`, {workers.SLOW}", look=lambda: _check_taken(refused)
         )
         yield client
 

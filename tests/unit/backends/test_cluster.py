@@ -16,9 +16,10 @@ import pytest
 from distributed import Client
 from distributed.comm.core import CommClosedError
 
-from tipcast.backends.cluster import QUIET, connect
+from tipcast.backends.cluster import connect
 from tipcast.backends.recording import recorded
 from tipcast.backends.session import check, session
+from tipcast.backends.workers import QUIET
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
 
