@@ -9,6 +9,7 @@ time limit.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from xml.etree import ElementTree
 from harness import write_result
 
 ROOT = Path(__file__).resolve().parents[1]
+CLOSE_S = 60.0
+"""How long interrupted tests may take to close, in seconds."""
 
 
 def main() -> int:
@@ -40,11 +43,14 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", f"--junit-xml={file}"]
         start = time.perf_counter()
         running = subprocess.Popen([*command, *words], cwd=ROOT, env=environment)
-        try:
-            code = running.wait(given.limit)
-        except subprocess.TimeoutExpired:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.wait(given.limit)
+        if running.poll() is None:
             running.send_signal(signal.SIGINT)
-            code = running.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(CLOSE_S)
+        running.kill()
+        code = running.wait()
         seconds = time.perf_counter() - start
         cases = ElementTree.parse(file).iterfind(".//testcase[@name]") if file.exists() else []  # noqa: S314 - pytest's
     rows = [
@@ -59,6 +65,7 @@ def main() -> int:
     print(f"{given.gpus} GPUs: {len(rows) - len(failed)} of {len(rows)} passed in {seconds:.0f} s", *failed, sep="\n")
     if not given.dry:
         facts = {"gpus": given.gpus, "passed": len(rows) - len(failed), "failed": failed, "seconds": seconds}
+        facts |= {"exit_code": code, "cut_off": seconds > given.limit}
         write_result(f"gpu_tests_{given.gpus}", rows, **facts)
     return code
 

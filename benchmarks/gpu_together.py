@@ -1,8 +1,10 @@
 """What XGBoost's training on several GPUs costs beside its rounds, by tipcast's tasks and by `xgboost.dask`.
 
 python benchmarks/gpu_together.py [--rows 80000000] [--gpus 2] [--rounds 1 100] [--turns 3] [--dry]
+                                  [--environment NCCL_COMM_BLOCKING=0 ...]
 
-Ways and numbers of rounds take turns on the same rows in device memory, after a first turn that does not count.
+The result without blocking is kept beside that with it, which workers get by default. Ways and numbers of rounds take
+turns on the same rows in device memory, after a first turn that does not count.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def main() -> None:
     for row in found:
         print(row, flush=True)
     if not given.dry:
-        write_result("gpu_together", found, rows=given.rows, gpus=given.gpus, environment_of_workers=environment)
+        name = "gpu_together" if environment.get("NCCL_COMM_BLOCKING") == "0" else "gpu_together_blocking"
+        write_result(name, found, rows=given.rows, gpus=given.gpus, environment_of_workers=environment)
 
 
 if __name__ == "__main__":

@@ -329,3 +329,15 @@ def test_as_a_user_sees_it(
     assert shown.err.splitlines()[-1].startswith(f"error[M020] models:/{NAME}/{WORSE}: does not get champion")
     assert cli.main([*words, "force=true", "print=json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["forced"] is True
+
+
+def test_another_kind_of_taxi_is_not_compared(job: Job, promote: Job, client: Any) -> None:
+    promote(BETTER)
+    words = ("model=logistic", "data.rows=8000", "data.colour=green", f"tracking.register={NAME}")
+    run = job("train", *words).said["run_id"]
+    (version,) = (found.version for found in client.search_model_versions(f"name='{NAME}'") if found.run_id == run)
+    problem = _refused(promote, version, "margin=1")
+    assert problem.code == "M020"
+    assert "taxis: green against yellow" in problem.what
+    assert _holder(client) == BETTER
+    client.delete_model_version(NAME, version)

@@ -144,7 +144,16 @@ class Children:
             for number in list(self.open):
                 with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
                     self.kill(number, reason)
+            with contextlib.suppress(Exception):
+                self._end_strays(reason)
             raise
+
+    def _end_strays(self, reason: str) -> None:
+        """Close children that were made, but whose id a signal kept from coming back."""
+        for child in self.found():
+            if child.status == "RUNNING" and child.run_id not in self.open.values():
+                self.open[child.number] = child.run_id
+                self.kill(child.number, reason)
 
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""
