@@ -1,6 +1,6 @@
 """P5: what waiting costs: a fit whose threads soon sleep while they wait, as tipcast's do, against OpenMP's default.
 
-    python benchmarks/busy_cores.py [--rows 500000] [--rounds 30] [--pairs 5] [--dry]
+    python benchmarks/busy_cores.py [--rows 500000] [--rounds 30] [--pairs 5] [--out FOLDER]
 
 Once with as many busy processes beside it as there are cores, as the trials of a sweep or another user's job would be,
 and once on an idle machine. Each fit is a process of its own, which times itself without its start.
@@ -8,7 +8,6 @@ and once on an idle machine. Each fit is a process of its own, which times itsel
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import subprocess
@@ -16,10 +15,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from harness import compare, write_result
+from harness import compare, options, write_result
 from tipcast.backends.waiting import ENVIRONMENT
 
-GOALS = {"busy": 0.5, "idle": 1.05}
 FIT = """
 import sys, time
 import numpy as np, xgboost
@@ -48,12 +46,7 @@ def busy(processes: int) -> Iterator[None]:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    given = parser.parse_args()
+    given = options(__doc__, rows=500_000, rounds=30, pairs=5)
     cores = len(os.sched_getaffinity(0))
 
     def fit(variables: Mapping[str, str]) -> float:
@@ -74,9 +67,8 @@ def main() -> None:
         with busy(processes):
             names = (f"soon asleep, {name}", f"OpenMP's default, {name}")
             found.append(compare(lambda: fit(ENVIRONMENT), lambda: fit({}), given.pairs, names=names))
-        print(f"{found[-1]}; goal {GOALS[name]}", flush=True)
-    if not given.dry:
-        write_result("busy_cores", found, goals=GOALS, cores=cores, **vars(given))
+        print(found[-1], flush=True)
+    print(write_result("busy_cores", found, cores=cores, **vars(given)))
 
 
 if __name__ == "__main__":

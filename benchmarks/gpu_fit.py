@@ -1,14 +1,12 @@
-"""P3 and P3b: tipcast's distributed fit against the bare library on the same rows in device memory, and on more GPUs.
+"""P3: tipcast's distributed fit of rows in device memory; gpu.py runs it.
 
-python benchmarks/gpu_fit.py [--rows 80000000] [--gpus 1 2] [--models xgboost random_forest] [--pairs 5] [--dry]
-
-The bare calls run as one task in the same worker process, on all rows joined into one array beforehand: XGBoost's
-QuantileDMatrix and train, cuML's fit. Pairs are on one GPU; on more, tipcast's fit alone is timed.
+On a machine with one GPU it takes turns with the bare calls, one task in the same worker process on all rows joined
+into one array beforehand: XGBoost's QuantileDMatrix and train, cuML's fit. Where there are more, tipcast's fit is timed
+on one and on all, where XGBoost's takes turns with `xgboost.dask`.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -17,124 +15,119 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
 import yaml
+from xgboost import dask as dxgb
 
-from gpu_rows import attempt, in_memory, months
-from harness import compare, write_result
+from gpu_rows import attempt, in_memory, months, opened
+from harness import compare, options, write_result
 from tipcast.backends import forest
-from tipcast.backends.session import session
 from tipcast.config.location import conf_dir
-from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec
+from tipcast.config.schema import ModelSpec
+from tipcast.data.features import BASE_FEATURES
 from tipcast.estimators.build import build
 from tipcast.estimators.cuml_parameters import settings
 from tipcast.estimators.xgboost_plan import plan
 
-GOAL = 1.05
 TRIES = 2
 """At most this many times the wanted pairs: what processors do hardly disturbs a GPU."""
-PARAMS = {
-    "xgboost": {"n_estimators": 100, "max_depth": 8},
-    "random_forest": {"n_estimators": 20, "max_depth": 10},
-}
+PARAMS = {"xgboost": {"n_estimators": 100, "max_depth": 8}, "random_forest": {"n_estimators": 10, "max_depth": 10}}
+ALONE = 3
+"""Fits that are timed where nothing is compared."""
 
 
 def shipped(model: str) -> ModelSpec:
     """Return a model as it is shipped, with the benchmark's parameters."""
-    spec = yaml.safe_load((conf_dir() / "model" / f"{model}.yaml").read_text())
+    spec = yaml.safe_load((conf_dir() / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
     spec.pop("defaults")
     spec["params"] |= PARAMS[model]
     spec["fit"] = {name: None for name in spec["fit"]}
     return ModelSpec(**spec)
 
 
-def bare_xgboost(rows: tuple[Any, Any], params: Mapping[str, Any], rounds: int, max_bin: int) -> float:
-    """Train on rows in device memory; return the seconds inside the task."""
+def bare_xgboost(rows: tuple[Any, Any], params: Mapping[str, Any], rounds: int, max_bin: int) -> None:
+    """Train on rows in device memory."""
     import xgboost
 
-    start = time.perf_counter()
     matrix = xgboost.QuantileDMatrix(rows[0], label=rows[1], max_bin=max_bin)
     xgboost.train({**params, "seed": 0}, matrix, rounds, verbose_eval=False)
-    return time.perf_counter() - start
 
 
-def bare_forest(rows: tuple[Any, Any], params: Mapping[str, Any]) -> float:
-    """Grow a forest from rows in device memory; return the seconds inside the task."""
+def bare_forest(rows: tuple[Any, Any], params: Mapping[str, Any]) -> None:
+    """Grow a forest from rows in device memory."""
     from cuml.ensemble import RandomForestClassifier
 
-    start = time.perf_counter()
     RandomForestClassifier(**params, random_state=0).fit(*rows)
-    return time.perf_counter() - start
 
 
-def bare_task(model: ModelSpec) -> tuple[Callable[..., float], list[Any]]:
-    """Return the bare calls of a model and their arguments after the rows."""
-    if model.name == "xgboost":
-        planned = plan(model.params, model.fit, "cuda")
-        return bare_xgboost, [dict(planned.params), planned.rounds, planned.max_bin]
-    return bare_forest, [settings(model.params, model.fit)]
+def on_processors(x: Any, y: Any) -> tuple[Any, Any]:
+    """Join rows, to try the script where there is no GPU."""
+    return pd.concat(x), pd.concat(y)
 
 
-def measured(train: Path, gpus: int, name: str, pairs: int, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Time one model on so many GPUs."""
-    model = shipped(name)
-    with session(BackendSpec("gpu"), LocalCudaCluster("local_cuda", n_workers=gpus, **more)) as workers:
-        client = workers.client
-        start = time.perf_counter()
-        data = in_memory(workers, train)
-        read_s = time.perf_counter() - start
-        estimator = build(model, workers.device, "distributed")
-        seconds: list[float] = []
-        aucs: dict[str, Any] = {}
+def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], object]:
+    """Return the bare calls of a model, as a task."""
+    joined = client.submit(forest._joined if device == "cuda" else on_processors, data.x, data.y, pure=False)
+    if model.name == "random_forest":
+        return lambda: client.submit(bare_forest, joined, settings(model.params, model.fit), pure=False).result()
+    planned = plan(model.params, model.fit, device)
+    words = dict(planned.params), planned.rounds, planned.max_bin
+    return lambda: client.submit(bare_xgboost, joined, *words, pure=False).result()
 
-        def ours() -> None:
+
+def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
+    """Train through xgboost.dask."""
+    planned = plan(model.params, model.fit, device)
+    like = pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}), pd.Series(np.empty(0, np.int32))
+    with client.as_current():
+        both = [
+            dd.from_delayed(list(parts), meta=meta, verify_meta=False)
+            for parts, meta in zip((data.x, data.y), like, strict=True)
+        ]
+        rows = dxgb.DaskQuantileDMatrix(client, *both, max_bin=planned.max_bin)
+        dxgb.train(client, {**planned.params, "seed": 0}, rows, planned.rounds, verbose_eval=False)
+
+
+def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
+    """Time a model on so many of a machine's GPUs."""
+    model, client, device = shipped(name), workers.client, workers.device
+    estimator = build(model, device, "distributed")
+
+    def ours() -> None:
+        estimator.fit(client, data.x, data.y, None, seed=0)
+
+    if of == 1:
+        other, reference = "bare library", bare(client, data, model, device)
+    elif gpus > 1 and name == "xgboost":
+        other, reference = "xgboost.dask", partial(by_dask, client, data, model, device)
+    else:
+        seconds = []
+        for _ in range(ALONE + 1):
             start = time.perf_counter()
-            fitted = estimator.fit(client, data.x, data.y, None, seed=0)
+            ours()
             seconds.append(time.perf_counter() - start)
-            aucs["info"] = dict(fitted.info)
-
-        facts = {"rows_kept": data.counts.rows, "parts": len(data.parts), "read_s": read_s}
-        if gpus > 1:
-            for _ in range(pairs + 1):
-                ours()
-            return facts | {"fit_s": seconds, "median_s": statistics.median(seconds[1:]), **aucs}
-        joined = client.submit(forest._joined, data.x, data.y, pure=False)
-        task, arguments = bare_task(model)
-        inside: list[float] = []
-        result = compare(
-            ours,
-            lambda: inside.append(client.submit(task, joined, *arguments, pure=False).result()),
-            pairs,
-            names=("tipcast fit", "bare library"),
-            tries=TRIES,
-        )
-        print(result, flush=True)
-        return facts | result.record() | {"fit_s": seconds, "bare_inside_s": inside, **aucs}
+        return {"fit_s": seconds, "median_s": statistics.median(seconds[1:])}
+    result = compare(ours, reference, pairs, names=("tipcast fit", other), tries=TRIES)
+    print(result, flush=True)
+    return {**result.record(), "median_s": result.medians[0]}
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[80_000_000])
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--models", nargs="+", choices=list(PARAMS), default=list(PARAMS))
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="keeps the prepared months here")
-    parser.add_argument("--no-spill", action="store_true", help="without cuDF's spilling")
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
-    more = {"rmm_pool_size": 0.2, "spill": not options.no_spill}
+    given = options(__doc__, device="gpu", gpus=1, rows=80_000_000, pairs=5, models=list(PARAMS), folder="")
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        folder = (options.folder or Path(scratch)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        for count in options.rows:
-            train, _ = months(folder, count)
-            for model in options.models:
-                for gpus in options.gpus:
-                    name = {"model": model, "rows": count, "gpus": gpus, "params": PARAMS[model]}
-                    found.append(attempt(name, partial(measured, train, gpus, model, options.pairs, more)))
-                    if not options.dry:
-                        write_result("gpu_fit", found, goal=GOAL, cluster=more)
+        train, _ = months(Path(given.folder or scratch), given.rows)
+        for gpus in sorted({1, given.gpus}):
+            with opened(given.device, gpus) as workers:
+                data = in_memory(workers, train)
+                for model in given.models:
+                    name = {"model": model, "rows": given.rows, "gpus": gpus, "params": PARAMS[model]}
+                    words = workers, data, model, gpus, given.gpus, given.pairs
+                    found.append(attempt(name, partial(measured, *words)))
+                    write_result(f"gpu_fit_{given.gpus}", found, **vars(given))
 
 
 if __name__ == "__main__":

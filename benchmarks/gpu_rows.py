@@ -1,4 +1,4 @@
-"""Rows for the GPU benchmarks: prepared months of synthetic trips on disk, and the same in device memory."""
+"""What the GPU benchmarks have in common: months of synthetic trips on disk, the same in device memory, workers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from tipcast.backends.base import Session
-from tipcast.config.schema import FilesData
+from tipcast.backends.session import session
+from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCudaCluster
 from tipcast.data import rows
 from tipcast.data.features import BASE_FEATURES
 from tipcast.data.prepare import Recipe
@@ -29,12 +31,20 @@ def months(folder: Path, count: int) -> tuple[Path, Path]:
     for name, period, trips in ((f"train-{count}", TRAIN, count), (f"test-{TEST_ROWS}", TEST, min(TEST_ROWS, count))):
         out = folder / name
         words = [f"data.months={period}", f"data.rows={trips}", f"data.block_rows={GROUP}", f"row_group_rows={GROUP}"]
-        threads = max((os.cpu_count() or 4) // 4, 1)
-        words += ["cluster.n_workers=4", f"cluster.threads_per_worker={threads}", "cluster.memory_limit=64GiB"]
+        cores = os.cpu_count() or 1
+        words += [f"cluster.n_workers={min(4, cores)}", f"cluster.threads_per_worker={max(cores // 4, 1)}"]
+        words += ["cluster.memory_limit=64GiB"] if cores > 4 else []
         command = [sys.executable, "-m", "tipcast", "prepare", *words, f"out={out}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         made.append(out)
     return made[0], made[1]
+
+
+def opened(device: str, count: int) -> AbstractContextManager[Session]:
+    """Return a session of so many workers; on processors only to try a script where there is no GPU."""
+    if device == "gpu":
+        return session(BackendSpec("gpu"), LocalCudaCluster("local_cuda", n_workers=count, rmm_pool_size=0.2))
+    return session(BackendSpec("cpu"), LocalCluster("local", n_workers=count, threads_per_worker=1))
 
 
 def in_memory(workers: Session, folder: Path) -> rows.Rows:

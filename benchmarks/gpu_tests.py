@@ -1,6 +1,6 @@
 """The GPU tests on this machine: what passed, what failed, on which GPUs.
 
-python benchmarks/gpu_tests.py [--gpus 1] [--limit 3600] [--dry] [PYTEST WORDS ...]
+python benchmarks/gpu_tests.py [--gpus 1] [--limit 3600] [--out FOLDER] [PYTEST WORDS ...]
 
 A skip is a failure (TIPCAST_REQUIRE_GPU=1). The result is kept for each number of GPUs, also of tests cut off by the
 time limit.
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
-from harness import write_result
+from harness import import_from_here, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 CLOSE_S = 60.0
@@ -31,8 +31,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=1, help="how many the tests see, from the first")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which pytest is interrupted")
-    parser.add_argument("--dry", action="store_true", help="write no result")
+    parser.add_argument("--out", type=Path, help="folder of the result")
     given, words = parser.parse_known_args()
+    import_from_here()
     environment = {
         **os.environ,
         "TIPCAST_REQUIRE_GPU": "1",
@@ -63,10 +64,9 @@ def main() -> int:
     ]
     failed = [row["test"] for row in rows if row["outcome"] != "passed"]
     print(f"{given.gpus} GPUs: {len(rows) - len(failed)} of {len(rows)} passed in {seconds:.0f} s", *failed, sep="\n")
-    if not given.dry:
-        facts = {"gpus": given.gpus, "passed": len(rows) - len(failed), "failed": failed, "seconds": seconds}
-        facts |= {"exit_code": code, "cut_off": seconds > given.limit}
-        write_result(f"gpu_tests_{given.gpus}", rows, **facts)
+    facts = {"gpus": given.gpus, "passed": len(rows) - len(failed), "failed": failed, "seconds": seconds}
+    facts |= {"exit_code": code, "cut_off": seconds > given.limit}
+    write_result(f"gpu_tests_{given.gpus}", rows, out=given.out, **facts)
     return code
 
 

@@ -1,17 +1,23 @@
 """Side-by-side measurement: two pieces of work in turn, medians, a ratio, and what else the machine did meanwhile.
 
-    from harness import compare, write_result
+    from harness import compare, options, write_result
 
-    result = compare(ours, theirs, pairs=5, names=("tipcast", "sklearn"))
-    write_result("exact_auc", result, rows=8_000_000)      # -> benchmarks/results/exact_auc.json
+    given = options(__doc__, rows=8_000_000, pairs=5)      # --rows, --pairs, --out
+    result = compare(ours, theirs, given.pairs, names=("tipcast", "sklearn"))
+    write_result("exact_auc", result, **vars(given))       # -> benchmarks/results/exact_auc.json
 
 A pair counts only when other processes took at most a tenth of the machine; a void pair is measured again, so the
 result says honestly when the machine was too busy (``enough`` is false then).
+
+    python benchmarks/harness.py > .commit                 # before a copy without git is made: what it is a copy of
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -19,10 +25,11 @@ import shlex
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,14 +40,19 @@ import psutil
 Work = Callable[[], object] | str | Sequence[str]
 """A function without arguments, or a command (a string is split as a shell would, but no shell runs it)."""
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TAXI = Path(os.environ.get("TIPCAST_TAXI") or ROOT.parent / "shared" / "taxi").resolve()
+"""Folder of real trips, as the tests have it."""
+START = ("list", "cluster")
+"""Phases of a job that belong to the start of its process: the rest is read, fit, evaluate (or score) and log."""
 MAX_FOREIGN = 0.10
 """Share of the machine's CPU time that other processes may take before a pair is void."""
 MAX_TRIES = 3
 """At most this many times the wanted pairs are measured."""
 LIBRARIES = (
     "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "xgboost-cpu", "xgboost",
-    "treelite", "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda", "xgboost-cu13",
+    "xgboost-cu13", "treelite", "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda",
 )  # fmt: skip
 
 
@@ -152,6 +164,80 @@ def compare(
     return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
 
 
+def inside(whole: Comparison, a_s: Sequence[float], b_s: Sequence[float], names: tuple[str, str]) -> Comparison:
+    """Return the same pairs by the seconds that the works said themselves of their last runs."""
+    count = len(whole.pairs)
+    said = zip(whole.pairs, a_s[-count:], b_s[-count:], strict=True)
+    return Comparison(names, tuple(replace(pair, a_s=a, b_s=b) for pair, a, b in said), whole.wanted)
+
+
+def options(purpose: str | None, /, **defaults: Any) -> argparse.Namespace:
+    """Return a script's options, one for each default, and ``out``, the folder of its result.
+
+    Raises
+    ------
+    SystemExit
+        Where an option differs from its default and the result would go to benchmarks/results, or where tipcast is
+        imported from another tree.
+
+    """
+    parser = argparse.ArgumentParser(description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in defaults.items():
+        many = isinstance(value, list)
+        kind = type(value[0] if many else value)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=value, nargs="+" if many else None)
+    parser.add_argument("--out", type=lambda word: Path(word).resolve(), default=RESULTS, help="folder of the result")
+    given = parser.parse_args()
+    other = [name for name, value in defaults.items() if getattr(given, name) != value]
+    if other and given.out == RESULTS:
+        parser.error(
+            f"benchmarks/results has full measurements only; with another {', '.join(other)} give --out FOLDER"
+        )
+    found = importlib.util.find_spec("tipcast")
+    if found is None or not Path(str(found.origin)).is_relative_to(ROOT):
+        parser.error(f"tipcast is imported from {found and found.origin}; set PYTHONPATH={ROOT / 'src'}")
+    import_from_here()
+    return given
+
+
+def import_from_here() -> None:
+    """Let the processes that are started import this tree's tipcast, whatever folder they are in.
+
+    Other entries of PYTHONPATH stay: a machine may have all of its libraries there.
+    """
+    others = [str(Path(each).resolve()) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *others]))
+
+
+def tipcast(job: str, *words: str, folder: Path) -> dict[str, Any]:
+    """Run a job as a process, with a store in a folder; return what it says, ``process_s`` and ``job_s``.
+
+    Raises
+    ------
+    RuntimeError
+        With the end of its standard error, when it fails.
+
+    """
+    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
+    return process("-m", "tipcast", job, *words, "print=json", cwd=folder, env=variables)
+
+
+def process(*words: str, **how: Any) -> dict[str, Any]:
+    """Run Python; return the JSON of its last line, its seconds as ``process_s`` and its job's as ``job_s``.
+
+    ``again_s`` of the JSON are seconds that the process worked once more, warmed up; they are left out.
+    """
+    start = time.perf_counter()
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **how)
+    seconds = time.perf_counter() - start
+    if ended.returncode:
+        raise RuntimeError(f"exit code {ended.returncode}: {ended.stderr[-1500:]}")
+    said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
+    phases = said.get("phases", {})
+    job_s = sum(phases[name] for name in phases if name not in START)
+    return {"job_s": job_s, **said, "process_s": seconds - said.get("again_s", 0.0)}
+
+
 def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
     """Return the resident sets of this process and its descendants together: before a work, and the most during it.
 
@@ -174,18 +260,24 @@ def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def write_result(
-    name: str, result: Comparison | Mapping[str, Any] | Sequence[Comparison | Mapping[str, Any]], **facts: object
+    name: str,
+    result: Comparison | Mapping[str, Any] | Sequence[Comparison | Mapping[str, Any]],
+    *,
+    out: Path | None = None,
+    **facts: object,
 ) -> Path:
     """Write a result with the machine, the versions, the commit and the date.
 
     Parameters
     ----------
     name
-        File name without suffix in benchmarks/results; an older file of that name is replaced.
+        File name without suffix; an older file of that name is replaced.
     result
         One comparison, or rows of one's own, or a list of either.
+    out
+        Folder; benchmarks/results if not given.
     facts
-        What the numbers depend on: rows, rounds, threads, the goal that they are held against.
+        What the numbers depend on: rows, rounds, threads.
 
     """
     rows = list(result) if isinstance(result, Sequence) else [result]
@@ -195,28 +287,24 @@ def write_result(
         "results": [row.record() if isinstance(row, Comparison) else dict(row) for row in rows],
         "environment": describe_environment(),
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = (out or RESULTS) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
     return path
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name.
-
-    TIPCAST_COMMIT names the commit where the tree is a copy of it.
-    """
+    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name."""
     versions = {}
     for library in LIBRARIES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             versions[library] = version(library)
-        except PackageNotFoundError:
-            continue
+    commit, files = origin()
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": os.environ.get("TIPCAST_COMMIT") or _output("git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"),
-        "changed": bool(_output("git", "-C", str(RESULTS.parent), "status", "--porcelain", "--", "../src", "../conf")),
+        "commit": commit,
+        "changed": not files or any(_blob(ROOT / name) != blob for name, blob in files.items()),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": available,
@@ -225,6 +313,34 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions,
     }
+
+
+def origin() -> tuple[str | None, dict[str, str]]:
+    """Return the commit that this tree is of, and git's hash of each of its files but the results.
+
+    From the file .commit where a copy came with it, which may lie in a checkout of another commit; else from git.
+    """
+    listed, tree = ROOT / ".commit", _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD")
+    if listed.exists():
+        lines = listed.read_text(encoding="utf-8").splitlines()
+    elif tree and Path(tree.splitlines()[0]).resolve() == ROOT:
+        lines = [tree.splitlines()[1], *(_output("git", "-C", str(ROOT), "ls-tree", "-r", "HEAD") or "").splitlines()]
+    else:
+        lines = []
+    if not lines:
+        return None, {}
+    entries = (line.partition("\t") for line in lines[1:])
+    files = {name: entry.split()[-1] for entry, _, name in entries if not name.startswith("benchmarks/results/")}
+    return lines[0], files
+
+
+def _blob(path: Path) -> str | None:
+    """Return git's hash of a file's content; nothing where there is no file."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _callable(work: Work, environment: Mapping[str, str] | None) -> Callable[[], object]:
@@ -298,3 +414,8 @@ def _output(*command: str) -> str | None:
         return None
     done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    print(_output("git", "-C", str(ROOT), "rev-parse", "HEAD"))
+    print(_output("git", "-C", str(ROOT), "ls-tree", "-r", "HEAD"))

@@ -1,11 +1,10 @@
 """Compare `knn`'s scoring on one thread with scikit-learn's two searches and with blocks of NumPy, and write a result.
 
-python benchmarks/neighbours.py [--rows 10000] [--kept 20000] [--neighbours 100] [--pairs 5] [--dry]
+python benchmarks/neighbours.py [--rows 10000] [--kept 20000] [--neighbours 100] [--pairs 5] [--out FOLDER]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before a library reads it
@@ -14,7 +13,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
-from harness import compare, write_result
+from harness import compare, options, write_result
 from tipcast.data import features
 from tipcast.data.synthetic import sample_block
 from tipcast.estimators.knn import kept
@@ -45,14 +44,8 @@ def blocks(rows: np.ndarray, labels: np.ndarray, z: np.ndarray, k: int) -> np.nd
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--kept", type=int, default=20_000)
-    parser.add_argument("--neighbours", type=int, default=100)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
-    x, values, k = made(options.kept, 0).astype(float), made(options.rows, 1), options.neighbours
+    given = options(__doc__, rows=10_000, kept=20_000, neighbours=100, pairs=5)
+    x, values, k = made(given.kept, 0).astype(float), made(given.rows, 1), given.neighbours
     labels = np.random.default_rng(0).integers(0, 2, len(x))
     scorer = kept(x, labels, k, "uniform")
     rows, z = (x - scorer.mean) / scorer.scale, (values - scorer.mean) / scorer.scale
@@ -66,11 +59,9 @@ def main() -> None:
         raise SystemExit(f"not equal: probabilities differ by {apart[~tied].max()} where nothing is tied")
     results = []
     for name, theirs in works.items():
-        results.append(compare(lambda: scorer.score(values), theirs, options.pairs, names=("tipcast", name)))
+        results.append(compare(lambda: scorer.score(values), theirs, given.pairs, names=("tipcast", name)))
         print(results[-1])
-    if not options.dry:
-        facts = {"rows": options.rows, "kept": options.kept, "neighbours": k, "tied": float(tied.mean())}
-        print(write_result("neighbours", results, **facts))
+    print(write_result("neighbours", results, **vars(given), tied=float(tied.mean())))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Compare reading and preparing months on the workers with pandas reading, and pyarrow decoding, the same six columns.
 
-python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--months FOLDER] [--dry]
+python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--out FOLDER]
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 
-from harness import compare, peak_bytes, write_result
+from by_hand import COLUMNS
+from harness import compare, options, peak_bytes, write_result
 from tipcast.backends.base import Session
 from tipcast.backends.session import session
 from tipcast.config import schema
@@ -22,9 +22,6 @@ from tipcast.data import rows
 from tipcast.data.features import BASE_FEATURES
 from tipcast.data.prepare import Recipe
 from tipcast.data.sources import list_fragments
-
-COLUMNS = ["tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount"]
-GOALS = {"pandas": 0.45, "decode": 1.5, "added_mb": 500}
 
 
 def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:
@@ -45,28 +42,23 @@ def ours(workers: Session, folder: Path) -> int:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--months", type=Path)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
+    given = options(__doc__, rows=8_000_000, pairs=5)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.months or Path(scratch)
-        files = prepared(folder, options.rows)
+        folder = Path(scratch)
+        files = prepared(folder, given.rows)
         with session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as workers:
             before, peak = peak_bytes(lambda: ours(workers, folder))  # the first run: loads libraries too
             results = [
                 compare(
                     lambda: ours(workers, folder),
                     lambda: [pd.read_parquet(file, columns=COLUMNS) for file in files],
-                    options.pairs,
+                    given.pairs,
                     names=("tipcast read + prepare", "pandas.read_parquet, six columns"),
                 ),
                 compare(
                     lambda: ours(workers, folder),
                     lambda: [pq.read_table(file, columns=COLUMNS) for file in files],
-                    options.pairs,
+                    given.pairs,
                     names=("tipcast read + prepare", "pyarrow read_table, six columns"),
                 ),
             ]
@@ -75,8 +67,7 @@ def main() -> None:
         print(result)
     added = round((peak - before) / 1e6)
     print(f"memory added {added} MB")
-    if not options.dry:
-        print(write_result("read_prepare", results, rows=options.rows, threads=threads, goals=GOALS, added_mb=added))
+    print(write_result("read_prepare", results, **vars(given), threads=threads, added_mb=added))
 
 
 if __name__ == "__main__":

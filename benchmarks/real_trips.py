@@ -1,58 +1,37 @@
-"""Train every model on real months of trips, test it on a later one, and write the AUCs.
+"""Train every model on real months of trips, test it on a later one, and write the AUCs with their intervals.
 
-python benchmarks/real_trips.py FOLDER        # with yellow/yellow_tripdata_2018-*.parquet, ... 2019-03 and green months
+TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/real_trips.py [--models xgboost ...] [--out FOLDER]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from harness import write_result
+from harness import TAXI, options, tipcast, write_result
 
-MODELS = ("xgboost", "random_forest", "xgboost_forest", "logistic")
-
-
-def trained(model: str, train: str, test: str, folder: str) -> dict[str, Any]:
-    """Run `tipcast train` and return what its last line says."""
-    command = ["train", "data=files", f"data.train={train}", f"data.test={test}", f"model={model}", "print=json"]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "tipcast", *command],
-        cwd=folder,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
-    return said
+TRIPS = {
+    "yellow 2018 -> 2019-03": ("yellow/yellow_tripdata_2018-*.parquet", "yellow/yellow_tripdata_2019-03_10k.parquet"),
+    "green 2020-10 -> 2023-12": (
+        "no_repo_license/green_tripdata_2020-10.csv.gz",
+        "no_repo_license/green_tripdata_2023-12.parquet",
+    ),
+}
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder.resolve()
-    yellow = f"{folder}/yellow/yellow_tripdata_2018-*.parquet", f"{folder}/yellow/yellow_tripdata_2019-03_10k.parquet"
-    green = (
-        f"{folder}/no_repo_license/green_tripdata_2020-10.csv.gz",
-        f"{folder}/no_repo_license/green_tripdata_2023-12.parquet",
-    )
+    given = options(__doc__, models=["xgboost", "random_forest", "xgboost_forest", "logistic"])
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        for name, (train, test) in (("yellow 2018 -> 2019-03", yellow), ("green 2020-10 -> 2023-12", green)):
-            for model in MODELS:
-                said = trained(model, train, test, scratch)
-                rows.append({"trips": name, "model": model, **said["metrics"], "seconds": sum(said["phases"].values())})
-                print(name, model, round(rows[-1]["test/auc"], 4))
-    print(write_result("real_trips", rows))
+        for name, (train, test) in TRIPS.items():
+            for model in given.models:
+                words = ["data=files", f"data.train={TAXI / train}", f"data.test={TAXI / test}", f"model={model}"]
+                said = tipcast("train", *words, folder=Path(scratch))
+                rows.append({"trips": name, "model": model, **said["metrics"], "seconds": said["job_s"]})
+                low, auc, high = (rows[-1][f"test/{key}"] for key in ("auc_low", "auc", "auc_high"))
+                print(f"{name} {model} {auc:.4f} ({low:.4f} to {high:.4f})", flush=True)
+    print(write_result("real_trips", rows, **vars(given)))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,17 @@
-"""P12: how fast a registered model scores, against the bare library on the same rows; and the whole job beside it.
+"""P12 and P21: how fast a registered model scores, against the bare library on the same rows; and the whole job.
 
-python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--rounds 100] [--trees 100] [--pairs 5] [--dry]
+    PYTHONPATH=src python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--pairs 5] [--out FOLDER]
 
 The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing stand apart: both
 sides score features that are in memory: tipcast's in parts on its workers, the bare call's as one array, with all
-cores in the benchmark's own process or on the GPU in the worker's. For a forest every way that is installed is timed;
-the bare call is scikit-learn's own (nvForest's on a GPU). The whole job is timed too, beside pandas, `inplace_predict`
-and `to_parquet` in one process.
+cores in the benchmark's own process or on the GPU in the worker's. A forest scores a quarter of the rows on processors.
+The whole `tipcast score`, a process from its start to its end and the job inside it, is held against by_hand.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import io
-import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -28,45 +22,28 @@ from tipcast.backends.waiting import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
-import numpy as np
-import pandas as pd
 from distributed import wait
 
-from harness import compare, peak_bytes, write_result
+import by_hand
+from harness import Comparison, compare, inside, options, process, tipcast, write_result
 from read_prepare import prepared
 from tipcast.backends.base import Session
-from tipcast.backends.cpu import CpuFrames
-from tipcast.backends.host import to_host
 from tipcast.backends.session import session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
 from tipcast.data.features import compute, needed_columns
 from tipcast.data.fragments import Fragment, merged
-from tipcast.data.kept import read_kept
 from tipcast.data.read import read_fragment
 from tipcast.data.sources.files import find
 from tipcast.data.sources.found import Wanted
 from tipcast.estimators import native
 from tipcast.estimators.predict import predict
-from tipcast.jobs import score, train
 from tipcast.jobs.score_run import ON_GPU, scorer
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 
-GOAL = 1 / 0.9
-"""Time of scoring over the bare library's: 0.9 of its rows a second."""
-WAY_ROWS = 1_000_000
-"""Rows that each way to score a forest is timed on."""
-TRAIN = ("data.rows=200000", "tracking.system_metrics=false", "cluster.performance_report=false", "print=json")
-
-
-def run(job: Any, name: str, *words: str) -> dict[str, Any]:
-    """Run a job in this process and return what it says."""
-    (composed,) = compose(name, list(words))
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        job(to_object(composed.config), "benchmark")
-    found: dict[str, Any] = json.loads(said.getvalue().splitlines()[-1])
-    return found
+TREES = 100
+TRAIN = ("data.rows=200000", "task.validation=0", "tracking.system_metrics=false", "cluster.performance_report=false")
 
 
 def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[Any]:
@@ -118,70 +95,24 @@ def scored(workers: Session, fetched: Fetched, parts: list[Any]) -> None:
     workers.client.gather(workers.client.map(len, futures, pure=False))
 
 
-def ways(fetched: Fetched, rows: Any) -> dict[str, float]:
-    """Return rows a second of every way to score the model here, on one thread of a processor or on the GPU."""
-    found = {}
-    for way in native.available(fetched.format):
-        loaded = native.load(fetched.path, fetched.format, through=way)
-        loaded.score(rows[:1000])
-        start = time.perf_counter()
-        loaded.score(rows)
-        found[way] = len(rows) / (time.perf_counter() - start)
-    return found
-
-
-def by_hand(files: list[Path], fetched: Fetched, out: Path) -> None:
-    """Do with pandas and XGBoost alone what the job does, file by file."""
-    import xgboost
-
-    out.mkdir(exist_ok=True)
-    names, booster = fetched.manifest["features"], xgboost.Booster(model_file=str(fetched.path))
-    for file in files:
-        trips = pd.read_parquet(file)
-        pickup = trips["tpep_pickup_datetime"].to_numpy().astype("datetime64[us]").view(np.int64)
-        columns = {name: pickup if name == "pickup" else trips[name].to_numpy() for name in needed_columns(names)}
-        trips["probability"] = booster.inplace_predict(compute(columns, names)).astype(np.float64)
-        trips["prediction"] = (trips["probability"] >= fetched.manifest["threshold"]).astype(np.int8)
-        trips["model_name"], trips["model_version"] = fetched.name, fetched.version
-        trips.to_parquet(out / file.name, compression="zstd", index=False)
-
-
-def phases_apart(files: list[Path], fetched: Fetched, frames: Any) -> dict[str, float]:
-    """Return seconds of one thread for reading features, reading what is kept, and scoring, over all files."""
-    names = fetched.manifest["features"]
-    wanted = Wanted(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
-    loaded, found = native.load(fetched.path, fetched.format), dict.fromkeys(("features", "kept", "score"), 0.0)
-    for fragment in (each for file in files for each in find(str(file), wanted).fragments):
-        clock = time.perf_counter()
-        matrix = compute(read_fragment(fragment, frames), names, frames.xp)
-        now = time.perf_counter()
-        found["features"] += now - clock
-        read_kept(fragment, None)
-        clock = time.perf_counter()
-        found["kept"] += clock - now
-        loaded.score(matrix)
-        found["score"] += time.perf_counter() - clock
-    return found
-
-
-def registered(model: str, options: argparse.Namespace, folder: Path) -> Fetched:
+def registered(model: str, backend: str, folder: Path) -> Fetched:
     """Train and register a model, and fetch it."""
-    trees = {"xgboost": options.rounds, "random_forest": options.trees}[model]
-    words = [*TRAIN, f"backend={options.backend}", f"model={model}", f"model.params.n_estimators={trees}"]
-    words += ["task.validation=0"] + (["model.fit.early_stopping_rounds=null"] if model == "xgboost" else [])
-    run(train.run, "train", *words, f"tracking.register={model}")
+    words = [*TRAIN, f"backend={backend}", f"model={model}", f"model.params.n_estimators={TREES}"]
+    words += ["model.fit.early_stopping_rounds=null"] if model == "xgboost" else []
+    tipcast("train", *words, f"tracking.register={model}", folder=folder)
     (folder / model).mkdir()
-    return fetch(open_store(TrackingSpec()), f"models:/{model}/1", folder / model)
+    return fetch(open_store(TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db")), f"models:/{model}/1", folder / model)
 
 
-def in_memory(model: str, options: argparse.Namespace, files: list[Path], fetched: Fetched) -> list[Any]:
-    """Compare scoring in parts with the bare call; for a forest time every way as well."""
-    (composed,) = compose("score", [f"backend={options.backend}", "model_uri=x", "input=x", "output=x"])
+def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Comparison:
+    """Compare scoring in parts with the bare call."""
+    (composed,) = compose("score", [f"backend={given.backend}", "model_uri=x", "input=x", "output=x"])
     spec = to_object(composed.config)
     with session(spec.backend, spec.cluster) as workers:
         client, parts = workers.client, on_workers(workers, files, fetched)
         by = str(fetched.path), fetched.format, workers.device
         if workers.device == "cpu":  # in a process of its own: Dask's workers give OpenMP one thread
+            parts = parts[: -(-len(parts) // 4)] if model == "random_forest" else parts
             rows = joined(client.gather(parts))
         else:
             rows = client.submit(joined, parts, pure=False)
@@ -194,67 +125,58 @@ def in_memory(model: str, options: argparse.Namespace, files: list[Path], fetche
             return time.perf_counter() - start - call
 
         names = (f"tipcast, {model}", f"bare library, {model}")
-        result = compare(lambda: scored(workers, fetched, parts), theirs, options.pairs, names=names)
-        print(result, f"{options.rows / result.medians[0]:,.0f} rows/s")
-        found: list[Any] = [result]
-        if model == "random_forest":
-            some = to_host(parts[0].result()).to_numpy()[:WAY_ROWS]
-            pace = ways(fetched, some)
-            print({way: f"{each:,.0f} rows/s" for way, each in pace.items()})
-            found.append({"what": "ways to score a forest", "rows": len(some), "rows_per_s": pace})
-    return found
+        return compare(lambda: scored(workers, fetched, parts), theirs, given.pairs, names=names)
 
 
-def whole_job(options: argparse.Namespace, files: list[Path], fetched: Fetched, folder: Path) -> list[Any]:
-    """Compare the whole job with pandas and XGBoost alone; on a GPU the job alone is timed, twice."""
-    phases: list[dict[str, float]] = []
-    out = folder / "scored"
+def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
+    """Compare whole processes and the jobs inside them; on a GPU each runs once."""
+    ours: list[dict[str, Any]] = []
+    theirs: list[dict[str, Any]] = []
 
     def job() -> float:
-        shutil.rmtree(out, ignore_errors=True)
-        words = [f"backend={options.backend}", f"model_uri={fetched.uri}", f"input={files[0].parent}", f"output={out}"]
-        said = run(score.run, "score", *words, "tracking.system_metrics=false", "print=json")
-        phases.append(said["phases"])
-        return float(said["phases"]["cluster"])
+        """Score; return the seconds that it took to remove old scores."""
+        start = time.perf_counter()
+        shutil.rmtree(folder / "scored", ignore_errors=True)
+        apart = time.perf_counter() - start
+        words = (f"backend={given.backend}", f"model_uri={fetched.uri}", f"input={trips}", f"output={folder}/scored")
+        ours.append(tipcast("score", *words, folder=folder))
+        return apart
 
-    if options.backend == "gpu":
+    def reference() -> float:
+        start = time.perf_counter()
+        shutil.rmtree(folder / "hand", ignore_errors=True)
+        apart = time.perf_counter() - start
+        library, more = ("pandas", []) if given.backend == "cpu" else ("cudf", ["--warm"])
+        words = [str(fetched.path), str(trips), f"{folder}/hand", str(fetched.manifest["threshold"])]
+        version = [fetched.name or "", fetched.version or ""]
+        theirs.append(process(by_hand.__file__, "score", library, *words, *version, *more))
+        return apart
+
+    if given.backend == "gpu":
         job()
-        job()
-        return [{"what": "tipcast score", "phases_s": phases[-1]}]
-    _, peak = peak_bytes(job)
-    names = ("tipcast score", "pandas + inplace_predict")
-    result = compare(job, lambda: by_hand(files, fetched, folder / "hand"), options.pairs, names=names)
-    print(result, "peak GB", peak / 1e9)
-    apart = phases_apart(files, fetched, CpuFrames())
-    median = {name: statistics.median(of.get(name, 0.0) for of in phases) for name in phases[0]}
-    return [result, {"what": "tipcast score", "phases_s": median, "peak_bytes": peak, "one_thread_s": apart}]
+        reference()
+        return [{"what": "tipcast score", **ours[0], "by_hand": theirs[0]}]
+    found = compare(job, reference, given.pairs, names=("tipcast score, process", "by hand, process"))
+    works = [[each["job_s"] for each in runs] for runs in (ours, theirs)]
+    return [found, inside(found, *works, names=("tipcast score, job", "by hand, job"))]
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--trees", type=int, default=100)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
+    given = options(__doc__, backend="cpu", rows=8_000_000, pairs=5)
+    name = "gpu_scoring" if given.backend == "gpu" else "scoring"
     results: list[Any] = []
     with tempfile.TemporaryDirectory() as scratch:
-        os.chdir(scratch)  # MLflow's artifacts go to ./mlruns
         folder = Path(scratch)
-        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder / 'mlflow.db'}"
-        files = prepared(folder / "trips", options.rows, months="2019-04..2019-06")
+        files = prepared(folder / "trips", given.rows, months="2019-04..2019-06")
         (folder / "trips" / "manifest.json").unlink()
         for model in ("random_forest", "xgboost"):
-            fetched = registered(model, options, folder)
-            results += in_memory(model, options, files, fetched)
-        results += whole_job(options, files, fetched, folder)
-    if not options.dry:
-        name = "gpu_scoring" if options.backend == "gpu" else "scoring"
-        facts = {"rows": options.rows, "rounds": options.rounds, "trees": options.trees}
-        print(write_result(name, results, goal=GOAL, **facts))
+            fetched = registered(model, given.backend, folder)
+            results.append(in_memory(model, given, files, fetched))
+            print(results[-1], flush=True)
+            write_result(name, results, **vars(given), trees=TREES)
+        results += whole(given, folder / "trips", fetched, folder)
+    print(*results[2:], write_result(name, results, **vars(given), trees=TREES), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Load a registered model behind `mlflow models serve` on 127.0.0.1: requests a second and how long they take.
 
-python benchmarks/serving.py [--seconds 10] [--clients 1 4] [--rows 1 1000] [--dry]
+python benchmarks/serving.py [--seconds 3] [--clients 1 4] [--rows 1 1000] [--out FOLDER]
 
 Each client keeps one connection and sends its next request when the last one is answered. Both forms are sent: JSON
 (`dataframe_split`) and CSV. Beside it is the same model called within a process, which is what no server can beat.
@@ -8,7 +8,6 @@ Each client keeps one connection and sends its next request when the last one is
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
 import json
@@ -27,47 +26,36 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from harness import write_result
+from harness import options, write_result
 
-GOAL = "measured, no goal"
-MODELS = ("xgboost", "random_forest")
-SOURCE = Path(__file__).resolve().parents[1] / "src"
 START_S, MOST_REQUESTS = 90, 20_000
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 1000])
-    parser.add_argument("--models", nargs="+", default=list(MODELS))
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
+    given = options(__doc__, seconds=3.0, clients=[1, 4], rows=[1, 1000], models=["xgboost", "random_forest"])
     results = []
     with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, contextlib.chdir(folder):
         store = f"sqlite:///{folder}/mlflow.db"
-        for name in options.models:
+        for name in given.models:
             train(name, store)
-            for rows in options.rows:
-                results.append(within(f"models:/{name}/1", store, rows, options.seconds) | {"model": name})
+            for rows in given.rows:
+                results.append(within(f"models:/{name}/1", store, rows, given.seconds) | {"model": name})
                 print(told(results[-1]))
             with served(f"models:/{name}/1", store) as port:
-                for rows in options.rows:
+                for rows in given.rows:
                     for form, body in bodies(rows).items():
-                        for clients in options.clients:
-                            found = load(port, body, form, clients, options.seconds)
+                        for clients in given.clients:
+                            found = load(port, body, form, clients, given.seconds)
                             results.append({"model": name, "rows": rows, **found})
                             print(told(results[-1]))
-    if not options.dry:
-        print(write_result("serving", results, seconds=options.seconds, goal=GOAL))
+    print(write_result("serving", results, **vars(given)))
 
 
 def train(name: str, store: str) -> None:
     """Register a model of 200,000 synthetic trips."""
     words = ["train", f"model={name}", f"tracking.uri={store}", f"tracking.register={name}"]
-    variables = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    subprocess.run([sys.executable, "-m", "tipcast", *words], check=True, stdout=subprocess.DEVNULL, env=variables)
+    subprocess.run([sys.executable, "-m", "tipcast", *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def trips(rows: int) -> pd.DataFrame:

@@ -1,11 +1,10 @@
 """P10 in a sweep: the share of a search's wall time that the driver spends on recording its trials, on sqlite.
 
-python benchmarks/sweep_tracking.py [--trials 100] [--rows 500000] [--rounds 100] [--dry]
+python benchmarks/sweep_tracking.py [--trials 100] [--rows 500000] [--rounds 100] [--out FOLDER]
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -20,23 +19,16 @@ from tipcast.backends.waiting import waiting
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
 import sweep_rows
-from harness import write_result
+from harness import options, write_result
 from tipcast.config.compose import compose, to_object
 from tipcast.jobs import sweep
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.search.events import Event
 
-GOAL = 0.03
-
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    given = parser.parse_args()
+    given = options(__doc__, trials=100, rows=500_000, rounds=100)
     seconds: list[float] = []
     take = SweepRecord.take
 
@@ -64,9 +56,8 @@ def main() -> None:
         phases = json.loads(said.getvalue().splitlines()[-1])["phases"]
     share = sum(seconds) / phases["search"]
     found = {"share": share, "tracking_s": sum(seconds), "search_s": phases["search"], "events": len(seconds)}
-    print(found, f"{1e3 * sum(seconds) / given.trials:.1f} ms a trial; goal {GOAL}")
-    if not given.dry:
-        write_result("sweep_tracking", found, goal=GOAL, **vars(given))
+    print(found, f"{1e3 * sum(seconds) / given.trials:.1f} ms a trial")
+    write_result("sweep_tracking", found, **vars(given))
 
 
 if __name__ == "__main__":

@@ -1,218 +1,236 @@
-"""Print the tables of results that README and docs/gpu.md show, from the committed result files."""
+"""Tables of results in README, CONTRIBUTING and docs, between the markers `<!-- table: NAME -->` and `<!-- end -->`.
+
+    python benchmarks/table.py            # what the tables say
+    python benchmarks/table.py --write    # writes them into the pages
+    python benchmarks/table.py --stale    # results that are missing, or older than a change of what they measure
+
+A result that was measured in a changed tree, or does not name its commit, is refused.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from harness import RESULTS
+from packaging.requirements import Requirement
+
+from harness import RESULTS, ROOT
 
 Result = dict[str, Any]
+MISSING = "not measured"
+MARKED = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!-- )[^\n]*\n)*<!-- end -->")
+JOB = ("jobs", "backends", "data", "estimators", "evaluation", "tracking", "measure")
+SEARCH = ("search", "backends", "data", "estimators", "jobs/sweep_plan.py")
+FIT = ("backends", "estimators")
+SOURCES: dict[str, tuple[str, ...]] = {
+    "exact_auc": ("evaluation",),
+    "read_prepare": ("data", "backends/session.py", "backends/cluster.py"),
+    "xgboost_dask": ("estimators", "backends/waiting.py"),
+    "train_job": JOB,
+    "scoring": JOB,
+    "tracking": ("tracking/run.py", "tracking/store.py"),
+    "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
+    "busy_cores": ("backends/waiting.py",),
+    "sweep": SEARCH,
+    "sweep_halving": SEARCH,
+    "real_trips": ("data", "estimators", "evaluation"),
+    "sweep_real": ("data", "estimators", "evaluation", "search"),
+    "serving": ("tracking/model_code", "data/features.py"),
+    "neighbours": ("estimators/knn.py", "estimators/native_knn.py"),
+    "carried": (*FIT, "tracking/model_code"),
+    "gpu_train_1": JOB,
+    "gpu_train_2": JOB,
+    "gpu_fit_1": FIT,
+    "gpu_fit_2": FIT,
+    "gpu_sweep_1": SEARCH,
+    "gpu_sweep_2": SEARCH,
+    "gpu_scoring": JOB,
+    "gpu_tests_1": ("",),
+    "gpu_tests_2": ("",),
+    "suite": ("../../tests",),
+}
+"""Result -> what it speaks of, from src/tipcast."""
 
 
-def _ratio(at: int = 0) -> Callable[[Result], str]:
-    return lambda result: f"{result['results'][at]['ratio']:.2f} x"
-
-
-def _million(number: int) -> str:
-    return f"{number / 1e6:g}M"
-
-
-ROWS: tuple[tuple[str, str, Callable[[Result], str]], ...] = (
-    (
-        "all metrics and curves of {rows} scores, against scikit-learn's `roc_auc_score` and `roc_curve`",
-        "exact_auc",
-        _ratio(),
-    ),
-    ("reading and preparing {rows} rows, against pyarrow decoding the same columns", "read_prepare", _ratio(1)),
-    ("the same, against `pandas.read_parquet`", "read_prepare", _ratio()),
-    ("XGBoost through Dask, {rows} rows, against `xgboost.train`", "xgboost_dask", _ratio()),
-    (
-        "the whole `train` job, {rows} rows, against pandas, `xgboost.train` and scikit-learn alone",
-        "train_job",
-        _ratio(),
-    ),
-    ("memory of that job, all processes", "train_job", lambda result: f"{result['facts']['peak_bytes'] / 1e9:.1f} GB"),
-    (
-        "a run's parameters, metrics and tags in MLflow's sqlite store",
-        "tracking",
-        lambda result: f"{result['facts']['ms_per_trial']['tracking.run.Run']:.0f} ms",
-    ),
-    (
-        "recording the 100 trials of a sweep there while they run, of the sweep's time",
-        "sweep_tracking",
-        lambda result: f"{result['results'][0]['share']:.1%}",
-    ),
-    (
-        "a fit beside busy processes, its threads soon asleep while they wait, against OpenMP's default",
-        "busy_cores",
-        _ratio(),
-    ),
-    ("a sweep of 16 trials on {rows} rows, against one `xgboost.dask.train` a trial", "sweep", _ratio(2)),
-    ("the same, against a loop that bins the rows for each trial", "sweep", _ratio(1)),
-    ("the same, against scikit-learn's `GridSearchCV` over joblib's Dask backend", "sweep", _ratio(3)),
-    ("the same, against Optuna's `n_jobs`", "sweep", _ratio(4)),
-    (
-        "the same, against half the time of its fits one after another on one thread",
-        "sweep",
-        lambda result: f"{result['results'][0]['ratio'] * result['facts']['threads']:.2f} x",
-    ),
-    (
-        "memory of its worker, against a process that reads, bins and fits once",
-        "sweep",
-        lambda result: f"{result['facts']['memory']['2 threads']['ratio']:.2f} x",
-    ),
-    (
-        "rounds that halving grows, {rows} rows, against the same 200 trials in full",
-        "sweep_halving",
-        lambda result: f"{result['results'][0]['rounds_ratio']:.2f} x, {result['results'][0]['auc_lost']:.4f} AUC lost",
-    ),
-    ("scores of {rows} rows in memory by a registered `xgboost`, against `inplace_predict`", "scoring", _ratio(2)),
-    ("the same by a registered `random_forest`, against `predict_proba`", "scoring", _ratio()),
-)
-"""What is measured, result file, what the file says."""
+class Refused(Exception):
+    """A result that no page may quote."""
 
 
 def read(name: str) -> Result:
-    """Return a result file."""
-    found: Result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    """Return a result.
+
+    Raises
+    ------
+    LookupError
+        Where there is none.
+    Refused
+        Where it, or what it was trained by, was not measured from a commit.
+
+    """
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        raise LookupError(name)
+    found: Result = json.loads(path.read_text(encoding="utf-8"))
+    for place in (found["environment"], found["facts"].get("trained_on", {"commit": "same", "changed": False})):
+        if not place["commit"] or place["changed"]:
+            raise Refused(f"{path.name} was not measured from a commit without changes: measure it again")
     return found
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def rows(*names: str) -> list[Result]:
+    """Return the rows of the results that there are."""
+    return [row for name in names if (RESULTS / f"{name}.json").exists() for row in read(name)["results"]]
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *body)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def held(value: float, goal: float, form: str, most: bool = True) -> str:
+    """Return a goal, and whether it is met; `most`: at most it, else at least."""
+    met = value <= goal if most else value >= goal
+    return f"{'<=' if most else '>='} {form.format(goal)}, {'met' if met else '**missed**'}"
+
+
+def million(number: int) -> str:
+    """Return a number of rows."""
+    return f"{number / 1e6:g}M"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of README's table."""
+
+    what: str
+    reference: str
+    clock: str
+    result: str
+    value: Callable[[Result], float]
+    goal: float | None = None
+    form: str = "{:.2f} x"
+
+
+def ratio(at: int = 0) -> Callable[[Result], float]:
+    """Return how to find a comparison's ratio."""
+    return lambda result: float(result["results"][at]["ratio"])
+
+
+def against(name: str) -> Callable[[Result], float]:
+    """Return how to find the ratio to a reference."""
+    return lambda result: next(iter(_named(result, name)))["ratio"]
+
+
+def _named(result: Result, name: str) -> Sequence[Result]:
+    found = [row for row in result["results"] if row.get("names", ("", ""))[1] == name]
+    if not found:
+        raise LookupError(name)
+    return found
+
+
+def lost(to: str) -> Callable[[Result], float]:
+    """Return how to find the AUC that halving loses to a way to train in full."""
+    return lambda result: max(0.0, result["results"][0][to]["auc"] - result["results"][0]["halving"]["auc"])
+
+
+SWEEP = "the same sweep"
+PROCESS = "process, start to end"
+RATIOS = (
+    Row("all metrics and curves of {rows} scores", "scikit-learn's `roc_auc_score` and `roc_curve`", "the calls",
+        "exact_auc", ratio(), 0.15),
+    Row("read and prepare {rows} rows", "`pandas.read_parquet`, six columns", "reading; workers up", "read_prepare",
+        ratio(), 0.45),
+    Row("the same", "pyarrow decoding the six columns", "reading; workers up", "read_prepare", ratio(1), 1.5),
+    Row("memory that reading adds, all processes", "", "", "read_prepare",
+        lambda result: result["facts"]["added_mb"], 500, "{:.0f} MB"),
+    Row("XGBoost through Dask, {rows} rows", "`xgboost.train`", "matrix and rounds; workers up", "xgboost_dask",
+        ratio(), 1.05),
+    Row("`tipcast train`, {rows} rows", "pandas, `xgboost.train` and scikit-learn", "job: read, fit, evaluate, log",
+        "train_job", ratio(), 1.15),
+    Row("the same", "the same as a script", PROCESS, "train_job", ratio(1)),
+    Row("memory of that job, all processes", "", "", "train_job", lambda result: result["facts"]["peak_bytes"] / 1e9,
+        None, "{:.1f} GB"),
+    Row("`tipcast score`, {rows} rows, all columns kept", "pandas, `inplace_predict` and `to_parquet`",
+        "job: read, score, write, log", "scoring", against("by hand, job")),
+    Row("the same", "the same as a script", PROCESS, "scoring", against("by hand, process"), 1.0),
+    Row("scores of {rows} rows by a registered `xgboost`", "`inplace_predict`", "scoring, rows in memory", "scoring",
+        against("bare library, xgboost"), 1 / 0.9),
+    Row("a quarter of them by a registered `random_forest`", "`predict_proba`", "scoring, rows in memory", "scoring",
+        against("bare library, random_forest"), 1 / 0.9),
+    Row("a run in MLflow's sqlite store", "", "parameters, metrics and tags", "tracking",
+        lambda result: result["facts"]["ms_per_trial"]["tracking.run.Run"], 20, "{:.1f} ms"),
+    Row("recording the 100 trials of a sweep there", "the sweep's time", "as they end", "sweep_tracking",
+        lambda result: 100 * result["results"][0]["share"], 3, "{:.1f} %"),
+    Row("Fit on a busy machine with passive OpenMP waiting", "OpenMP's default waiting", "the rounds", "busy_cores",
+        ratio(), 0.5),
+    Row("Fit on an idle machine with passive OpenMP waiting", "OpenMP's default waiting", "the rounds", "busy_cores",
+        ratio(1), 1.05),
+    Row("a sweep of 16 trials, {rows} rows", "Optuna with `n_jobs` threads on one `QuantileDMatrix`",
+        "reading, binning, trials; workers up", "sweep", against("Optuna, one matrix, n_jobs"), 0.95),
+    Row(SWEEP, "a loop that bins the rows for each trial", "the same; the loop's rows in memory", "sweep",
+        against("own matrix"), 0.8),
+    Row(SWEEP, "one `xgboost.dask.train` a trial", "the same; its rows in memory", "sweep",
+        against("xgboost.dask"), 0.55),
+    Row(SWEEP, "half the time of its trials one after another on one thread", "the same; their matrix in memory",
+        "sweep", lambda result: against("one thread")(result) * result["facts"]["threads"], 1.08),
+    Row("most memory of its worker with 1, 2 or 4 threads", "a process that reads, bins and fits once", "", "sweep",
+        lambda result: max(each["ratio"] for name, each in result["facts"]["memory"].items() if "threads" in name),
+        1.2),
+    Row("rounds that halving grows, 200 trials, {rows} rows", "the same trials in full", "", "sweep_halving",
+        lambda result: result["results"][0]["halving"]["rounds"] / result["results"][0]["in full"]["rounds"], 0.35),
+    Row("validation AUC of its best that halving loses", "ordinary full training", "", "sweep_halving",
+        lost("without stops"), 1e-3, "{:.4f}"),
+    Row("the same", "full training that restarts at halving's rungs", "", "sweep_halving", lost("in full"), 1e-3,
+        "{:.4f}"),
+)  # fmt: skip
+"""Ratios without another unit are of medians."""
 
 
 def times() -> str:
     """Return the table of ratios and sizes."""
-    rows = []
-    for what, name, say in ROWS:
-        result = read(name)
-        rows.append((what.format(rows=_million(result["facts"].get("rows", 0))), say(result)))
-    return _table(("time or memory, two CPU cores", "measured"), rows)
+    body = []
+    for row in RATIOS:
+        count, said, goal = "8M", MISSING, row.form.format(row.goal) if row.goal is not None else ""
+        try:
+            result = read(row.result)
+            count = million(result["facts"].get("rows", 0))
+            value = row.value(result)
+            said, goal = row.form.format(value), held(value, row.goal, row.form) if row.goal is not None else ""
+        except LookupError:
+            goal = goal and f"<= {goal}"
+        body.append((row.what.format(rows=count), row.reference, row.clock, said, goal))
+    return table(("time or memory, two CPU cores", "reference", "inside the clock", "measured", "goal"), body)
+
+
+def auc(row: Result) -> str:
+    """Return a test AUC and its interval."""
+    return f"{row['test/auc']:.3f} ({row['test/auc_low']:.3f} to {row['test/auc_high']:.3f})"
 
 
 def aucs() -> str:
     """Return the table of test AUCs on real trips, a row for each model."""
-    found = read("real_trips")["results"]
-    trips = list(dict.fromkeys(result["trips"] for result in found))
-    rows = []
-    for model in dict.fromkeys(result["model"] for result in found):
-        values = [result["test/auc"] for result in found if result["model"] == model]
-        rows.append((f"`{model}`", *(f"{value:.3f}" for value in values)))
-    return _table(("test AUC", *trips), rows)
+    found = rows("real_trips")
+    head = ("test AUC (95 % interval: DeLong, asymptotic)", *dict.fromkeys(row["trips"] for row in found))
+    models = dict.fromkeys(row["model"] for row in found)
+    return table(head, [(f"`{name}`", *(auc(row) for row in found if row["model"] == name)) for name in models])
 
 
 def swept() -> str:
     """Return the table of what a sweep gains on real trips."""
-    found = read("sweep_real")["results"]
-    rows = [("default parameters", "", f"{found[0]['default/auc']:.3f}")]
-    for row in found:
+    body = [("default parameters", "", auc(rows("real_trips")[0]))]
+    for row in rows("sweep_real"):
         what = f"{row['trials']} trials by `search={row['search']}`, {row['zones']}"
-        rows.append((what, f"{row['best']['validation/auc']:.3f}", f"{row['test/auc']:.3f}"))
-    return _table(("`xgboost`, yellow 2018 -> 2019-03, chosen on validation trips", "validation AUC", "test AUC"), rows)
-
-
-PHASES = ("read", "fit", "evaluate", "log")
-
-
-def gpu_jobs() -> str:
-    """Return the table of whole jobs on GPUs, in seconds, beside the bare library calls on one."""
-    found = [result for result in read("gpu_train")["results"] if "phases_s" in result]
-    bare = {(row["model"], row["rows"]): row["job_s"] for row in found if row["what"] == "bare calls"}
-    head = ("model", "rows", "GPUs", *PHASES, "job", "bare calls", "peak of a GPU")
-    rows = []
-    for row in found:
-        if row["what"] != "bare calls":
-            phases = [f"{row['phases_s'][name]:.2f}" for name in PHASES]
-            alone = f"{bare[row['model'], row['rows']]:.2f}" if row["gpus"] == 1 else ""
-            peak = f"{row['memory']['device_peak_bytes'] / 1e9:.1f} GB"
-            cells = (
-                f"`{row['model']}`",
-                _million(row["rows"]),
-                str(row["gpus"]),
-                *phases,
-                f"{row['job_s']:.2f}",
-                alone,
-            )
-            rows.append((*cells, peak))
-    return _table(head, rows)
-
-
-def gpu_fits() -> str:
-    """Return the table of fits on one GPU against the bare library, and on two."""
-    found = read("gpu_fit")["results"]
-    rows = []
-    for one, two in zip(found[::2], found[1::2], strict=True):
-        ours, bare = (one["medians_s"][name] for name in ("tipcast fit", "bare library"))
-        name = f"`{one['model']}`, {one['params']['n_estimators']} trees of depth {one['params']['max_depth']}"
-        times = (f"{bare:.2f} s", f"{ours:.2f} s", f"{one['ratio']:.2f} x", f"{two['median_s']:.2f} s")
-        rows.append((name, *times, f"{ours / two['median_s']:.2f} x"))
-    return _table(("fit of 80M rows", "bare library", "tipcast, one GPU", "ratio", "two GPUs", "one over two"), rows)
-
-
-def gpu_faults() -> str:
-    """Return the table of what becomes of a fit on two GPUs that loses a worker."""
-    rows = [
-        (f"`{row['model']}`, {row['worker']}", f"{row['error_after_s']:.1f} s") for row in read("gpu_faults")["results"]
-    ]
-    return _table(("fit on two GPUs, a worker is", "the job ends with K003 after"), rows)
-
-
-def gpu_together() -> str:
-    """Return the table of what XGBoost's rounds cost on two GPUs."""
-    found = {(row["way"], row["rounds"]): row["median_s"] for row in read("gpu_together")["results"]}
-    rows = []
-    for way in dict.fromkeys(way for way, _ in found):
-        one, many = found[way, 1], found[way, 100]
-        rows.append((way, f"{one:.2f} s", f"{many:.2f} s", f"{1e3 * (many - one) / 99:.0f} ms"))
-    for row in read("gpu_together_blocking")["results"]:
-        rows.append((f"{row['way']}, `NCCL_COMM_BLOCKING=1`", "", f"{row['median_s']:.2f} s", ""))
-    return _table(("XGBoost, 80M rows, two GPUs", "1 round", "100 rounds", "a further round"), rows)
-
-
-def gpu_sweeps() -> str:
-    """Return the table of a sweep's speed on GPUs; each machine's first row is what its others are held against."""
-    head = ("machine", "GPUs used", "trials at once on each", "trials a minute", "against its first row")
-    rows = []
-    for gpus, name in ((1, "gpu_sweep_1"), (2, "gpu_sweep_2")):
-        found = read(name)["results"]
-        speed = {(row["gpus"], row["at_once"]): row["trials_per_minute"] for row in found if row["what"] == "speed"}
-        for row in found:
-            if row["what"] == "ratio":
-                at = row["gpus"], row["at_once"]
-                cells = (f"{gpus} H200", str(at[0]), str(at[1]), f"{speed[at]:.0f}", f"{row['faster']:.2f} x")
-                rows.append(cells)
-    return _table(head, rows)
-
-
-def gpu_scores() -> str:
-    """Return the table of what a registered model scores on a GPU, beside the bare library."""
-    rows = []
-    for row in read("gpu_scoring")["results"]:
-        if "ratio" in row:
-            ours, bare = row["medians_s"].values()
-            name = row["names"][0].removeprefix("tipcast, ")
-            rows.append((f"`{name}`", f"{bare:.3f} s", f"{ours:.3f} s", f"{row['ratio']:.2f} x"))
-    return _table(("8M rows in a GPU's memory", "bare library", "tipcast", "ratio"), rows)
-
-
-def forest_ways() -> str:
-    """Return the table of the ways to score a forest, in rows a second of one thread or one GPU."""
-    (found,) = (row for row in read("gpu_scoring")["results"] if row.get("what") == "ways to score a forest")
-    rows = [(name, f"{pace:,.0f}") for name, pace in found["rows_per_s"].items()]
-    return _table(("a `random_forest` of 100 trees scored by", "rows a second, one thread or one H200"), rows)
-
-
-def carried() -> str:
-    """Return the table of models that were trained on a GPU and score elsewhere."""
-    rows = [
-        (f"`{row['model']}`", _million(row["rows"]), f"{row['max_abs_diff']:.1e}") for row in read("carried")["results"]
-    ]
-    return _table(("trained on a GPU", "trips scored there and here", "largest difference"), rows)
+        body.append((what, f"{row['best']['validation/auc']:.3f}", auc(row)))
+    what = "`xgboost`, yellow 2018 -> 2019-03, chosen on validation trips"
+    return table((what, "validation AUC", "test AUC (95 % interval: DeLong, asymptotic)"), body)
 
 
 def served() -> str:
@@ -226,28 +244,137 @@ def served() -> str:
         "p50",
         "p99",
     )
-    rows = []
-    for row in read("serving")["results"]:
+    body = []
+    for row in rows("serving"):
         cells = (f"`{row['model']}`", row["form"], f"{row['rows']:,}", str(row["clients"]))
-        times = (f"{row['requests_per_s']:.0f}", f"{row['p50_ms']:.1f} ms", f"{row['p99_ms']:.1f} ms")
-        rows.append((*cells, *times))
-    return _table(head, rows)
+        body.append((*cells, f"{row['requests_per_s']:.0f}", f"{row['p50_ms']:.1f} ms", f"{row['p99_ms']:.1f} ms"))
+    return table(head, body)
 
 
 def neighbours() -> str:
     """Return the table of how fast nearest neighbours are looked up."""
-    rows = [(row["names"][1], f"{row['ratio']:.2f} x") for row in read("neighbours")["results"]]
-    return _table(("`knn`'s scores of the same rows on one thread, against", "time"), rows)
+    body = [(row["names"][1], f"{row['ratio']:.2f} x") for row in rows("neighbours")]
+    return table(("`knn`'s scores of the same rows on one thread, against", "time of the call"), body)
 
 
-TABLES = {
-    "README.md": (aucs, swept, times),
-    "docs/serving.md": (served,),
-    "docs/knn.md": (neighbours,),
-    "docs/gpu.md": (carried, gpu_fits, gpu_together, gpu_jobs, gpu_sweeps, gpu_faults, gpu_scores, forest_ways),
+def fidelity() -> str:
+    """Return the table of how close synthetic trips come to real ones."""
+    with (RESULTS / "sample_fidelity.csv").open(encoding="utf-8", newline="") as file:
+        head, *body = csv.reader(file)
+    return table(head, [(what, *(f"{float(value):.4g}" for value in values)) for what, *values in body])
+
+
+def environments() -> str:
+    """Return which versions the results of GPUs ran with, against those of requirements/gpu.txt."""
+    lines = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8").splitlines()
+    found = [read(path.stem)["environment"] for path in sorted(RESULTS.glob("gpu_*.json"))]
+    locked: dict[str, str] = {}
+    ran: dict[str, set[str]] = {}
+    for each in found:
+        for line in lines:
+            if re.match(r"[a-z0-9-]+==", line):
+                wanted = Requirement(line.rstrip(" \\"))
+                if wanted.marker is None or wanted.marker.evaluate({"python_full_version": each["python"]}):
+                    locked[wanted.name.removesuffix("-cu13")] = str(wanted.specifier).removeprefix("==")
+        for name, version in each["versions"].items():
+            ran.setdefault(name.removesuffix("-cu13"), set()).add(version)
+    names = ("cudf", "cuml", "dask-cuda", "xgboost", "treelite", "dask", "distributed", "mlflow")
+    body = []
+    for name in names if found else ():
+        own = ran.get(name, {"?"})
+        body.append((f"`{name}`", locked[name], ", ".join(sorted(own)), "yes" if own == {locked[name]} else "**no**"))
+    text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
+    for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
+        passed, count = tests["facts"]["passed"], len(tests["results"])
+        text += f"\n\nGPU tests on {tests['facts']['gpus']} H200: {passed} of {count} passed."
+    return text
+
+
+WAYS = {
+    "idle": "as typed, on an idle machine",
+    "nohup": "below `nohup` in a script, interrupts ignored",
+    "busy": "as typed, beside four busy processes",
 }
-"""Page -> the tables it shows."""
+SUITE_GOAL, SUITE_CPU_GOAL = 10.0, 15.0
+"""Minutes of the tests as typed, and of all their processes."""
+
+
+def suite() -> str:
+    """Return the table of how long `make test` takes."""
+    found = {row["way"]: row for row in rows("suite")}
+    body = []
+    for way, what in WAYS.items():
+        minutes, goal, line = (MISSING, ""), f"<= {SUITE_GOAL:.0f}; CPU <= {SUITE_CPU_GOAL:.0f}", ""
+        if way in found:
+            wall, used = found[way]["wall_s"] / 60, found[way]["cpu_s"] / 60
+            goal = f"{held(wall, SUITE_GOAL, '{:.0f}')}; CPU {held(used, SUITE_CPU_GOAL, '{:.0f}')}"
+            minutes, line = (f"{wall:.1f}", f"{used:.1f}"), found[way]["closing_line"]
+        body.append((what, *minutes, goal if way == "idle" else "", line))
+    head = ("`make test`, two cores", "minutes", "CPU minutes of all processes", "goal", "closing line")
+    return table(head, body)
+
+
+def suite_folders() -> str:
+    """Return the table of where the tests' time goes, as typed on an idle machine."""
+    seconds = next((row["by_folder_s"] for row in rows("suite") if row["way"] == "idle"), {})
+    body = [(f"`{folder}`", f"{each:.0f}") for folder, each in seconds.items()] or [(MISSING, "")]
+    return table(("folder", "seconds of its tests, fixtures included"), body)
+
+
+def pages() -> list[Path]:
+    """Return the pages that may hold tables."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """Return the tables by the names of their markers."""
+    import table_gpu
+
+    own = (times, aucs, swept, served, neighbours, fidelity, environments, suite, suite_folders)
+    return {each.__name__: each for each in own} | table_gpu.TABLES
+
+
+def filled(text: str) -> str:
+    """Return a page with its tables as the results are."""
+    known = tables()
+    return MARKED.sub(lambda found: f"<!-- table: {found[1]} -->\n\n{known[found[1]]()}\n\n<!-- end -->", text)
+
+
+def stale(name: str) -> str:
+    """Return why a result should be measured again; an empty text where it need not."""
+    try:
+        commit = read(name)["environment"]["commit"]
+    except (LookupError, Refused) as problem:
+        return f"refused: {problem}" if isinstance(problem, Refused) else "missing"
+    script = {
+        "gpu_train": "gpu_train",
+        "gpu_fit": "gpu_fit",
+        "gpu_sweep": "gpu_sweep",
+        "gpu_scoring": "scoring",
+        "gpu_tests": "gpu_tests",
+    }
+    own = script.get(re.sub(r"_\d$", "", name), {"sweep_halving": "sweep"}.get(name, name))
+    paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{own}.py"]
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *paths]
+    later = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"older than {later.stdout.strip()}" if later.stdout else later.stderr.strip()
+
+
+def main() -> None:
+    """Print, write, or say what is old."""
+    if sys.argv[1:] == ["--stale"]:
+        for name in SOURCES:
+            print(f"{name}: {stale(name)}") if stale(name) else None
+    elif sys.argv[1:] == ["--write"]:
+        for page in pages():
+            text = page.read_text(encoding="utf-8")
+            if (new := filled(text)) != text:
+                page.write_text(new, encoding="utf-8")
+                print(page.relative_to(ROOT))
+    else:
+        for name, each in tables().items():
+            print(f"{name}\n\n{each()}\n")
+
 
 if __name__ == "__main__":
-    for tables in TABLES.values():
-        print(*(table() for table in tables), sep="\n\n", end="\n\n")
+    main()

@@ -1,11 +1,10 @@
 """Compare how a trial's run is recorded, by one batch, with MLflow's single calls, on sqlite with WAL.
 
-python benchmarks/tracking.py [--trials 20] [--pairs 5] [--dry]
+python benchmarks/tracking.py [--trials 20] [--pairs 5] [--out FOLDER]
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -13,12 +12,11 @@ from typing import Any
 
 from mlflow.entities import Metric, Param, RunTag
 
-from harness import compare, write_result
+from harness import compare, options, write_result
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import open_store
 
-GOAL = "<= 20 ms a trial"
 PARAMS = {f"model.params.p{i}": i / 7 for i in range(12)}
 METRICS = {f"test/m{i}": i / 11 for i in range(12)}
 TAGS = {f"tag.t{i}": str(i) for i in range(6)}
@@ -26,11 +24,7 @@ TAGS = {f"tag.t{i}": str(i) for i in range(6)}
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
+    given = options(__doc__, trials=20, pairs=5)
     with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
         store = f"sqlite:///{Path(folder) / 'mlflow.db'}"
         client = open_store(TrackingSpec(uri=store, experiment="trials"))
@@ -65,19 +59,18 @@ def main() -> None:
                 client.log_metric(run_id, name, number)
 
         def repeat(record: Any) -> Any:
-            return lambda: [trial(record) for _ in range(options.trials)]
+            return lambda: [trial(record) for _ in range(given.trials)]
 
         results = []
         for name, ours in (("one log_batch", batch), ("tracking.run.Run", room)):
-            results.append(compare(repeat(ours), repeat(single), options.pairs, names=(name, "single calls")))
-            print(f"{results[-1]}: {results[-1].medians[0] / options.trials * 1000:.1f} ms a trial")
+            results.append(compare(repeat(ours), repeat(single), given.pairs, names=(name, "single calls")))
+            print(f"{results[-1]}: {results[-1].medians[0] / given.trials * 1000:.1f} ms a trial")
         complete = [run for run in client.search_runs([experiment]) if run.info.status == "FINISHED"]
         found = {(len(run.data.params), len(run.data.metrics)) for run in complete}
         if found != {(len(PARAMS), len(METRICS))}:
             raise SystemExit(f"runs differ: {found}")
-    if not options.dry:
-        milliseconds = {r.names[0]: r.medians[0] / options.trials * 1000 for r in results}
-        print(write_result("tracking", results, trials=options.trials, goal=GOAL, ms_per_trial=milliseconds))
+    milliseconds = {r.names[0]: r.medians[0] / given.trials * 1000 for r in results}
+    print(write_result("tracking", results, **vars(given), ms_per_trial=milliseconds))
 
 
 if __name__ == "__main__":

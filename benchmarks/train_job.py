@@ -1,125 +1,54 @@
-"""Compare the whole `train` job with the bare library calls inside it: pandas, xgboost.train, scikit-learn's metrics.
+"""P4: the whole `tipcast train` on processors against the library calls inside it, as a job and as a process.
 
-The start of the worker processes does not count; its share is in the result. Both wait for threads as tipcast does.
+    PYTHONPATH=src python benchmarks/train_job.py [--rows 8000000] [--pairs 5] [--out FOLDER]
 
-python benchmarks/train_job.py [--rows 8000000] [--rounds 100] [--pairs 5] [--months FOLDER] [--dry]
+A process is from its start to its end, imports and workers too; a job is its reading, fitting, evaluating and logging.
+The reference is by_hand.py, which logs nothing, with OpenMP's defaults.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import io
-import json
-import os
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from tipcast.backends.waiting import waiting
+import by_hand
+from harness import compare, inside, options, peak_bytes, process, tipcast, write_result
+from read_prepare import prepared
 
-os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
-
-import numpy as np
-import pandas as pd
-import xgboost
-from sklearn.metrics import roc_auc_score, roc_curve
-
-from harness import compare, peak_bytes, write_result
-from read_prepare import COLUMNS, prepared
-from tipcast.config.compose import compose, to_object
-from tipcast.jobs import train
-
-GOAL = 1.15
-TEST_ROWS = 1_000_000
-FEATURES = ["weekday", "hour", "week_hour", "minute", "passenger_count", "PULocationID", "DOLocationID"]
-
-
-def frames(files: list[Path]) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
-    """Return features, label and pickup times of some months, prepared with pandas alone."""
-    trips = pd.concat([pd.read_parquet(file, columns=COLUMNS) for file in files])
-    trips = trips[trips.fare_amount > 0]
-    pickup = trips.tpep_pickup_datetime
-    made = pd.DataFrame({"weekday": pickup.dt.weekday, "hour": pickup.dt.hour})
-    made["week_hour"] = made.weekday * 24 + made.hour
-    made["minute"] = pickup.dt.minute
-    for name in FEATURES[4:]:
-        made[name] = trips[name]
-    label = (trips.tip_amount / trips.fare_amount > 0.2).astype("int32")
-    return made.astype("float32").fillna(-1), label, pickup
-
-
-def bare(train_files: list[Path], test_files: list[Path], params: dict[str, object], rounds: int) -> float:
-    """Read, prepare, fit with early stopping, predict and measure, on one process with all threads."""
-    x, y, pickup = frames(train_files)
-    start, stop = pickup.min(), pickup.max()
-    early = (pickup < stop - (stop - start) * 0.15).to_numpy()
-    matrix = xgboost.QuantileDMatrix(x[early], y[early])
-    held_out = xgboost.QuantileDMatrix(x[~early], y[~early], ref=matrix)
-    booster = xgboost.train(params, matrix, rounds, evals=[(held_out, "validation")], verbose_eval=False)
-    booster.inplace_predict(x[~early])
-    x, y, _ = frames(test_files)
-    scores = booster.inplace_predict(x)
-    roc_curve(y, scores)
-    return float(roc_auc_score(y, scores))
+OVERRIDES = [f"model.params.n_estimators={by_hand.ROUNDS}", "model.fit.early_stopping_rounds=null", "data=files"]
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--months", type=Path)
-    parser.add_argument("--dry", action="store_true", help="write no result")
-    options = parser.parse_args()
+    given = options(__doc__, rows=8_000_000, test_rows=1_000_000, pairs=5)
+    ours: list[dict[str, Any]] = []
+    theirs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        os.chdir(scratch)  # MLflow's artifacts go to ./mlruns
-        folder = options.months or Path(scratch) / "train"
-        train_files = prepared(folder, options.rows)
-        test_files = prepared(Path(scratch) / "test", TEST_ROWS, months="2019-04..2019-04")
-        (composed,) = compose(
-            "train",
-            [
-                "data=files",
-                f"data.train={folder}",
-                f"data.test={Path(scratch) / 'test'}",
-                f"model.params.n_estimators={options.rounds}",
-                "model.fit.early_stopping_rounds=null",
-                f"tracking.uri=sqlite:///{scratch}/mlflow.db",
-                "print=json",
-            ],
-        )
-        spec = to_object(composed.config)
-        params = {"objective": "binary:logistic", "eval_metric": "logloss", **spec.model.params}
-        params.pop("n_estimators")
-        phases: list[dict[str, float]] = []
+        folder = Path(scratch)
+        train, test = folder / "train", folder / "test"
+        prepared(train, given.rows)
+        prepared(test, given.test_rows, months="2019-04..2019-04")
 
-        def job() -> float:
-            with contextlib.redirect_stdout(io.StringIO()) as said:
-                train.run(spec, "benchmark")
-            phases.append(json.loads(said.getvalue().splitlines()[-1])["phases"])
-            return phases[-1]["cluster"]
+        def job() -> None:
+            ours.append(tipcast("train", *OVERRIDES, f"data.train={train}", f"data.test={test}", folder=folder))
 
-        _, peak = peak_bytes(job)
-        aucs: list[float] = []
-        result = compare(
-            job,
-            lambda: aucs.append(bare(train_files, test_files, params, options.rounds)),
-            options.pairs,
-            names=("tipcast train", "pandas + xgboost.train + scikit-learn"),
-        )
-    print(result, "bare test AUC", np.mean(aucs), "peak GB", peak / 1e9)
-    if not options.dry:
-        facts = {
-            "rows": options.rows,
-            "test_rows": TEST_ROWS,
-            "rounds": options.rounds,
-            "bare_auc": float(np.mean(aucs)),
-            "peak_bytes": peak,
-            "phases_s": {name: statistics.median(of[name] for of in phases) for name in phases[0]},
-        }
-        print(write_result("train_job", result, goal=GOAL, **facts))
+        def reference() -> None:
+            theirs.append(process(by_hand.__file__, "train", "pandas", "xgboost", str(train), str(test)))
+
+        before, peak = peak_bytes(job)
+        whole = compare(job, reference, given.pairs, names=("tipcast train, process", "by hand, process"), warmups=0)
+    works = [[each["job_s"] for each in runs] for runs in (ours, theirs)]
+    results = [inside(whole, *works, names=("tipcast train, job", "by hand, job")), whole]
+    print(*results, sep="\n")
+    facts = {
+        "rounds": by_hand.ROUNDS,
+        "auc": [ours[-1]["metrics"]["test/auc"], theirs[-1]["test_auc"]],
+        "peak_bytes": peak - before,
+        "phases_s": {name: statistics.median(each["phases"][name] for each in ours) for name in ours[0]["phases"]},
+    }
+    print(write_result("train_job", results, **vars(given), **facts))
 
 
 if __name__ == "__main__":

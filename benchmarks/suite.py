@@ -1,0 +1,99 @@
+"""How long `make test` takes, and where: seconds of the whole, CPU seconds of all its processes, seconds by folder.
+
+    PYTHONPATH=src python benchmarks/suite.py       # as typed, as below nohup in a script, beside four busy processes
+    PYTHONPATH=src python benchmarks/suite.py --ways idle --out FOLDER      # the first of them
+
+The CPU seconds are those of every process that the tests start, also of those whose parents have ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import psutil
+
+from harness import ROOT, options, write_result
+
+WAYS = {"idle": "make test", "nohup": "trap '' INT QUIT; nohup make test", "busy": "make test"}
+"""How the tests are started; a script's `&` ignores interrupts as the second does."""
+SUBREAPER = 36
+"""Linux' PR_SET_CHILD_SUBREAPER: children of processes that have ended become ours."""
+BUSY = 4
+
+
+def main() -> None:
+    """Run the tests in each way and write the result."""
+    given = options(__doc__, ways=list(WAYS))
+    ctypes.CDLL(None).prctl(SUBREAPER, 1)
+    rows = []
+    for way in given.ways:
+        rows.append(measured(way))
+        print(rows[-1])
+        write_result("suite", rows, out=given.out, ways=given.ways, busy_processes=BUSY)
+
+
+def measured(way: str) -> dict[str, object]:
+    """Return what a run of the tests took, in seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        report, out = Path(folder) / "report.xml", Path(folder) / "out"
+        loops = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY * (way == "busy"))]
+        before, start = used_s(), time.monotonic()
+        command = f"{WAYS[way]} TESTS=--junitxml={report} >{out} 2>&1"
+        running = subprocess.Popen(["sh", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL)
+        done, status = os.wait()
+        while done != running.pid:  # what has outlived its parent: unreaped, tests would find it
+            done, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        wall_s = time.monotonic() - start
+        for loop in loops:
+            before += sum(loop.cpu_times()[:2])
+            loop.kill()
+        reap()
+        lines = out.read_text().splitlines()
+        if code:
+            sys.exit("\n".join(lines[-40:]))
+        return {
+            "way": way,
+            "wall_s": wall_s,
+            "cpu_s": used_s() - before,
+            "closing_line": lines[-1].strip("= "),
+            "by_folder_s": by_folder(report),
+        }
+
+
+def used_s() -> float:
+    """Return the CPU seconds of all children that have been waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def reap() -> None:
+    """Wait for what outlived its parent."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def by_folder(report: Path) -> dict[str, float]:
+    """Return folder of tests -> seconds of its cases, fixtures included."""
+    seconds: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        parts = case.attrib["classname"].split(".")
+        depth = 3 if parts[1] == "unit" else 2
+        seconds["/".join(parts[:depth]) if len(parts) > depth else "tests"] += float(case.attrib["time"])
+    return {name: round(value, 1) for name, value in seconds.most_common()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Tables of what GPUs did, for docs/gpu.md: table.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from table import MISSING, held, million, rows, table
+
+PHASES = ("read", "fit", "evaluate", "log")
+JOB_GOAL, START_GOAL, FIT_GOAL, SCORE_GOAL, CARRIED_GOAL = 1.25, 12.0, 1.05, 1 / 0.9, 1e-5
+FOREST_GOAL, AT_ONCE_GOAL, GPUS_GOAL, SCORED_GOAL = 1.9, 1.35, 1.9, 3.0
+
+
+def gpu_jobs() -> str:
+    """Return the table of whole jobs on GPUs, in seconds, beside the library calls on one."""
+    found = [row for row in rows("gpu_train_1", "gpu_train_2") if "phases_s" in row]
+    bare = {(row["model"], row["rows"]): row for row in found if row["what"] == "bare calls"}
+    body = []
+    for row in found:
+        if row["what"] == "bare calls":
+            continue
+        alone = bare.get((row["model"], row["rows"]), {}) if row["gpus"] == 1 else {}
+        ratio = row["job_s"] / alone["job_s"] if alone else 0.0
+        start, peak = row["process_s"] - row["job_s"], row["memory"]["device_peak_bytes"]
+        body.append((
+            f"`{row['model']}`", million(row["rows"]), str(row["gpus"]),
+            *(f"{row['phases_s'][name]:.2f}" for name in PHASES), f"{row['job_s']:.2f}", f"{row['process_s']:.1f}",
+            f"{alone['job_s']:.2f}" if alone else "",
+            f"{alone['process_s']:.1f}" if "process_s" in alone else "",
+            f"{ratio:.2f} x ({held(ratio, JOB_GOAL, '{:.2f} x')})" if alone else "",
+            f"{start:.1f} ({held(start, START_GOAL, '{:.0f}')})",
+            f"{peak / 1e9:.1f} GB" if peak else MISSING,
+        ))  # fmt: skip
+    head = ("model", "rows", "GPUs", *PHASES, "job", "process", "library calls", "their process", "job over them",
+            "process less job", "peak of a GPU")  # fmt: skip
+    return table(head, body)
+
+
+def gpu_fits() -> str:
+    """Return the table of fits on one GPU against the bare library, and on two."""
+    found = [row for row in rows("gpu_fit_1", "gpu_fit_2") if "error" not in row]
+    body = []
+    for model, params in dict.fromkeys((row["model"], tuple(row["params"].items())) for row in found):
+        own = [row for row in found if (row["model"], tuple(row["params"].items())) == (model, params)]
+        one = next((row for row in own if row["gpus"] == 1 and "ratio" in row), None)
+        if one is None:
+            continue
+        ours, bare = one["medians_s"].values()
+        what = f"`{model}`, {one['params']['n_estimators']} trees of depth {one['params']['max_depth']}"
+        cells = (f"{bare:.2f} s", f"{ours:.2f} s", f"{one['ratio']:.2f} x", held(one["ratio"], FIT_GOAL, "{:.2f} x"))
+        two = next((row for row in own if row["gpus"] == 2), None)
+        more = (MISSING, "", "", "")
+        if two:
+            alone = [row for row in own if row["gpus"] == 1][-1]  # the last: on the machine with two
+            faster = alone.get("median_s", ours) / two["median_s"]
+            goal = held(faster, FOREST_GOAL, "{:.1f} x", most=False) if model == "random_forest" else ""
+            dask = f"{two['ratio']:.2f} x" if "ratio" in two else ""
+            more = (f"{two['median_s']:.2f} s", f"{faster:.2f} x", goal, dask)
+        body.append((what, *cells, *more))
+    head = ("fit of 80M rows on the GPU", "bare library", "tipcast, one GPU", "ratio", "goal", "two GPUs",
+            "one over two", "goal", "two GPUs against `xgboost.dask`")  # fmt: skip
+    return table(head, body)
+
+
+def gpu_sweeps() -> str:
+    """Return the table of a sweep's speed on GPUs, against one GPU or one trial at a time on the same machine."""
+    body = []
+    for machine in (1, 2):
+        cases = {(row["gpus"], row["at_once"]): row for row in rows(f"gpu_sweep_{machine}") if "seconds" in row}
+        for (gpus, at_once), row in cases.items():
+            of, aim, against = (1, at_once), GPUS_GOAL, "one GPU"
+            if gpus == 1:
+                of, aim, against = (1, 1), AT_ONCE_GOAL, "one at a time"
+            gain = ("", "", "")
+            if of in cases and of != (gpus, at_once):
+                faster = cases[of]["seconds"] / row["seconds"]
+                gain = (against, f"{faster:.2f} x", held(faster, aim, "{:.2f} x", most=False))
+            counts = str(gpus), str(at_once), f"{row['trials_per_minute']:.0f}"
+            body.append((f"{machine} H200", *counts, *gain))
+    head = ("machine", "GPUs used", "trials at once on each", "trials a minute", "against", "faster", "goal")
+    return table(head, body or [(MISSING, *[""] * 6)])
+
+
+def gpu_scores() -> str:
+    """Return the table of what a registered model scores on a GPU, beside the bare library."""
+    body = []
+    for row in rows("gpu_scoring"):
+        if "ratio" in row:
+            name, clock = row["names"][0].removeprefix("tipcast, "), "scoring, rows on the GPU"
+            ours, bare = row["medians_s"].values()
+            goal = held(row["ratio"], SCORE_GOAL, "{:.2f} x")
+            body.append((f"`{name}`", clock, f"{bare:.3f} s", f"{ours:.3f} s", f"{row['ratio']:.2f} x", goal))
+        elif row.get("what") == "tipcast score":
+            for clock, goal in (("job", held(row["job_s"], SCORED_GOAL, "{:.0f} s")), ("process", "")):
+                ours, bare = row[f"{clock}_s"], row["by_hand"][f"{clock}_s"]
+                of = {"job": "job: read, score, write, log", "process": "process, start to end"}[clock]
+                times = f"{bare:.2f} s", f"{ours:.2f} s", f"{ours / bare:.2f} x"
+                body.append(("`tipcast score`, all columns kept", of, *times, goal))
+    head = ("8M rows", "inside the clock", "library calls", "tipcast", "ratio", "goal")
+    return table(head, body or [(MISSING, *[""] * 5)])
+
+
+def carried() -> str:
+    """Return the table of models that were trained on a GPU and score elsewhere."""
+    body: list[tuple[str, ...]] = []
+    for row in rows("carried"):
+        apart: Any = row["max_abs_diff"]
+        goal = held(apart, CARRIED_GOAL, "{:.0e}")
+        body.append((f"`{row['model']}`", million(row["rows"]), f"{apart:.1e}", goal))
+    head = ("trained on a GPU", "trips scored there and here", "largest difference", "goal")
+    return table(head, body or [(MISSING, "", "", "")])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    each.__name__: each for each in (gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried)
+}
