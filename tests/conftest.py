@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,20 +19,79 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask
+import distributed
+import mlflow
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from tests import warm
 
 from tipcast.backends import gpus
 from tipcast.backends.base import Frames, Session
 from tipcast.backends.cpu import CpuFrames
 from tipcast.backends.session import session
-from tipcast.config.schema import BackendSpec, LocalCudaCluster
+from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
+from tipcast.estimators import first_parse
+from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as below nohup, or behind `&` in a script: children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sqlite file with MLflow's tables, to copy: making them takes MLflow a second."""
+    file = tmp_path_factory.mktemp("tables") / "mlflow.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        open_store(TrackingSpec(uri=f"sqlite:///{file}", experiment="x"))
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    return _whole(file)
+
+
+def _whole(file: Path) -> Path:
+    """Let an sqlite file hold what is in the log beside it, so that it can be copied alone."""
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute("pragma wal_checkpoint(truncate)")
+    return file
+
+
+@pytest.fixture(scope="session")
+def registered(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sqlite file with the registered model `tipcast`, to copy."""
+    folder = tmp_path_factory.mktemp("registered")
+    shutil.copy(tables, folder)
+    words = ["train", "data.rows=20000", "model.params.n_estimators=20", "tracking.register=tipcast"]
+    words += ["cluster.processes=false", "tracking.system_metrics=false"]
+    code = warm.start(words, folder, warm.environment()).wait(300)
+    assert code == 0, (folder / "stderr").read_text()
+    return _whole(folder / "mlflow.db")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_once() -> Iterator[None]:
+    """A model file is parsed in a process of its own once a session, however often it is scored with."""
+    seen: dict[tuple[bytes, str], dict[str, Any]] = {}
+    parsed = first_parse._parsed
+
+    def remembered(path: Path, format: str, where: str) -> dict[str, Any]:
+        key = (hashlib.sha256(path.read_bytes()).digest(), format)
+        if key not in seen:
+            seen[key] = parsed(path, format, where)
+        return seen[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_parse, "_parsed", remembered)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +205,25 @@ def client() -> Iterator[Client]:
     with (
         LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as connected,
+    ):
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[None]:
+    """Worker processes of Dask are forked from one that has loaded their libraries."""
+    distributed.utils._forkserver_preload_set = True  # Dask's own list would replace ours
+    warm.serve()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
+
+
+@pytest.fixture(scope="session")
+def pair(forked: None) -> Iterator[Client]:
+    """Two worker processes of one thread."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as connected,
     ):
         yield connected
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 
 import harness
 import table
-from harness import Comparison, Pair, compare, write_result
+from harness import Comparison, Pair, compare, inside, options, write_result
 
 ROOT = Path(__file__).resolve().parent.parent
+MEASURED = {"commit": "a", "changed": False}
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 
 
@@ -65,28 +71,226 @@ def test_a_failing_command_is_an_error() -> None:
         compare([sys.executable, "-c", "raise SystemExit(3)"], lambda: None, pairs=1)
 
 
-def test_result_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
-    path = write_result("name", Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1), rows=10, goal="<= 0.6")
+def test_pairs_by_what_the_works_said() -> None:
+    whole = Comparison(("a", "b"), (Pair(9.0, 8.0, 0.0), Pair(9.0, 8.0, 0.5)), wanted=1)
+    found = inside(whole, [7.0, 1.0, 2.0], [7.0, 4.0, 5.0], ("a, job", "b, job"))
+    assert found.pairs == (Pair(1.0, 4.0, 0.0), Pair(2.0, 5.0, 0.5))
+    assert found.ratio == 0.25
+
+
+def test_result_file(tmp_path: Path) -> None:
+    result = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1)
+    path = write_result("name", result, out=tmp_path / "results", rows=10)
     content = json.loads(path.read_text(encoding="utf-8"))
     assert content["results"][0]["ratio"] == 0.5
-    assert content["facts"] == {"rows": 10, "goal": "<= 0.6"}
+    assert content["facts"] == {"rows": 10}
     assert content["environment"]["cores"] >= 1
-    assert content["environment"]["versions"]["numpy"]
+    assert {"numpy", "dask", "distributed", "mlflow", "treelite"} <= set(content["environment"]["versions"])
+
+
+def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
+    script, path = ROOT / "benchmarks" / "gpu.py", {"PYTHONPATH": str(ROOT / "src")}
+    running = psutil.Popen([sys.executable, str(script), "--device=cpu", f"--out={tmp_path}"], env=os.environ | path)
+    deadline = time.monotonic() + 60
+    while not (parts := running.children(recursive=True)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    running.terminate()
+    assert running.wait(60) == 128 + signal.SIGTERM
+    assert parts
+    assert not psutil.wait_procs(parts, 60)[1]
+
+
+def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "argv", ["script", "--rows", "10"])
+    with pytest.raises(SystemExit):
+        options("", rows=20, names=["a"])
+    monkeypatch.setattr(sys, "argv", ["script", "--rows", "10", "--names", "b", "c", "--out", str(tmp_path)])
+    assert vars(options("", rows=20, names=["a"])) == {"rows": 10, "names": ["b", "c"], "out": tmp_path}
+    monkeypatch.setattr(sys, "argv", ["script"])
+    assert options("", rows=20).out == harness.RESULTS
+
+
+def test_started_processes_keep_the_libraries_of_pythonpath(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}src")
+    harness.import_from_here()
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(ROOT / "src"), str(tmp_path)]
+
+
+def test_tipcast_of_another_tree_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["script"])
+    with pytest.raises(SystemExit):
+        options("")
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git as nobody in particular."""
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a module and a result, to which the harness and the tables look."""
+    root = tmp_path / "tree"
+    results = root / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    (root / "src" / "tipcast" / "evaluation").mkdir(parents=True)
+    (root / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 1\n")
+    (results / "exact_auc.json").write_text("{}")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "first")
+    for module in (harness, table):
+        monkeypatch.setattr(module, "ROOT", root)
+        monkeypatch.setattr(module, "RESULTS", results)
+    return root
+
+
+def test_changed_is_said_of_files_but_not_of_results(tree: Path) -> None:
+    (tree / "benchmarks" / "results" / "exact_auc.json").write_text("[]")
+    (tree / "untracked").write_text("")
+    found = harness.describe_environment()
+    assert found["commit"] == git(tree, "rev-parse", "HEAD").strip()
+    assert found["changed"] is False
+    (tree / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 2\n")
+    assert harness.describe_environment()["changed"] is True
+
+
+def test_a_copy_without_git_is_held_against_what_it_was_made_of(tree: Path) -> None:
+    (tree / ".commit").write_text(git(tree, "rev-parse", "HEAD") + git(tree, "ls-tree", "-r", "HEAD"))
+    (tree / ".git").rename(tree.parent / "elsewhere")
+    assert len(harness.describe_environment()["commit"]) == 40
+    assert harness.describe_environment()["changed"] is False
+    (tree / "src" / "tipcast" / "evaluation" / "metrics.py").unlink()
+    assert harness.describe_environment()["changed"] is True
+    (tree / ".commit").unlink()
+    found = harness.describe_environment()
+    assert (found["commit"], found["changed"]) == (None, True)
+
+
+def test_results_older_than_their_subject_are_stale(tree: Path) -> None:
+    assert table.stale("tracking") == "missing"
+    write_result("exact_auc", {}, out=tree / "benchmarks" / "results")
+    (tree / "other").write_text("")
+    git(tree, "add", "other")
+    git(tree, "commit", "-qm", "of something else")
+    assert table.stale("exact_auc") == ""
+    (tree / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 2\n")
+    git(tree, "commit", "-qam", "of metrics")
+    assert table.stale("exact_auc").endswith("of metrics")
+    write_result("exact_auc", {}, out=tree / "benchmarks" / "results")
+    assert table.stale("exact_auc") == ""
+
+
+@pytest.mark.parametrize("of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}])
+def test_a_result_of_no_commit_is_refused(tree: Path, of: dict[str, object]) -> None:
+    path = tree / "benchmarks" / "results" / "exact_auc.json"
+    path.write_text(json.dumps({"environment": of, "facts": {}}))
+    with pytest.raises(table.Refused):
+        table.read("exact_auc")
+    assert table.stale("exact_auc").startswith("refused")
+    path.write_text(json.dumps({"environment": {"commit": "a", "changed": False}, "facts": {"trained_on": of}}))
+    with pytest.raises(table.Refused):
+        table.read("exact_auc")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_committed_result_says_where_it_comes_from(path: Path) -> None:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    assert {"date", "commit", "system", "processor", "cores", "memory_gib", "python", "versions"} <= set(
-        content["environment"]
-    )
+    content = table.read(path.stem)
+    assert {"date", "system", "processor", "cores", "memory_gib", "python", "versions"} <= set(content["environment"])
     assert content["results"]
     assert all(row.get("enough", True) for row in content["results"]), "too few undisturbed pairs"
+    assert path.stem in table.SOURCES
 
 
-@pytest.mark.parametrize("page", list(table.TABLES))
-def test_pages_tell_what_the_results_say(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for shown in table.TABLES[page]:
-        assert text.count(shown()) == 1, "run benchmarks/table.py and copy what it prints"
+def test_sources_of_results_exist() -> None:
+    for name, paths in table.SOURCES.items():
+        assert all((ROOT / "src" / "tipcast" / path).exists() for path in paths), name
+
+
+def test_pages_tell_what_the_results_say() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in table.pages()]
+    for page, text in zip(table.pages(), texts, strict=True):
+        assert table.filled(text) == text, f"{page.name}: run benchmarks/table.py --write"
+    shown = [name for text in texts for name in table.MARKED.findall(text)]
+    assert sorted(shown) == sorted(table.tables())
+
+
+def test_a_page_keeps_what_is_between_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "tables", lambda: {"one": lambda: "| 1 |", "two": lambda: "| 2 |"})
+    page = "<!-- table: one -->\n<!-- end -->\ntext\n<!-- table: two -->\n\n| 3 |\n\n<!-- end -->\n"
+    new = "<!-- table: one -->\n\n| 1 |\n\n<!-- end -->\ntext\n<!-- table: two -->\n\n| 2 |\n\n<!-- end -->\n"
+    assert table.filled(page) == table.filled(new) == new
+
+
+def test_a_missed_goal_is_shown() -> None:
+    assert table.held(1.051, 1.05, "{:.2f} x") == "<= 1.05 x, **missed**"
+    assert table.held(1.9, 1.9, "{:.1f} x", most=False) == ">= 1.9 x, met"
+
+
+def test_the_time_of_the_tests_is_shown(tree: Path) -> None:
+    assert table.suite().count("| not measured |") == 3
+    assert "| as typed, on an idle machine | not measured |  | <= 10; CPU <= 15 |  |" in table.suite()
+    assert "| not measured |  |" in table.suite_folders()
+    folders = {"tests/unit/jobs": 250.4, "tests": 12.0}
+    row = {"way": "idle", "wall_s": 540.0, "cpu_s": 960.0, "closing_line": "9 passed in 530s", "by_folder_s": folders}
+    other = row | {"way": "busy", "wall_s": 1200.0}
+    path = tree / "benchmarks" / "results" / "suite.json"
+    path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": [row, other]}))
+    assert "idle machine | 9.0 | 16.0 | <= 10, met; CPU <= 15, **missed** | 9 passed in 530s |" in table.suite()
+    assert "below `nohup` in a script, interrupts ignored | not measured |" in table.suite()
+    assert "busy processes | 20.0 | 16.0 |  | 9 passed in 530s |" in table.suite()
+    assert table.suite_folders().splitlines()[2:] == ["| `tests/unit/jobs` | 250 |", "| `tests` | 12 |"]
+
+
+def test_results_of_changed_tests_are_stale(tree: Path) -> None:
+    write_result("suite", {}, out=tree / "benchmarks" / "results")
+    assert table.stale("suite") == ""
+    (tree / "tests").mkdir()
+    (tree / "tests" / "test_one.py").write_text("")
+    git(tree, "add", "tests")
+    git(tree, "commit", "-qm", "a test")
+    assert table.stale("suite").endswith("a test")
+
+
+def test_a_sweeps_gain_is_against_one_gpu_or_one_trial_at_a_time(tree: Path) -> None:
+    cases = {(1, 1): 20.0, (2, 1): 12.5, (1, 4): 10.0, (2, 4): 5.0}
+    found = [
+        {"gpus": gpus, "at_once": at_once, "seconds": seconds, "trials_per_minute": 60.0}
+        for (gpus, at_once), seconds in cases.items()
+    ]
+    path = tree / "benchmarks" / "results" / "gpu_sweep_2.json"
+    for results in (found, found[1:]):
+        path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": results}))
+        told = table.tables()["gpu_sweeps"]()
+        assert ("| 2 | 1 | 60 | one GPU | 1.60 x | >= 1.90 x, **missed** |" in told) == (results is found)
+        assert ("| 1 | 4 | 60 | one at a time | 2.00 x | >= 1.35 x, met |" in told) == (results is found)
+        assert "| 2 | 4 | 60 | one GPU | 2.00 x | >= 1.90 x, met |" in told
+
+
+def test_trips_without_a_score_are_alike_on_both_machines() -> None:
+    carried = importlib.import_module("carried")
+    assert carried.furthest(np.array([0.25, np.nan]), np.array([0.5, np.nan])) == 0.25
+    assert np.isnan(carried.furthest(np.array([0.25, np.nan]), np.array([0.5, 0.5])))
+
+
+def test_versions_other_than_the_locked_ones_are_shown(tree: Path) -> None:
+    (tree / "requirements").mkdir()
+    lines = ["xgboost==3.2.0 ; python_full_version < '3.12' \\", "xgboost==3.4.1 ; python_full_version >= '3.12' \\"]
+    lines += [f"{name}==1.0 \\" for name in ("cudf-cu13", "cuml-cu13", "dask-cuda", "treelite", "dask", "distributed")]
+    (tree / "requirements" / "gpu.txt").write_text("\n".join([*lines, "mlflow==1.0 \\", "    --hash=sha256:0"]))
+    environment = {
+        "commit": "a",
+        "changed": False,
+        "python": "3.12.3",
+        "versions": {"xgboost-cu13": "3.3.0", "dask": "1.0"},
+    }
+    path = tree / "benchmarks" / "results" / "gpu_fit_1.json"
+    path.write_text(json.dumps({"environment": environment, "facts": {}}))
+    assert "| `xgboost` | 3.4.1 | 3.3.0 | **no** |" in table.environments()
+    assert "| `dask` | 1.0 | 1.0 | yes |" in table.environments()
+    assert "| `mlflow` | 1.0 | ? | **no** |" in table.environments()

@@ -57,7 +57,6 @@ def query(store: Path, sql: str) -> list[tuple[Any, ...]]:
         return database.execute(sql).fetchall()
 
 
-@pytest.mark.slow
 def test_mlflow_run_trains_in_the_launchers_run(project: Path, tmp_path: Path) -> None:
     store = tmp_path / "mlflow.db"
     ended = mlflow_run(
@@ -86,7 +85,6 @@ def test_mlflow_run_trains_in_the_launchers_run(project: Path, tmp_path: Path) -
     assert run_id in ended.stdout + ended.stderr
 
 
-@pytest.mark.slow
 def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tmp_path: Path) -> None:
     store = tmp_path / "mlflow.db"
     ended = mlflow_run(project, store, "model.params.max_dept=4")
@@ -133,3 +131,27 @@ def test_the_command_that_an_installation_makes(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert "name: logistic" in ended.stdout
+
+
+def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path) -> None:
+    """Python runs a script again in the processes that it spawns."""
+    script = tmp_path / "script.py"
+    words = ["-q", "prepare", "data.months=2019-01", "data.rows=1000", "out=months", "cluster.n_workers=1"]
+    script.write_text(
+        "import threading\n"
+        "from tipcast.cli import main\n"
+        "print('begun')\n"
+        "codes = []\n"
+        f"thread = threading.Thread(target=lambda: codes.append(main({words})))\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "print('ended', *codes)\n"
+    )
+    command = [sys.executable, script]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.count("begun") == 1
+    assert ended.stdout.splitlines()[-1] == "ended 0"

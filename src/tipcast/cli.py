@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -12,12 +14,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, final
 
 from tipcast import __version__
 from tipcast.config.errors import TipcastError
+from tipcast.measure.progress import shown
 
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
@@ -32,12 +35,19 @@ JOBS = {
 
 DOCTOR = "doctor"
 
+LEVELS = {"-q": logging.WARNING, "--quiet": logging.WARNING, "-v": logging.DEBUG, "--verbose": logging.DEBUG}
+"""Flag, anywhere on the command line -> level of what is logged to standard error; the last one counts."""
+VARIABLE = "TIPCAST_LOG"
+"""Environment variable with the level where no flag says it, as below `mlflow run`: info, warning or debug."""
+
 DEBUG = threading.Event()
 """Set once a configuration asks for tracebacks."""
 INTERRUPTED = 130
 TERMINATED = 143
 AGAIN_S = 0.05
 """After how many seconds a signal that was dropped is sent again."""
+CLOSING_S = 20.0
+"""For how many seconds after Ctrl-C or SIGTERM another one is ignored: runs and clusters are closed meanwhile."""
 FOLLOW_S = 0.5
 """How often a job that `mlflow run` started looks whether its launcher is still there, in seconds."""
 
@@ -52,14 +62,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     """
     DEBUG.clear()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word not in LEVELS]
     if words and words[0] in {"--version", "-V"}:
         print(f"tipcast {__version__}")
         return 0
     if not words or words[0] in {"--help", "-h"}:
         print(usage())
         return 0 if words else 2
-    return _guarded(lambda: _run(words[0], words[1:]))
+    if arguments is None:  # the process is ours
+        # Python looks for garbage among all that the libraries made, for a second, at its end
+        atexit.register(gc.freeze)
+        return _guarded(lambda: _logged(given, words))
+    with _handlers_kept():
+        return _guarded(lambda: _logged(given, words))
 
 
 def usage() -> str:
@@ -67,11 +83,24 @@ def usage() -> str:
     jobs = "\n".join(f"  {name:<9} {what}" for name, what in JOBS.items())
     return (
         f"tipcast {__version__}: experiment tracking for taxi-tip models\n\n"
-        f"usage: tipcast JOB [key=value ...]\n\njobs\n{jobs}\n\n"
+        f"usage: tipcast JOB [-v | -q] [key=value ...]\n\njobs\n{jobs}\n\n"
+        "-v, --verbose           log in detail, also what the libraries tell (TIPCAST_LOG=debug)\n"
+        "-q, --quiet             log warnings and errors only (TIPCAST_LOG=warning)\n"
         "tipcast JOB --help      the job's configuration groups and keys\n"
         "tipcast JOB --cfg job   the composed configuration, nothing is run\n"
         "tipcast --version"
     )
+
+
+def _logged(given: Sequence[str], words: list[str]) -> int:
+    """Run a job and log on standard error what a flag, else a variable, asks for."""
+    names = {"info": logging.INFO, "warning": logging.WARNING, "debug": logging.DEBUG}
+    name = os.environ.get(VARIABLE) or "info"
+    level = next((LEVELS[word] for word in reversed(given) if word in LEVELS), names.get(name.lower()))
+    if level is None:
+        raise TipcastError("C003", VARIABLE, f"no such level: {name}", f"use {', '.join(names)}")
+    with shown(level):
+        return _run(words[0], words[1:])
 
 
 def _run(job: str, arguments: list[str]) -> int:
@@ -84,8 +113,6 @@ def _run(job: str, arguments: list[str]) -> int:
     from tipcast.config.plain import redact
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("tipcast").setLevel(logging.INFO)
     overrides = to_overrides(named(job, arguments))
     for composed in compose(job, overrides):
         specification = to_object(composed.config)
@@ -101,12 +128,15 @@ def _run(job: str, arguments: list[str]) -> int:
 
 def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
-        signal.signal(signal.SIGHUP, _terminate)
+    stop = _Stop()
+    if threading.current_thread() is threading.main_thread():  # no other may
+        signal.signal(signal.SIGTERM, stop)
+        for number in (signal.SIGHUP, signal.SIGINT):  # nohup ignores them
+            if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
+                signal.signal(number, stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-    dropped, sys.unraisablehook = sys.unraisablehook, _again
+    dropped, sys.unraisablehook = sys.unraisablehook, stop.again
     try:
         return run()
     except TipcastError as problem:
@@ -119,7 +149,6 @@ def _guarded(run: Callable[[], int]) -> int:
         print(problem, file=sys.stderr)
         return problem.exit_code
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the process ends
         print("interrupted: a run that was open is closed as KILLED", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as `head` does
@@ -132,21 +161,44 @@ def _guarded(run: Callable[[], int]) -> int:
         sys.unraisablehook = dropped
 
 
+@contextlib.contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Leave the signals' handlers as they are in a process that goes on after the job."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+
 class _Terminated(SystemExit):
     """SIGTERM arrived; raised in the main thread so that runs and clusters are closed on the way out."""
 
 
-def _terminate(number: int, _frame: FrameType | None) -> None:
-    raise _Terminated(128 + number)
+@final
+class _Stop:
+    """The handler of signals that end the job: the first one is raised, others must not cut the closing off."""
 
+    def __init__(self) -> None:
+        self._until = 0.0
 
-def _again(dropped: sys.UnraisableHookArgs) -> None:
-    """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
-    if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
-        number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM
-        threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
-    else:
-        sys.__unraisablehook__(dropped)
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if time.monotonic() < self._until:
+            return
+        self._until = time.monotonic() + CLOSING_S
+        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
+
+    def again(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
+        if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
+            number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM
+            self._until = 0.0
+            threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+        else:
+            sys.__unraisablehook__(dropped)
 
 
 def _launched() -> bool:

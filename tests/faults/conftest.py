@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,35 +15,33 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests import warm
+from tests.warm import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120
-
-
-def environment() -> dict[str, str]:
-    """Return the environment without MLflow's variables, in which tipcast can be imported."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src")}
+STOP_S = 60
+"""How long a job that is told to stop may take: it takes two or three seconds; only a hang takes so many."""
 
 
 @dataclass
 class Job:
     """A process group of its own, in a folder of its own."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | warm.Job
     folder: Path
 
-    def wait_for(self, what: Callable[[], object]) -> None:
+    def wait_for(self, what: Callable[[], object], every_s: float = 0.02) -> None:
         """Wait until something is true, while the process lives."""
         deadline = time.monotonic() + PATIENCE_S
         while not what():
             assert self.process.poll() is None, self.err
             assert time.monotonic() < deadline, self.err
-            time.sleep(0.1)
+            time.sleep(every_s)
 
     def fitting(self) -> None:
         """Wait until XGBoost trains: a worker loads it for nothing else."""
-        self.wait_for(lambda: any(map(trains, self.tree())))
+        self.wait_for(lambda: any(map(trains, self.tree())), every_s=0.2)
         time.sleep(1)
 
     @property
@@ -63,27 +60,39 @@ class Job:
         root = psutil.Process(self.process.pid)
         return [root, *root.children(recursive=True)]
 
-    def end(self, limit_s: float) -> tuple[int, float]:
-        """Wait for the end; return the exit code and the seconds it took."""
-        start = time.monotonic()
-        code = self.process.wait(limit_s)
-        return code, time.monotonic() - start
+    def end(self, limit_s: float = PATIENCE_S) -> int:
+        """Wait for the end; return the exit code."""
+        return self.process.wait(limit_s)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether this is a worker, which Dask spawns."""
+    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+        return "spawn_main" in " ".join(process.cmdline())
+    return False
 
 
 def trains(process: psutil.Process) -> bool:
     """Whether this is a worker that has loaded XGBoost."""
-    try:
-        return "spawn_main" in " ".join(process.cmdline()) and any(
-            "libxgboost" in region.path for region in process.memory_maps()
-        )
-    except psutil.Error:  # it has ended meanwhile
-        return False
+    with contextlib.suppress(psutil.Error):
+        return is_worker(process) and any("libxgboost" in region.path for region in process.memory_maps())
+    return False
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Start jobs, and end all that is left of them."""
-    jobs: list[Job] = []
+def jobs() -> Iterator[list[Job]]:
+    """Jobs that have been started; all that is left of them ends with the test."""
+    started: list[Job] = []
+    yield started
+    for job in started:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(job.process.pid, signal.SIGKILL)
+        job.process.wait(10)
+
+
+@pytest.fixture
+def start(jobs: list[Job], tmp_path: Path) -> Callable[..., Job]:
+    """Start any command."""
 
     def begin(command: Sequence[str], name: str = "job", folder: Path | None = None, **variables: str) -> Job:
         own = tmp_path / name
@@ -100,17 +109,22 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
         jobs.append(Job(process, own))
         return jobs[-1]
 
-    yield begin
-    for job in jobs:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(job.process.pid, signal.SIGKILL)
-        job.process.wait(10)
+    return begin
 
 
 @pytest.fixture
-def tipcast(start: Callable[..., Job]) -> Callable[..., Job]:
-    """Start `tipcast ...`."""
-    return lambda *words, **more: start([sys.executable, "-m", "tipcast", *words], **more)
+def tipcast(jobs: list[Job], tables: Path, tmp_path: Path) -> Callable[..., Job]:
+    """Start `tipcast ...` in a process that has loaded its libraries, where a store has its tables."""
+
+    def begin(*words: str, name: str = "job", before: Callable[[], None] | None = None, **variables: str) -> Job:
+        own = tmp_path / name
+        own.mkdir()
+        shutil.copy(tables, own / "mlflow.db")
+        process = warm.start(words, own, environment() | variables, before)
+        jobs.append(Job(process, own))
+        return jobs[-1]
+
+    return begin
 
 
 @pytest.fixture

@@ -21,12 +21,10 @@ import pytest
 from tests.conftest import program
 from tests.faults.conftest import ROOT, trains
 
-pytestmark = pytest.mark.slow
-
 MARK = "TIPCAST_TEST_OF"
 """Variable that marks the processes which a server started."""
 LEAVE_S = 30.0
-TRAIN = ("train", "data.rows=20000", "model.params.n_estimators=10")
+TRAIN = ("train", "--quiet", "data.rows=20000", "model.params.n_estimators=10")
 
 
 @pytest.fixture
@@ -121,21 +119,24 @@ def answers(port: int) -> bool:
 def test_ssh_trains_and_leaves_nothing(ssh: Ssh, tipcast: Callable[..., Any]) -> None:
     job = tipcast(*TRAIN, *ssh.words, HOME=str(ssh.home))
     job.wait_for(lambda: len(ssh.workers()) == 2)
-    assert job.end(120)[0] == 0, job.err
+    assert job.end() == 0, job.err
     assert job.statuses == ["FINISHED"]
     assert len(job.err.splitlines()) == 1, job.err
     assert "without TLS" in job.err
     assert until(lambda: not ssh.processes())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("fitting", [False, True])
+@pytest.mark.parametrize(
+    ("number", "fitting"),
+    [(signal.SIGTERM, False), (signal.SIGKILL, True)]
+    + [pytest.param(*each, marks=pytest.mark.long) for each in [(signal.SIGKILL, False), (signal.SIGTERM, True)]],
+)
 def test_ssh_is_ended(ssh: Ssh, tipcast: Callable[..., Any], number: signal.Signals, fitting: bool) -> None:
     """Nothing is left on the hosts, whatever ends the job and wherever it is."""
     job = tipcast(*TRAIN, *ssh.words, "data.rows=2000000", HOME=str(ssh.home))
     job.wait_for(lambda: len(ssh.workers()) == 2 if fitting else ssh.processes())
     job.process.send_signal(number)
-    code, _ = job.end(30)
+    code = job.end()
     assert code == (143 if number == signal.SIGTERM else -9), job.err
     assert until(lambda: not ssh.processes())
     if number == signal.SIGTERM:
@@ -153,7 +154,7 @@ def test_ssh_is_ended(ssh: Ssh, tipcast: Callable[..., Any], number: signal.Sign
 )
 def test_ssh_that_cannot_start(ssh: Ssh, tipcast: Callable[..., Any], words: list[str], told: str) -> None:
     job = tipcast(*TRAIN, *ssh.words, *words, HOME=str(ssh.home))
-    assert job.end(60)[0] == 4, job.err
+    assert job.end() == 4, job.err
     assert job.err.splitlines()[-1].startswith(f"error[K001] {told}"), job.err
     assert len(job.err.splitlines()) == 2, job.err
     assert until(lambda: not ssh.processes())
@@ -227,7 +228,7 @@ def test_slurm_trains_and_leaves_nothing(slurm: Slurm, tipcast: Callable[..., An
     words = (f"cluster.prologue=['env > {folder}/environment.$SLURM_JOB_ID']",)
     job = tipcast(*TRAIN, *slurm.words, *words, MLFLOW_TRACKING_PASSWORD="hush", **slurm.variables)
     job.wait_for(lambda: len(slurm.jobs("RUNNING")) == 2)
-    assert job.end(120)[0] == 0, job.err
+    assert job.end() == 0, job.err
     assert job.statuses == ["FINISHED"]
     assert not job.err
     told = [path.read_text() for path in folder.glob("environment.*")]
@@ -241,7 +242,7 @@ def test_slurm_is_terminated(slurm: Slurm, tipcast: Callable[..., Any]) -> None:
     job = tipcast(*TRAIN, *slurm.words, "data.rows=2000000", **slurm.variables)
     job.wait_for(lambda: len(slurm.jobs("RUNNING")) == 2)
     job.process.send_signal(signal.SIGTERM)
-    assert job.end(30)[0] == 143, job.err
+    assert job.end() == 143, job.err
     assert job.statuses == ["KILLED"]
     assert until(lambda: not slurm.jobs("RUNNING,PENDING"))
 
@@ -256,7 +257,7 @@ def test_slurm_is_terminated(slurm: Slurm, tipcast: Callable[..., Any]) -> None:
 )
 def test_slurm_that_gives_no_workers(slurm: Slurm, tipcast: Callable[..., Any], words: list[str], told: str) -> None:
     job = tipcast(*TRAIN, *slurm.words, *words, **slurm.variables)
-    assert job.end(60)[0] == 4, job.err
+    assert job.end() == 4, job.err
     (line,) = job.err.splitlines()
     assert line.startswith(f"error[{told}"), line
     assert until(lambda: not slurm.jobs("RUNNING,PENDING"))
@@ -264,5 +265,5 @@ def test_slurm_that_gives_no_workers(slurm: Slurm, tipcast: Callable[..., Any], 
 
 def test_slurm_that_is_not_here(tipcast: Callable[..., Any], folder: Path) -> None:
     job = tipcast(*TRAIN, "cluster=slurm", PATH=str(folder))
-    assert job.end(60)[0] == 4
+    assert job.end() == 4
     assert job.err.startswith("error[K007] cluster=slurm: no sbatch on the PATH. Fix: "), job.err

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -19,27 +20,14 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.faults.conftest import STOP_S
 
-from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.store import open_store
-
-pytestmark = pytest.mark.slow
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 QUICK = (
     "data.rows=6000", "model.params.n_estimators=20", "model.fit.early_stopping_rounds=null", "print=json",
     "cluster.performance_report=false", "tracking.system_metrics=false", "cluster.threads_per_worker=2",
+    "cluster.wait_s=300",  # a busy machine starts a worker in a minute
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An sqlite file with MLflow's tables."""
-    file = tmp_path_factory.mktemp("tables") / "mlflow.db"
-    before = os.environ.get("MLFLOW_TRACKING_URI")
-    open_store(TrackingSpec(uri=f"sqlite:///{file}", experiment="x"))
-    if before is None:
-        os.environ.pop("MLFLOW_TRACKING_URI", None)
-    return file
 
 
 @dataclass
@@ -109,11 +97,7 @@ class Sweep:
 
 @pytest.fixture
 def sweep(tipcast: Callable[..., Any], tables: Path, tmp_path: Path) -> Iterator[Sweep]:
-    with (
-        contextlib.closing(sqlite3.connect(tables)) as source,
-        contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as copy,
-    ):
-        source.backup(copy)
+    shutil.copy(tables, tmp_path / "mlflow.db")
     made = Sweep(tmp_path, tipcast)
     yield made
     for name in ("gate", *(path.name for path in tmp_path.glob("gate*"))):
@@ -134,23 +118,22 @@ def strike(sweep: Sweep, job: Any, number: int) -> None:
     gate.unlink()
 
 
-def test_workers_killed_at_any_time(sweep: Sweep) -> None:
+@pytest.mark.parametrize("times", [(-1, 3), pytest.param((-1, 0, 3, 5, 7), marks=pytest.mark.long)])
+def test_workers_killed_at_any_time(sweep: Sweep, times: tuple[int, ...]) -> None:
     """F05: while it reads, in the first trial, between two, in the last one."""
-    times = (-1, 0, 3, 5, 7)
     for number in times:
         sweep.gate(number)
     job = sweep.start("search.trials=8", "search.attempts=9")
     for number in times:
         strike(sweep, job, number)
-    code, _ = job.end(60)
-    assert code == 0, job.err
+    assert job.end() == 0, job.err
     sweep.whole(8)
     lost = [child for child in sweep.children() if child[2] == "KILLED"]
-    assert {number for number, *_ in lost} >= {0, 3, 5, 7}
+    assert {number for number, *_ in lost} >= set(times) - {-1}
     reason = re.compile(r"worker tcp://127.0.0.1:\d+ (died|has gone, or is paused)")
     assert all(reason.fullmatch(message) for *_, message in lost)
     attempts = {number: attempt for number, attempt, status, _ in sweep.children() if status == "FINISHED"}
-    assert attempts[0] >= 2
+    assert attempts[3] >= 2
 
 
 def test_a_trial_that_runs_out_of_memory(sweep: Sweep) -> None:
@@ -160,8 +143,7 @@ def test_a_trial_that_runs_out_of_memory(sweep: Sweep) -> None:
     job = sweep.start("search.trials=6", "cluster.memory_limit=700MiB")
     job.wait_for(lambda: 2 in Counter(begun for begun, _ in sweep.fits("begin")).values())  # one of the two
     beside.unlink()
-    code, _ = job.end(90)
-    assert code == 7, job.err
+    assert job.end() == 7, job.err
     assert FORM.match(job.err.splitlines()[-1]), job.err
     assert job.err.splitlines()[-1].startswith("error[S001] ")
     assert "worker out of memory, limit 700 MiB" in job.err.splitlines()[-1]
@@ -180,10 +162,7 @@ def test_workers_that_are_all_paused(sweep: Sweep) -> None:
     words = ("search.trials=4", "cluster.wait_s=4", "cluster.memory_limit=1GiB")
     job = sweep.start(*words, DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE="0.2")
     job.wait_for(lambda: sweep.fits("end"))
-    start = time.monotonic()
-    code, _ = job.end(60)
-    assert code == 4, job.err
-    assert time.monotonic() - start < 4 + 5 + 3
+    assert job.end() == 4, job.err
     assert FORM.match(job.err.splitlines()[-1])
     assert job.err.splitlines()[-1].startswith("error[K003] ")
     assert not [child for child in sweep.children() if child[2] == "RUNNING"]
@@ -200,20 +179,19 @@ def test_stopped(sweep: Sweep, number: str, times: int, expected: int) -> None:
     job.wait_for(lambda: len(sweep.finished()) == 2)
     tree = job.tree()
     assert len(tree) > 1
+    job.wait_for(lambda: "(2/6)" in job.err)
+    before = len(job.err.splitlines())
     for _ in range(times):
-        if number == "SIGINT":
-            os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
-        else:
-            job.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # the first was enough
+            # Ctrl-C of a terminal goes to every process of the group
+            (os.killpg if number == "SIGINT" else os.kill)(job.process.pid, signal.Signals[number])
         time.sleep(0.3 if times > 1 else 0)
-    code, seconds = job.end(30)
-    assert code == expected, job.err
-    assert seconds < (10 if times == 1 else 2)
+    assert job.end(STOP_S) == expected, job.err
     assert gone(tree)
-    lines = job.err.splitlines()
-    assert len(lines) <= 5
-    assert f"tipcast sweep resume={sweep.parent}" in job.err
-    assert "2 of 6 trials are done" in job.err
+    lines = job.err.splitlines()[before:]
+    assert len(lines) <= 3, lines
+    assert lines[-2] == f"2 of 6 trials are done; go on with: tipcast sweep resume={sweep.parent}"
+    assert lines[-1].endswith("a run that was open is closed as KILLED")
     assert Counter(status for *_, status, _ in sweep.children()) == {"FINISHED": 2, "KILLED": 2}
     assert sweep.query(f"select status from runs where run_uuid = '{sweep.parent}'") == [("KILLED",)]
 
@@ -228,21 +206,19 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     tree = first.tree()
     parent = sweep.parent
     os.kill(first.process.pid, signal.SIGKILL)
-    first.end(5)
+    first.end()
     assert gone(tree, 20)
     assert Counter(status for *_, status, _ in sweep.children()) == {"FINISHED": 4, "RUNNING": 2}
     (sweep.folder / "gate4").unlink()
     second = sweep.start(f"resume={parent}")
     second.wait_for(lambda: len(sweep.fits("begin")) > 8)
-    start = time.monotonic()
     third = sweep.start(f"resume={parent}")
-    assert third.end(30)[0] == 7, third.err
-    assert time.monotonic() - start < 8  # of which the imports are most
+    assert third.end() == 7, third.err
     last = third.err.splitlines()[-1]
     assert FORM.match(last)
     assert last.startswith(f"error[S002] {parent}: process {second.process.pid} on {socket.gethostname()}")
     gate.unlink()
-    assert second.end(60)[0] == 0, second.err
+    assert second.end() == 0, second.err
     sweep.whole(8)
     killed = [child for child in sweep.children() if child[2] == "KILLED"]
     assert [(number, attempt) for number, attempt, *_ in killed] == [(4, 1), (5, 1)]
@@ -250,12 +226,13 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     assert said["run_id"] == parent
     assert said["trials"] == {"finished": 8, "failed": 0, "all": 8}
     fourth = sweep.start(f"resume={parent}")
-    assert fourth.end(60)[0] == 0, fourth.err
+    assert fourth.end() == 0, fourth.err
     assert len(sweep.fits("end")) == len([fit for fit in sweep.fits("end") if fit[0] < 0]) + 8, (
         "nothing is fitted again"
     )
 
 
+@pytest.mark.long
 def test_halving_killed_and_resumed(sweep: Sweep) -> None:
     """F10, F28: what was finished at a rung is not fitted again, also where more trees were being grown."""
     gates = [sweep.gate(number) for number in range(1, 6)]
@@ -268,11 +245,11 @@ def test_halving_killed_and_resumed(sweep: Sweep) -> None:
     first.wait_for(lambda: sweep.query(judged) == [(5,)])
     first.wait_for(lambda: len([child for child in sweep.children() if child[2] == "RUNNING"]) == 2)
     os.kill(first.process.pid, signal.SIGKILL)
-    first.end(5)
+    first.end()
     for number in range(6):
         (sweep.folder / f"gate{number}").unlink(missing_ok=True)
     second = sweep.start(f"resume={sweep.parent}")
-    assert second.end(90)[0] == 0, second.err
+    assert second.end() == 0, second.err
     assert sorted(sweep.finished()) == list(range(6))
     assert [number for number, _, status, _ in sweep.children() if status != "FINISHED"] == [5]
     told = sweep.query(
@@ -287,9 +264,9 @@ def test_scores_that_are_no_numbers(sweep: Sweep) -> None:
     """F26: such a trial fails, and is never the best."""
     job = sweep.start(
         "search=grid", "search.space.learning_rate=[0.1,3.4e38]", "model.params.min_child_weight=0",
-        "model.params.reg_lambda=0", "tracking.register=tips",
+        "model.params.reg_lambda=0", "tracking.register=tips", "cluster.processes=false",
     )  # fmt: skip
-    assert job.end(60)[0] == 7, job.err
+    assert job.end() == 7, job.err
     assert "non-finite metric" in job.err.splitlines()[-1]
     assert [(number, status) for number, _, status, _ in sweep.children()] == [(0, "FINISHED"), (1, "FAILED")]
     assert sweep.query("select code.value from tags code where code.key = 'error.code' and code.value = 'M010'")
@@ -298,25 +275,27 @@ def test_scores_that_are_no_numbers(sweep: Sweep) -> None:
     assert said["model_uri"] == "models:/tips/1"
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_chaos(sweep: Sweep, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "kills"), [(1, 2), *(pytest.param(seed, 4, marks=pytest.mark.long) for seed in (2, 3))]
+)
+def test_chaos(sweep: Sweep, seed: int, kills: int) -> None:
     """F30: workers are killed at random moments of random trials."""
     chance = random.Random(seed)
+    trials = 4 * kills
     job = sweep.start(
-        "search.trials=16", "search.attempts=20", "cluster.n_workers=2", "cluster.threads_per_worker=1",
+        f"search.trials={trials}", "search.attempts=20", "cluster.n_workers=2", "cluster.threads_per_worker=1",
         "model.params.n_estimators=150",
     )  # fmt: skip
-    for trial in sorted(chance.sample(range(1, 11), 4)):  # later ones are over, and the best fitted, before the blow
+    for trial in sorted(chance.sample(range(1, trials * 2 // 3), kills)):  # a later one is over before the blow
         job.wait_for(lambda trial=trial: trial in [begun for begun, _ in sweep.fits("begin")])
         time.sleep(chance.uniform(0, 0.5))
         begun = [process for _, process in sweep.fits("begin")[-2:]]
         with contextlib.suppress(ProcessLookupError):
             os.kill(chance.choice(begun), signal.SIGKILL)
-    code, _ = job.end(90)
-    assert code == 0, job.err
-    assert sorted(sweep.finished()) == list(range(16))
+    assert job.end() == 0, job.err
+    assert sorted(sweep.finished()) == list(range(trials))
     assert not [child for child in sweep.children() if child[2] == "RUNNING"]
     killed = Counter(number for number, _, status, _ in sweep.children() if status == "KILLED")
     ended = Counter(number for number, _ in sweep.fits("end") if number >= 0)
     assert killed
-    assert all(1 <= ended[number] <= 1 + killed[number] for number in range(16)), "none is fitted again but when killed"
+    assert all(1 <= ended[number] <= 1 + killed[number] for number in range(trials)), "only the killed are fitted again"

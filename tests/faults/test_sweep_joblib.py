@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.faults.conftest import STOP_S
 
-pytestmark = pytest.mark.slow
 WORDS = (
     "experiment=svc_grid", "data.rows=12000", "model.fit.rows=2000", "search.space.gamma=[0.03,0.3]",
     "print=json", "cluster.performance_report=false",
@@ -36,7 +36,9 @@ def children(store: Path) -> list[tuple[str, int]]:
     return []
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_stopped_and_resumed(tipcast: Callable[..., Any], tmp_path: Path, number: int, expected: int) -> None:
     store = tmp_path / "mlflow.db"
     where = {"MLFLOW_TRACKING_URI": f"sqlite:///{store}"}
@@ -48,18 +50,16 @@ def test_stopped_and_resumed(tipcast: Callable[..., Any], tmp_path: Path, number
         os.killpg(job.process.pid, number)  # as a terminal does: to every process of the group
     else:
         job.process.send_signal(number)
-    code, seconds = job.end(30)
-    assert code == expected, job.err
-    assert seconds < 10
+    assert job.end(STOP_S) == expected, job.err
     _, alive = psutil.wait_procs(tree, timeout=2)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     stopped = Counter(status for status, _ in children(store))
     assert set(stopped) == {"FINISHED", "KILLED"}
-    assert len(job.err.splitlines()) <= 6, job.err
+    assert len([line for line in job.err.splitlines() if not line.startswith("trial ")]) <= 8, job.err
     assert f"{stopped['FINISHED']} of 6 trials are done; go on with: tipcast sweep resume=" in job.err
     (parent,) = (line.rpartition("resume=")[2] for line in job.err.splitlines() if "resume=" in line)
     again = tipcast("sweep", f"resume={parent}", "print=json", name="again", **where)
-    assert again.end(90)[0] == 0, again.err
+    assert again.end() == 0, again.err
     ended = [trial for status, trial in children(store) if status == "FINISHED"]
     assert sorted(ended) == list(range(6)), "none is fitted twice"
     said = json.loads((again.folder / "stdout").read_text().splitlines()[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
+from tipcast.evaluation.plots import style
 from tipcast.jobs import prepare, promote, score, sweep, train
 from tipcast.tracking.store import open_store
 
@@ -46,6 +48,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _small_pictures() -> Iterator[None]:
+    """Pictures of 60 pixels: at full size they are half of what a small job computes; who looks at them sets DPI."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "DPI", 10)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """No MLflow variable from outside, a working folder of its own, and MLflow's current store put back."""
@@ -55,6 +65,20 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What the console is told; Dask's local cluster turns caplog's handler down."""
+    lines: list[str] = []
+    handler, logger = logging.Handler(), logging.getLogger("tipcast")
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lines
+    logger.setLevel(level)
+    logger.removeHandler(handler)
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -157,37 +155,25 @@ def test_two_builds_of_xgboost(ask: Doctor, monkeypatch: pytest.MonkeyPatch, tmp
     assert "xgboost-cu13 9.9.9" in found["xgboost"]["found"]
 
 
-def test_gpus_without_a_gpu(tmp_path: Path) -> None:
-    """The line with its fix is there within seconds, whatever the checks after it take."""
+def test_gpus_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str) -> None:
+    """The line with its fix is there before the checks that take seconds begin."""
     if gpus.visible():
         pytest.skip("this machine has a GPU")
-    for _ in range(3):  # a machine that is busy for a moment may spoil one
-        start = time.monotonic()
-        with _started(tmp_path, "backend=gpu") as process:
-            assert process.stdout
-            lines = [process.stdout.readline() for _ in range(4)]
-            seconds = time.monotonic() - start
-            rest, err = process.communicate()
-        if seconds < 3:
-            break
-    assert seconds < 3
-    assert lines[0].split() == ["check", "state", "found"]
-    assert lines[1].split()[:2] == ["python", "ok"]
-    assert lines[2].split()[:2] == ["gpus", "fail"]
-    assert "[C010]" in lines[2]
-    assert lines[3].strip().startswith("fix: ")
-    assert rest.splitlines()[-1].endswith(" fail"), "the table is whole"
-    assert "\033" not in rest
-    assert err.startswith("error[C010] ")
-    assert process.returncode == 2
+    shown: list[str] = []
 
+    def versions_checked(*_: object) -> Any:
+        shown.extend(capsys.readouterr().out.splitlines())
+        return ok("all")
 
-def _started(folder: Path, *words: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])}
-    command = [sys.executable, "-m", "tipcast", "doctor", *words]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    monkeypatch.setattr(doctor, "check_versions", versions_checked)
+    assert cli.main(["doctor", "backend=gpu", f"tracking.uri={store}"]) == 2
+    assert [line.split()[:2] for line in shown[:3]] == [["check", "state"], ["python", "ok"], ["gpus", "fail"]]
+    assert "[C010]" in "".join(shown[2:4]), "the line is folded where a terminal is narrow"
+    assert [line for line in shown[3:] if line.strip().startswith("fix: ")]
+    rest = capsys.readouterr()
+    assert rest.out.splitlines()[-1].endswith(" fail"), "the table is whole"
+    assert "\033" not in rest.out
+    assert rest.err.startswith("error[C010] ")
 
 
 def test_whatever_a_check_raises_is_a_line() -> None:
@@ -210,8 +196,8 @@ def test_whatever_a_check_raises_is_a_line() -> None:
 def test_a_check_that_does_not_end_is_a_line() -> None:
     never = threading.Event()
     start = time.monotonic()
-    finding = examine("stuck", lambda: ok(str(never.wait(20))), 0.2)
-    assert time.monotonic() - start < 5
+    finding = examine("stuck", lambda: ok(str(never.wait(120))), 0.2)
+    assert time.monotonic() - start < 60
     never.set()
     assert finding.problem
     assert (finding.problem.code, finding.problem.what) == ("C022", "has not ended after 0.2 s")

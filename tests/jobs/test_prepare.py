@@ -35,11 +35,12 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "months"
 
 
-def test_months_are_written_once(job: Job, out: Path) -> None:
+def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None:
     said = job("prepare", *SAMPLE, f"out={out}", "row_group_rows=500").said
+    assert [line.split()[1] for line in logged if line.startswith("month ")] == ["1/3", "2/3", "3/3"]
     assert said["files"] == NAMES
     assert said["written"] == 3
-    assert sorted(path.name for path in out.iterdir()) == sorted(["manifest.json", *NAMES])
+    assert sorted(path.name for path in out.iterdir()) == sorted([".manifest.json.lock", "manifest.json", *NAMES])
     manifest = _manifest(out)
     for name in NAMES:
         content, entry = (out / name).read_bytes(), manifest[name]

@@ -25,7 +25,6 @@ from tests.conftest import program
 ROOT = Path(__file__).resolve().parents[2]
 BUCKET, PASSWORD = "mlflow", "throwaway7"
 START_S = 60
-pytestmark = pytest.mark.slow
 
 
 def _binary(name: str) -> str:

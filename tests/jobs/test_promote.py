@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ from tipcast import cli
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
+from tipcast.data.fragments import Listing
 from tipcast.jobs import train
+from tipcast.jobs.promote_gate import Entrant, unseen
+from tipcast.measure import origin
+from tipcast.tracking.models import Fetched
 
 QUICK = (
     "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2", "print=json",
@@ -106,7 +111,11 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     tags = ended.run.data.tags
     assert tags["job"] == "promote"
     assert (tags["promote.passed"], tags["promote.moved"], tags["promote.holder"]) == ("true", "true", WORSE)
-    assert "| champion, version 1" in tags["mlflow.note.content"].replace("\u2003", "")
+    note = tags["mlflow.note.content"].replace("\u2003", "")
+    assert "| champion, version 1" in note
+    assert f"{metrics['difference/auc']:+.5f} ({metrics['difference/auc_low']:+.5f} to " in note
+    assert re.search(r"\| auc \|( 0\.\d{5} \(0\.\d{5} to 0\.\d{5}\) \|){2} [+-]0\.", note)
+    assert "by DeLong" in client.get_model_version(NAME, BETTER).description
     (entry,) = ended.run.inputs.dataset_inputs
     assert entry.tags[0].value == "test"
     files = {file.path for file in client.list_artifacts(said["run_id"], "plots")}
@@ -193,14 +202,47 @@ def test_other_rows(promote: Job, client: Any) -> None:
     assert other["metrics"]["test/rows"] == pytest.approx(3000, rel=0.02)
 
 
-def test_rows_that_the_model_was_trained_on_are_told(
-    promote: Job, client: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    promote(WORSE, "data.test=2019-02")
-    assert "version 1 was trained on 2019-01-01..2019-03-18: not all of 2019-02-01..2019-02-28 is new" in caplog.text
-    caplog.clear()
-    promote(BETTER, "data.test=2018-12", "margin=0.5")
-    assert "was trained on" not in caplog.text, "rows before the training are new too"
+def test_rows_that_a_version_was_trained_on_decide_nothing(promote: Job, client: Any) -> None:
+    problem = _refused(promote, WORSE, "data.test=2019-03")  # its validation rows among them
+    assert problem.code == "M020"
+    assert "test rows: not all of 2019-03-01..2019-03-31 is new: version 1 was trained on 2019-01-01.." in problem.what
+    assert _holder(client) is None
+    assert promote(WORSE, "data.test=2019-03", "force=true").said["forced"]
+    assert promote(BETTER, "data.test=2018-12", "margin=0.5").said["moved"], "rows before the training are new too"
+
+
+def test_rows_that_only_the_holder_was_trained_on() -> None:
+    month = 30 * 86_400_000_000
+
+    def entrant(version: str, colour: str, *trained: int) -> Entrant:
+        manifest = {"colour": colour, "trained_from": trained[0], "trained_until": trained[1]}
+        return Entrant(Fetched(Path(), "", manifest, NAME, version, "", None, ""), "FINISHED", {}, {})
+
+    test = Listing((), (2 * month, 3 * month), (), "", "yellow")
+    new, green = entrant("2", "yellow", 0, 2 * month), entrant("3", "green", 0, 3 * month)
+    assert unseen([new, green], test).passed, "months that touch have no moment in common; green trips are other ones"
+    found = unseen([new, entrant("1", "yellow", month, 3 * month)], test)
+    assert not found.passed
+    assert "version 1 was trained on" in found.what
+    assert "version 2" not in found.what
+
+
+def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = "c" * 40
+    monkeypatch.setattr(origin, "source", lambda: origin.Source(commit, "# untracked: conf/mine.yaml\n"))
+    trained = job("train", *QUICK, "model=logistic", "tracking.register=changed")
+    tags = trained.run.data.tags
+    assert (tags["mlflow.source.git.commit"], tags["mlflow.source.git.dirty"]) == (commit, "true")
+    assert f"uncommitted changes on commit `{commit}`: artifact `source.diff.txt`" in tags["mlflow.note.content"]
+    kept = client.download_artifacts(trained.said["run_id"], origin.DIFF)
+    assert Path(kept).read_text() == "# untracked: conf/mine.yaml\n"
+    version = client.get_model_version("changed", "1")
+    assert version.tags["git.dirty"] == "true"
+    assert "in no commit: `source.diff.txt of the run`" in version.description
+    monkeypatch.setattr(origin, "source", lambda: origin.Source(commit))
+    note = job("promote", "model_uri=models:/changed/1", "replicates=100").run.data.tags["mlflow.note.content"]
+    assert f"that trained version 1 had uncommitted changes on commit `{commit}`" in note
+    assert "The code had" not in note, "the promotion's own"
 
 
 def test_another_question_is_not_compared(promote: Job, client: Any) -> None:

@@ -112,11 +112,16 @@ def by_mlflow(store: str, uri: str, frame: pd.DataFrame) -> Any:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
-def test_every_row_in_its_order_as_mlflow_scores_it(score: Job, store: str, trips: Path, out: Path, model: str) -> None:
+def test_every_row_in_its_order_as_mlflow_scores_it(
+    score: Job, store: str, trips: Path, out: Path, model: str, logged: list[str]
+) -> None:
     (trips / "more" / "deep").mkdir(parents=True)
     (trips / MONTHS[1]).rename(trips / "more" / "deep" / MONTHS[1])
     said = score(model=model).said
+    told = [line.split() for line in logged if not line.startswith("model ")]  # a slow machine's fetch has a line
+    assert told[0][:2] == ["run", said["run"].split()[0]], "the link comes first"
     names = [MONTHS[0], f"more/deep/{MONTHS[1]}"]
+    assert sorted(line.split()[2] for line in logged if line.startswith("file ")) == sorted(names)
     assert sorted(path for path in state(out) if path != "_manifest.json") == sorted(names)
     files = manifest(out)["files"]
     for name in names:
@@ -446,6 +451,31 @@ def test_what_a_run_tells(score: Job, trained: dict[str, Any], store: str, trips
     note = tags["mlflow.note.content"]
     assert "models:/xgboost/1" in note
     assert "get-artifact?path=plots%2Fscores_small.png" in note
+
+
+def test_labels_that_the_model_was_trained_on_are_told(
+    score: Job, trips: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pq.read_table(trips / MONTHS[0])
+    march = table["tpep_pickup_datetime"].to_numpy() - np.timedelta64(31, "D")
+    (trips / MONTHS[0]).unlink()
+    at = table.column_names.index("tpep_pickup_datetime")
+    pq.write_table(table.set_column(at, "tpep_pickup_datetime", pa.array(march)), trips / MONTHS[0].replace("04", "03"))
+    ended = score()
+    metrics = ended.run.data.metrics
+    assert metrics["labelled/rows"] == pytest.approx(40_000, rel=0.02)
+    assert metrics["labelled/rows_of_training"] == pytest.approx(20_000, rel=0.02)
+    told = " trips whose tips are known are of 2019-01-01..2019-03-31, which the model was trained on"
+    assert told in caplog.text
+    assert told in ended.run.data.tags["mlflow.note.content"]
+    caplog.clear()
+    (trips / MONTHS[0].replace("04", "03")).unlink()
+    (trips / "more").mkdir()
+    pq.write_table(table, trips / "more" / MONTHS[0])
+    ended = score("keep=[]")
+    assert ended.run.data.metrics["labelled/rows_of_training"] == 0
+    assert "trained on" not in caplog.text
+    assert "trained on" not in ended.run.data.tags["mlflow.note.content"]
 
 
 def test_drift_is_seen(score: Job, trips: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,16 @@ import yaml
 from PIL import Image
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.evaluation.plots import style
+from tipcast.jobs import train
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.search import task
 from tipcast.search.trial import Trial
+from tipcast.tracking import process
+from tipcast.tracking.run import open_run
 
+TRIAL_LINE = r"trial (\d) \((\d)/9\)  validation/auc 0\.\d{4}  best (0\.\d{4} \(trial \d\))  \d+\.\d s"
 QUICK = ("data.rows=5000", "model.params.n_estimators=12")
 
 
@@ -72,12 +80,28 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(swept: Callable[..
         assert f"seconds/{name}" in parent.data.metrics
 
 
-def test_the_account_of_all_trials(swept: Callable[..., Any], client: Any) -> None:
+def test_the_account_of_all_trials(
+    swept: Callable[..., Any],
+    job: Callable[..., Any],
+    client: Any,
+    logged: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(style, "DPI", 150)
     said, parent, runs = swept("search.trials=9")
+    logged = [line for line in logged if not line.startswith("list ")]  # it has a line on a slow machine
+    assert logged[0].split()[:2] == ["run", said["run"].split()[0]], "the link comes first"
+    told = [re.fullmatch(TRIAL_LINE, line) for line in logged if line.startswith("trial ")]
+    assert [match[2] for match in told if match] == [str(number) for number in range(1, 10)]
+    assert sorted(match[1] for match in told if match) == [str(number) for number in range(9)]
+    best = said["best"]
+    assert (told[-1] or "")[3] == f"{best['validation/auc']:.4f} (trial {best['trial']})"
+    assert ["list", *(line.split()[0] for line in logged if line.split()[0] in said["phases"])] == [*said["phases"]]
     table = json.loads(artifact(client, parent, "sweep/leaderboard.json"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert [row["rank"] for row in rows] == list(range(1, 10))
     assert [row["validation/auc"] for row in rows] == sorted((row["validation/auc"] for row in rows), reverse=True)
+    assert all(row["validation/auc_low"] < row["validation/auc"] < row["validation/auc_high"] for row in rows)
     assert {row["run_id"] for row in rows} == {run.info.run_id for run in runs}
     assert all(row["run_id"] in row["run"] for row in rows)
     names = {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
@@ -101,16 +125,11 @@ def test_the_account_of_all_trials(swept: Callable[..., Any], client: Any) -> No
     area = sum((a + b) / 2 for a, b in zip(rates[:-1], rates[1:], strict=True)) / 25
     assert area == pytest.approx(runs[0].data.metrics["validation/auc"], abs=0.01)
 
-
-def test_the_refit_is_what_train_makes_of_the_best_parameters(
-    swept: Callable[..., Any], job: Callable[..., Any], client: Any
-) -> None:
-    said, parent, _ = swept("search.trials=3")
     best = {name: value for name, value in said["best"].items() if name not in {"trial", "validation/auc"}}
     trained = job("train", *QUICK, *(f"model.params.{name}={value}" for name, value in best.items()))
-    assert trained.said["metrics"] == said["metrics"]
+    assert trained.said["metrics"] == said["metrics"], "the refit is what train makes of the best parameters"
     config = yaml.safe_load(artifact(client, parent, "config.yaml"))
-    assert config["search"]["trials"] == 3
+    assert config["search"]["trials"] == 9
 
 
 @pytest.mark.parametrize("search", ["tpe", "grid", "halving"])
@@ -171,25 +190,32 @@ def test_the_same_trials_for_any_number_of_workers(swept: Callable[..., Any]) ->
     found = []
     for workers, threads in ((1, 1), (2, 1), (1, 8)):
         _, _, runs = swept(
-            "search.trials=8", f"cluster.n_workers={workers}", f"cluster.threads_per_worker={threads}", "seed=3"
+            "search.trials=5", f"cluster.n_workers={workers}", f"cluster.threads_per_worker={threads}", "seed=3"
         )
         found.append([(run.data.params, run.data.metrics["validation/auc"]) for run in runs])
     assert found[0] == found[1] == found[2]
 
 
-def test_other_models(swept: Callable[..., Any]) -> None:
-    for words in (["model=logistic", "~model.params.n_estimators"], ["model=xgboost_forest"]):
-        said, _, _ = swept("search.trials=2", *words)
-        assert said["trials"]["finished"] == 2
+@pytest.mark.parametrize(
+    "words",
+    [["model=logistic", "~model.params.n_estimators"], pytest.param(["model=xgboost_forest"], marks=pytest.mark.long)],
+)
+def test_other_models(swept: Callable[..., Any], words: list[str]) -> None:
+    said, _, _ = swept("search.trials=2", *words)
+    assert said["trials"]["finished"] == 2
 
 
 def test_a_finished_sweep_is_resumed_without_a_fit(swept: Callable[..., Any], store: str) -> None:
-    said, parent, runs = swept("search.trials=4", "search=tpe")
+    said, parent, runs = swept("search.trials=4", "search=tpe", "tracking.register=again")
     for words, key in ((["search=halving"], "search"), (["seed=9"], "seed"), (["search.trials=3"], "search.trials")):
         with pytest.raises(TipcastError, match="keeps it") as caught:
             swept(f"resume={parent.info.run_id}", *words)
         assert (caught.value.code, caught.value.where) == ("C003", key)
-    again, resumed, later = swept(f"resume={parent.info.run_id}", "search.attempts=5", "search=tpe")
+    again, resumed, later = swept(
+        f"resume={parent.info.run_id}", "search.attempts=5", "search=tpe", "tracking.register=again"
+    )
+    (version,) = mlflow.MlflowClient(store).search_model_versions("name='again'")
+    assert version.tags["sweep.best"] == resumed.data.tags["sweep.best"]
     assert again["run_id"] == said["run_id"]
     assert again["best"] == said["best"]
     assert again["metrics"] == said["metrics"]
@@ -201,6 +227,43 @@ def test_a_finished_sweep_is_resumed_without_a_fit(swept: Callable[..., Any], st
     assert [run.info.run_id for run in longer[:4]] == [run.info.run_id for run in runs]
     assert grown.data.metrics["sweep/trials"] == 6
     assert "search.trials" not in grown.data.params
+    assert parent.data.tags["command"].count("search.trials=") == more["command"].count("search.trials=") == 1
+    assert "search.trials=6" in more["command"].split(), "the command that repeats the whole of it"
+    assert grown.data.tags["command"] == more["command"]
+    assert more["command"] in grown.data.tags["mlflow.note.content"]
+
+
+def test_interrupted_in_the_last_fit(
+    swept: Callable[..., Any], client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(train, "measure", lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            swept("search.trials=2")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    told, _, run_id = capsys.readouterr().err.splitlines()[-1].rpartition("=")
+    assert told == "2 of 2 trials are done; go on with: tipcast sweep resume"
+    parent = client.get_run(run_id)
+    assert [run.info.status for run in (parent, *children(client, parent))] == ["KILLED", "FINISHED", "FINISHED"]
+
+
+def test_a_killed_sweep_that_another_command_has_closed(swept: Callable[..., Any], client: Any, store: str) -> None:
+    _, parent, runs = swept("search.trials=2")
+    cut = runs[1].info.run_id
+    for run_id in (parent.info.run_id, cut):  # as kill -9 leaves them
+        known = json.loads(client.get_run(run_id).data.tags[process.PROCESS])
+        client.set_tag(run_id, process.PROCESS, json.dumps(known | {"start": "1"}))
+        client.update_run(run_id, status="RUNNING")
+    with open_run(TrackingSpec(uri=store, experiment="x", system_metrics=False), name="n", tags={}, params={}):
+        assert [client.get_run(run_id).info.status for run_id in (parent.info.run_id, cut)] == ["KILLED"] * 2
+    said, resumed, later = swept(f"resume={parent.info.run_id}")
+    assert resumed.info.status == "FINISHED"
+    assert "error.message" not in resumed.data.tags
+    assert said["trials"] == {"finished": 2, "failed": 0, "all": 2}
+    states = sorted((int(run.data.tags["trial.attempt"]), run.info.status) for run in later)
+    assert states == [(1, "FINISHED"), (1, "KILLED"), (2, "FINISHED")]
 
 
 def test_a_resumed_sweep_that_finds_a_better_trial(

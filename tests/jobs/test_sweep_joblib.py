@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +43,6 @@ def swept(job: Callable[..., Any], client: Any) -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """What the console is told; Dask's local cluster turns caplog's handler down."""
-    lines: list[str] = []
-    handler, logger = logging.Handler(), logging.getLogger("tipcast")
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield lines
-    logger.setLevel(level)
-    logger.removeHandler(handler)
-
-
 def test_the_grid_leaves_what_every_sweep_leaves(
     swept: Callable[..., Any], client: Any, logged: list[str], tmp_path: Path
 ) -> None:
@@ -84,6 +69,7 @@ def test_the_grid_leaves_what_every_sweep_leaves(
     assert parent.data.metrics["sweep/validation_rows"] == judged
     remark = f"fitted on 400 of {every:,} training rows and judged on {judged:,} of {validation:,} validation rows"
     assert [line for line in logged if remark in line]
+    assert len([line for line in logged if line.startswith("trial ")]) == 12
     assert remark in parent.data.tags["mlflow.note.content"]
     assert [line for line in logged if f"svc is fitted on 400 of {every:,} training rows" in line]
     assert {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")} >= {
@@ -122,7 +108,7 @@ def _scores_without_tipcasts_estimator(client: Any, said: dict[str, Any], tmp_pa
 
 
 def test_the_trial_is_the_fit_that_the_pool_makes(swept: Callable[..., Any]) -> None:
-    words = ("search.space.C=[0.5,5]", "search.space.gamma=[0.05]", "search.rows=1000000")
+    words = ("search.space.C=[0.5,5]", "search.space.gamma=[0.05]", "search.rows=1000000", "data.rows=3000")
     joblib, pool = (swept(*words, f"search.through={through}")[2] for through in ("joblib", "pool"))
     for one, other in zip(joblib, pool, strict=True):
         assert one.data.params == other.data.params
@@ -132,7 +118,7 @@ def test_the_trial_is_the_fit_that_the_pool_makes(swept: Callable[..., Any]) -> 
         )
 
 
-@pytest.mark.parametrize("model", ["random_forest", "logistic"])
+@pytest.mark.parametrize("model", [pytest.param("random_forest", marks=pytest.mark.long), "logistic"])
 def test_other_models_that_scikit_learn_has(job: Callable[..., Any], client: Any, model: str) -> None:
     words = {
         "random_forest": ["search.space.max_depth=[2,5]", "model.params.n_estimators=8"],

@@ -70,3 +70,9 @@ class Session:
     """Whether a process compiles what it computes with on first use, so that it should rehearse before it is timed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """What a run's tags say of the workers' devices."""
+
+    @property
+    def size(self) -> str:
+        """Workers and threads in words."""
+        counts = {"worker": self.n_workers, "thread": self.n_threads}
+        return ", ".join(f"{number} {name}{'s' if number != 1 else ''}" for name, number in counts.items())

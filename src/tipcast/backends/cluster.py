@@ -10,23 +10,24 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 import dask
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
-from distributed.security import Security
 
-from tipcast.backends import ending, workers
+from tipcast.backends import ending, scheduler, workers
 from tipcast.backends.cores import check_share, shared_out
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
 """Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew."""
+
+NEVER = "36500 days"
+"""For a duration of Dask's, which cannot be infinite."""
 
 Opener = Callable[[Any, str], AbstractContextManager[Client]]
 """Opens a cluster of one kind, of its specification and the frame library, and connects."""
@@ -58,51 +59,63 @@ def connect(
         K004 scheduler lost, K005 other versions there, C009 an address that needs TLS.
 
     """
-    logging.getLogger("distributed").setLevel(logging.ERROR)
+    detailed = LOG.isEnabledFor(logging.DEBUG)
+    logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
     # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.
-    for name in ("distributed.worker", "distributed.scheduler", "asyncio", "tornado.application"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("distributed.worker", "distributed.scheduler", "distributed.client", "asyncio", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     check(spec, openers)
     with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
         if type(spec) in openers:
             client = stack.enter_context(openers[type(spec)](spec, frame_library))
         else:
-            client = stack.enter_context(_local(spec) if isinstance(spec, schema.LocalCluster) else _scheduler(spec))
+            assert isinstance(spec, schema.LocalCluster | schema.SchedulerCluster)  # noqa: S101 - check() refused others
+            known = _local(spec) if isinstance(spec, schema.LocalCluster) else scheduler.opened(spec)
+            client = stack.enter_context(known)
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", None) is not False:
                 client.register_plugin(workers.Quiet())
             yield client
-        except (KilledWorker, NoValidWorkerError, NoWorkerError, CancelledError) as problem:
-            if "scheduler-connection-lost" in str(problem):
-                raise _lost(spec, client) from problem
-            raise TipcastError(
-                "K003",
-                workers.address(client),
-                f"workers died while computing: {problem}",
-                "give workers more memory (cluster.memory_limit) or more, smaller partitions",
-            ) from problem
-        except CommClosedError as problem:
-            raise _lost(spec, client) from problem
         except Exception as problem:
-            garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in str(problem)
-            if isinstance(problem, TipcastError) or not (garbled or "No module named 'tipcast" in str(problem)):
+            told = _told(problem, spec, client)
+            if told is None:
                 raise
-            raise TipcastError(
-                "K005",
-                workers.address(client),
-                "the scheduler or a worker lacks tipcast, or has other versions",
-                "install the same tipcast on the machines of the cluster",
-            ) from problem
+            raise told from problem
 
 
-def _lost(spec: schema.ClusterSpec, client: Client) -> TipcastError:
-    start = "start it again and " if isinstance(spec, schema.SchedulerCluster) else ""
-    return TipcastError("K004", workers.address(client), "the scheduler is gone", f"{start}repeat the command")
+def _told(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
+    """Return the error of a failure that the cluster is the cause of; None of any other."""
+    if isinstance(problem, TipcastError) and problem.code[0] != "K":
+        return None
+    # Whatever was under way fails in a way of its own when the scheduler goes; the client knows of it.
+    if client.status != "running" or isinstance(problem, CommClosedError):
+        if isinstance(spec, schema.SchedulerCluster):
+            return TipcastError("K004", spec.address, "the scheduler is gone", "start it again and repeat the command")
+        return TipcastError("K004", workers.address(client), "the scheduler is gone", "repeat the command")
+    if isinstance(problem, KilledWorker | NoValidWorkerError | NoWorkerError | CancelledError):
+        return TipcastError(
+            "K003",
+            workers.address(client),
+            f"workers died while computing: {problem}",
+            "give workers more memory (cluster.memory_limit) or more, smaller partitions",
+        )
+    garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in str(problem)
+    if not isinstance(problem, TipcastError) and (garbled or "No module named 'tipcast" in str(problem)):
+        return TipcastError(
+            "K005",
+            workers.address(client),
+            "the scheduler or a worker lacks tipcast, or has other versions",
+            "install the same tipcast on the machines of the cluster",
+        )
+    return None
 
 
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
     return {
         "dataframe.backend": frame_library,
+        # So long after a worker's death Dask closes its nanny, for good, if no worker is there at that moment: also one
+        # that was back and has died again since, or that takes longer to start.
+        "distributed.deploy.lost-worker-timeout": NEVER,
         "distributed.scheduler.worker-ttl": f"{spec.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": spec.allowed_failures,
         "distributed.scheduler.no-workers-timeout": f"{spec.wait_s} s",
@@ -125,12 +138,12 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         memory_limit=spec.memory_limit or "auto",
         host="127.0.0.1" if processes else None,
         dashboard_address="127.0.0.1:0",
-        **({"env": workers.environment()} if processes else {}),
+        **({"env": workers.environment(), "worker_class": workers.Nanny} if processes else {}),
     )
     with _started(start) as (cluster, client):
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
-            logging.getLogger("tipcast").info("Dask dashboard: %s", cluster.dashboard_link)
+            LOG.info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
 
 
@@ -174,42 +187,4 @@ def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:
         raise TipcastError(
             "C003", "cluster.kind", f"no such kind of cluster: {spec.kind}", "use cluster=local or cluster=scheduler"
         )
-    if _is_open(spec) and not spec.insecure:
-        raise TipcastError(
-            "C009",
-            spec.address,
-            "a scheduler runs any client's code and this one is reached without TLS",
-            "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network",
-        )
-
-
-def _is_open(spec: schema.SchedulerCluster) -> bool:
-    host = urlsplit(spec.address if "://" in spec.address else f"tcp://{spec.address}").hostname
-    return not spec.address.startswith("tls://") and host not in LOOPBACK
-
-
-@contextlib.contextmanager
-def _scheduler(spec: schema.ClusterSpec) -> Iterator[Client]:
-    assert isinstance(spec, schema.SchedulerCluster)  # noqa: S101 - check() has refused every other kind
-    if _is_open(spec):
-        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
-    security = None
-    if spec.address.startswith("tls://"):
-        security = Security(
-            tls_ca_file=spec.tls_ca_file,
-            tls_client_cert=spec.tls_cert,
-            tls_client_key=spec.tls_key,
-            require_encryption=True,
-        )
-    try:
-        client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
-    except (OSError, TimeoutError, ValueError) as problem:
-        raise TipcastError(
-            "K001",
-            spec.address,
-            "no Dask scheduler answers here",
-            "start one with `dask scheduler`, or set cluster.address",
-        ) from problem
-    with client:
-        workers.wait(client, spec.n_workers, spec.wait_s)
-        yield client
+    scheduler.check(spec)

@@ -19,7 +19,7 @@ from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
-"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: `benchmarks/gpu_together.py`. With it XGBoost
+"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: docs/gpu.md. With it XGBoost
 cannot give up while NCCL begins; workers of this machine are killed with the job."""
 
 
@@ -84,6 +84,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
             environment(spec),
             n_workers=n_workers,
             threads_per_worker=1,
+            worker_class=workers.Nanny,
             memory_limit=spec.memory_limit or "auto",
             device_memory_limit=spec.device_memory_limit,
             enable_cudf_spill=spec.spill,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker
 from typing import TypeVar
 
@@ -27,6 +30,12 @@ LEFT = "ignore:resource_tracker"
 @contextlib.contextmanager
 def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
     """Start a cluster and connect to it; close both at the end, also when Dask does not get there."""
+    with _main_not_run(), _closed(start) as both:
+        yield both
+
+
+@contextlib.contextmanager
+def _closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
     with _left_alone():
         try:
             cluster = start()
@@ -44,10 +53,39 @@ def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
     finally:
         try:
             cluster.close(timeout=CLOSE_S)
-        except Exception as problem:  # it counts less than what the block has ended with
-            logging.getLogger("tipcast").debug("the cluster did not close: %r", problem)
+        except BaseException as problem:
             _kill(cluster)
             cluster.shutdown_on_close = False  # or Dask would try again as the process ends
+            if not isinstance(problem, Exception):  # Ctrl-C; what else fails counts less than what the block ended with
+                raise
+            logging.getLogger("tipcast").debug("the cluster did not close: %r", problem)
+
+
+_held: list[ModuleSpec | None] = []
+"""What ``__main__`` was before the clusters that are open, one entry for each of them."""
+_holding = threading.Lock()
+
+
+@contextlib.contextmanager
+def _main_not_run() -> Iterator[None]:
+    """Keep worker processes from running the script of this one, which starts the job where its end has no guard.
+
+    Python runs it in processes that it spawns, at any time, but for that of a package (``python -m PACKAGE``). Workers
+    need nothing of it: Dask sends what is defined there by value. Other processes that are spawned meanwhile do not see
+    what the script defines either.
+    """
+    main = sys.modules["__main__"]
+    with _holding:
+        _held.append(_held[0] if _held else getattr(main, "__spec__", None))
+        if _held[0] is None or not _held[0].name.endswith("__main__"):
+            main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+    try:
+        yield
+    finally:
+        with _holding:
+            before = _held.pop()
+            if not _held:
+                main.__spec__ = before
 
 
 @contextlib.contextmanager
@@ -67,5 +105,6 @@ def _kill(cluster: SpecCluster) -> None:
     """End worker processes at once: a task in native code would keep them for many seconds."""
     for nanny in cluster.workers.values():
         if isinstance(nanny, Nanny) and nanny.pid:
+            nanny.close_gracefully(reason="tipcast-kill")  # or it starts another, which closing would wait for
             with contextlib.suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
-WORKERS = {"pandas": "distributed.Nanny", "cudf": "dask_cuda.CUDAWorker"}
+WORKERS = {"pandas": f"{workers.__name__}.{workers.Nanny.__name__}", "cudf": "dask_cuda.CUDAWorker"}
 """Frame library -> class that ssh starts on a machine; the second makes a worker for each of its GPUs."""
 LOOPBACK = "127.0.0.1:0"
 SUBMIT = "sbatch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from tipcast.backends.cpu import CpuFrames
 from tipcast.backends.gpu import GpuFrames
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
+
+LOG = logging.getLogger("tipcast")
 
 OPENERS: Mapping[type, cluster_module.Opener] = {
     schema.LocalCudaCluster: cuda_cluster.opened,
@@ -70,6 +73,10 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     """
     check(backend, cluster)
     with _OPEN[backend.name](cluster) as opened:
+        if LOG.isEnabledFor(logging.DEBUG):
+            for address, worker in opened.client.scheduler_info(n_workers=-1)["workers"].items():
+                memory = f"{worker['memory_limit'] / 2**20:,.0f} MiB"
+                LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)
         yield opened
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
-from distributed import Client
+import distributed
+from distributed import Client, Status, as_completed
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from tipcast.backends.waiting import waiting
@@ -33,6 +35,21 @@ LOOK_S = 1.0
 def environment() -> dict[str, str]:
     """Return the variables of workers that this machine starts."""
     return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
+
+
+class Nanny(distributed.Nanny):
+    """A nanny that forgets a worker process that has ended before it starts the next one.
+
+    Dask's own starts the next one through the same object. Where a worker is killed before its nanny has read that it
+    is up, that start goes on waiting and takes the next one's word for that from the queue; the nanny believes for ever
+    that its worker is starting, and can neither restart nor close it.
+    """
+
+    async def instantiate(self) -> Status:
+        """Start a worker process."""
+        if self.process is not None and self.process.status is Status.stopped:
+            self.process = None
+        return await super().instantiate()
 
 
 class Quiet(WorkerPlugin):
@@ -63,6 +80,16 @@ def wait(
             what = f"{ready} of {wanted} workers after {wait_s:g} s"
             raise TipcastError("K002", address(client), what, fix) from problem
         return
+
+
+def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each future with its result as it ends; raise what one failed with, also that it was cancelled."""
+    with client.as_current():  # as_completed takes no client
+        ended = as_completed(list(futures), with_results=True)
+    for future, result in ended:
+        if isinstance(result, CancelledError):  # as all are when the scheduler goes: Dask makes the error the result
+            raise result
+        yield future, result
 
 
 def address(client: Client) -> str:

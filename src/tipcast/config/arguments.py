@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -41,6 +42,24 @@ OPEN = (
     "search.space=",
 )
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
+PATHS = {
+    "model_uri",
+    "out",
+    "output",
+    "data.cache",
+    "data.url",
+    "tracking.uri",
+    "tracking.artifact_root",
+    "cluster.remote_python",
+    "cluster.known_hosts",
+    "cluster.shared_folder",
+    "cluster.tls_ca_file",
+    "cluster.tls_cert",
+    "cluster.tls_key",
+}
+"""Keys of a path or an address, which may hold what Hydra's grammar reads otherwise or not at all."""
+LISTS = {"input", "data.train", "data.test", "data.months"}
+"""Keys of such or of a list of them."""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
 
 
@@ -66,6 +85,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     """
     result: list[str] = []
     rest = list(arguments)
+    several = bool({"-m", "--multirun"} & set(rest))
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
@@ -81,11 +101,17 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         elif argument.startswith("--"):
             value = value if equals else _value(argument, rest)
             key = name[2:]
-            rest = shlex.split(value) + rest if key == "overrides" else [_quoted(key, value), *rest]
+            rest = _words(value) + rest if key == "overrides" else [_taken(key, value), *rest]
         elif name == "overrides":
-            rest = shlex.split(value) + rest
+            rest = _words(value) + rest
+        elif argument.startswith("="):
+            raise TipcastError(
+                "C005", argument, "has no key before its =", "write key=value without blanks round the ="
+            )
         elif argument.startswith("-"):
             raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
+        elif name.lstrip("+") in PATHS | LISTS and equals:
+            result.append(_path(name, value, several))
         else:
             result.append(f"++{argument}" if argument.startswith(OPEN) else argument)
     for override in result:
@@ -105,21 +131,82 @@ def as_given(override: str) -> str:
     return override[2:] if override.startswith("++") and override[2:].startswith(OPEN) else override
 
 
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as problem:
+        fix = "close it, as in overrides=\"seed=1 data.train='a b'\""
+        raise TipcastError("C005", "overrides", f"{str(problem).lower()} in what follows it", fix) from problem
+
+
 def _value(flag: str, rest: list[str]) -> str:
     if not rest:
         raise TipcastError("C005", flag, "needs a value", f"write {flag} VALUE or {flag.lstrip('-')}=VALUE")
     return rest.pop(0)
 
 
-def _quoted(key: str, value: str) -> str:
-    """Quote a value that Hydra's grammar does not take as it is."""
-    plain = f"{key}={value}"
+def parses(override: str) -> bool:
+    """Tell whether Hydra's grammar takes an override as it is."""
     try:
-        OverridesParser.create().parse_override(plain)
+        OverridesParser.create().parse_override(override)
     except HydraException:
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"{key}='{escaped}'"
-    return plain
+        return False
+    return True
+
+
+def quoted(value: str) -> str:
+    """Return a text in the quotes of Hydra's grammar, in which backslashes count before a quote alone."""
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+    return f"'{escaped}'"
+
+
+def _taken(key: str, value: str) -> str:
+    """Return an override of a value that came as one word, whatever is in it."""
+    plain = f"{key}={value}"
+    return plain if key in PATHS | LISTS or parses(plain) else f"{key}={quoted(value)}"
+
+
+def _path(key: str, value: str, several: bool) -> str:
+    """Return an override of a path or of a list of them, as text where Hydra's grammar would not take it as such.
+
+    Parameters
+    ----------
+    key, value
+        Of the override.
+    several
+        Whether a comma parts values to run one after another.
+
+    """
+    plain, name = f"{key}={value}", key.lstrip("+")
+    try:
+        override = OverridesParser.create().parse_override(plain)
+    except HydraException:
+        if not value.startswith("["):
+            return f"{key}={quoted(value)}"
+        if value.count("[") != value.count("]"):
+            return plain  # a list that is not closed, which Hydra refuses
+        items = _items(value)
+        return f"{key}=[{','.join(items)}]" if items and name in LISTS else f"{key}={quoted(value)}"
+    if override.is_sweep_override():
+        text = not several and "," in value and (name in PATHS or os.path.lexists(value))
+    else:
+        text = isinstance(override.value(), bool | int | float | dict)
+    return f"{key}={quoted(value)}" if text else plain
+
+
+def _items(value: str) -> list[str]:
+    """Return the quoted items of a list, none where its first bracket is a glob's: ``[12]*.csv``."""
+    items, depth = [""], 0
+    for letter in value[1:-1]:
+        depth += (letter == "[") - (letter == "]")
+        if depth < 0:
+            return []
+        if letter == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += letter
+    bare = [item.strip() for item in items if item.strip()]
+    return [item if re.fullmatch(r"'[^']*'|\"[^\"]*\"", item) else quoted(item) for item in bare]
 
 
 def _check(override: str) -> None:

@@ -99,7 +99,7 @@ class TaskSpec:
     categorical: list[str] = field(default_factory=list)
     """Features that XGBoost treats as categories."""
     validation: float = MISSING
-    """Share of the training period's time, at its end, that is held out for validation."""
+    """Share of the time that the training files cover, at its end, that is held out for validation."""
 
 
 @dataclass
@@ -135,6 +135,8 @@ class TrackingSpec:
     """How long a locked sqlite file is waited for."""
     artifact_root: str | None = None
     """Folder of this machine that a server may name as the place of a model's files."""
+    insecure: bool = False
+    """Whether a password or token may go to a server of another machine without TLS."""
 
 
 @dataclass

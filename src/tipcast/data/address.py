@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import fsspec
 
@@ -42,9 +42,18 @@ def scheme(uri: str) -> str:
         raise TipcastError(
             "D021", shown(uri), f"addresses of kind {name}:// are not read", "use a local path, s3:// or https://"
         )
-    if name == "http" and urlsplit(uri).hostname not in LOOPBACK:
+    host = _split(uri).hostname
+    if name == "http" and host not in LOOPBACK:
         raise TipcastError("D021", shown(uri), "http:// would let anyone on the way change the data", "use https://")
     return name
+
+
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError as problem:
+        where = f"{uri.partition('://')[0]}://..."  # user info cannot be told from the rest
+        raise TipcastError("D021", where, f"is no address: {problem}", "check its host") from problem
 
 
 def shown(uri: str) -> str:
@@ -52,13 +61,13 @@ def shown(uri: str) -> str:
     if "://" not in uri:
         path = Path(uri)
         return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else uri
-    parts = urlsplit(uri)
+    parts = _split(uri)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def last_name(uri: str) -> str:
     """Return the file's name."""
-    path = uri if "://" not in uri else urlsplit(uri).path if not uri.startswith("s3://") else uri
+    path = uri if "://" not in uri else _split(uri).path if not uri.startswith("s3://") else uri
     return path.rstrip("/").rpartition("/")[2]
 
 

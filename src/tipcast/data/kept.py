@@ -120,8 +120,8 @@ def _chosen(names: Sequence[str], keep: Sequence[str] | None, fragment: Fragment
         raise TipcastError(
             "D007",
             address.shown(fragment.uri),
-            f"missing column {missing[0]!r}, which keep names",
-            "take it out of keep, or use a file that has it",
+            f"missing {schema.named('column', missing)}, which keep names",
+            "take what is missing out of keep, or use a file that has it",
         )
     wanted = {name if name in names else canonical[name] for name in keep}
     return [name for name in names if name in wanted]

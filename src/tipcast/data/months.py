@@ -1,4 +1,4 @@
-"""Prepared months: any source as one Parquet file a month, with a manifest that makes a second run do nothing."""
+"""Prepared months: any source as one Parquet file a month."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tipcast.backends.base import Array, Frames
-from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.errors import travelling
 from tipcast.data import validate
 from tipcast.data.fragments import Fragment, Listing, Period
+from tipcast.data.months_manifest import VERSION, Written, sha256
 from tipcast.data.read import read_fragment
 from tipcast.data.schema import TIMES, ZONES, tlc_name
-
-MANIFEST = "manifest.json"
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,6 @@ class Month:
     fragments: tuple[Fragment, ...]
     recipe: str
     """Digest of everything the file depends on."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the manifest says of a file."""
-
-    rows: int
-    bytes: int
-    sha256: str
-    row_groups: int
-    recipe: str
-    dropped: Mapping[str, int]
 
 
 def plan(listing: Listing, layout: Layout) -> list[Month]:
@@ -80,55 +65,6 @@ def plan(listing: Listing, layout: Layout) -> list[Month]:
             ]
             months.append(Month(name, period, fragments, hashlib.sha256(json.dumps(depends).encode()).hexdigest()))
     return months
-
-
-def read_manifest(out: str) -> dict[str, Written]:
-    """Return file name -> what the manifest in ``out`` says of it; empty where there is none.
-
-    Raises
-    ------
-    TipcastError
-        D020 a manifest that is not ours or not whole.
-
-    """
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    path = f"{folder.rstrip('/')}/{MANIFEST}"
-    if not filesystem.exists(path):
-        return {}
-    try:
-        files = json.loads(filesystem.cat_file(path))["files"]
-        return {name: Written(**entry) for name, entry in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise TipcastError(
-            "D020",
-            path,
-            "is no manifest of prepared months",
-            "choose another folder, or delete the file to prepare again",
-        ) from problem
-
-
-def write_manifest(out: str, files: Mapping[str, Written]) -> None:
-    """Replace the manifest in ``out`` as a whole."""
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    text = json.dumps({"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}, indent=2)
-    path = f"{folder.rstrip('/')}/{MANIFEST}"
-    unfinished = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-    filesystem.pipe_file(unfinished, text.encode())
-    filesystem.mv(unfinished, path)
-
-
-def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
-    """Whether the month's file is there, made by the same recipe, and unchanged since (by SHA-256)."""
-    entry = manifest.get(month.name)
-    if entry is None or entry.recipe != month.recipe:
-        return False
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    path = f"{folder.rstrip('/')}/{month.name}"
-    return (
-        bool(filesystem.exists(path))
-        and filesystem.size(path) == entry.bytes
-        and _sha256(filesystem, path) == entry.sha256
-    )
 
 
 @travelling
@@ -175,7 +111,7 @@ def write_month(
             dropped.update(lost)
             writer.write_table(table, row_group_size=layout.row_group_rows)
             rows += table.num_rows
-    digest = _sha256(filesystem, unfinished)
+    digest = sha256(filesystem, unfinished)
     filesystem.mv(unfinished, path)
     with filesystem.open(path, "rb") as file:
         row_groups = pq.read_metadata(file).num_row_groups
@@ -241,8 +177,3 @@ def _first_day(period: Period) -> datetime.datetime:
 
 def _microseconds(day: datetime.datetime) -> int:
     return int(day.timestamp()) * 1_000_000
-
-
-def _sha256(filesystem: Any, path: str) -> str:
-    with filesystem.open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -91,8 +91,8 @@ def _check_apart(folder: str, inputs: Sequence[str], shown: str) -> None:
     """Refuse scores among the trips that they are of: they would be read as trips the next time."""
     for named in inputs:
         if _reaches(_steps(named), folder.split("/")):
-            what = f"and the files of {address.shown(named)}, which are scored, would be in one another"
-            raise _refused(shown, what, "name a folder beside them")
+            what = f"and the input are one folder, or one lies in the other: {address.shown(named)}"
+            raise _refused(shown, what, "name a folder beside it")
 
 
 def _steps(named: str) -> list[str]:

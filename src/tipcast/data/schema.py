@@ -133,11 +133,19 @@ def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> Tipcas
         )
     if set(missing) & set(ZONES) and folded & _COORDINATES:
         return no_zones(where)
-    own = tlc_name(missing[0], colour_of(names) or "yellow")
-    fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
-    near = difflib.get_close_matches(own, names, 1, 0.7)
-    hint = f", {near[0]!r} among them" if near else ""
-    return TipcastError("D007", where, f"missing column {own!r} ({len(names)} columns found{hint})", fix)
+    own = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
+    hint, fix = "", "use the TLC's trips from 2016-07 on"
+    if len(own) < 3:  # of more, the names alone fill the line
+        near = [match for name in own for match in difflib.get_close_matches(name, names, 1, 0.7)]
+        hint = f", {' and '.join(map(repr, near))} among them" if near else ""
+        fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
+    what = f"missing {named('column', own)} ({len(names)} columns found{hint})"
+    return TipcastError("D007", where, what, fix)
+
+
+def named(kind: str, names: Sequence[str]) -> str:
+    """Return ``column 'a'`` or ``columns 'a', 'b'``."""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def no_zones(where: str) -> TipcastError:

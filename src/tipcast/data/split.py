@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.fragments import Period
@@ -10,15 +11,17 @@ from tipcast.data.fragments import Period
 MINUTE = 60_000_000
 
 
-def cutoff(train: Period, test: Period, validation: float) -> int | None:
+def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | None:
     """Return where validation begins.
 
     Parameters
     ----------
-    train, test
-        Periods in microseconds since 1970.
+    trained
+        Periods of the training files in microseconds since 1970, which may overlap and leave gaps.
+    test
+        Period of the test rows.
     validation
-        Share of the training period's time, at its end.
+        Share of the time that the training files cover, at its end; the time of gaps between them does not count.
 
     Returns
     -------
@@ -33,6 +36,8 @@ def cutoff(train: Period, test: Period, validation: float) -> int | None:
     """
     if not 0 <= validation < 1:
         raise TipcastError("C003", "task.validation", f"{validation} is no share", "use 0 (none) to below 1")
+    spans = _union(trained)
+    train = spans[0][0], spans[-1][1]
     if test[1] <= train[0]:
         raise TipcastError(
             "D019",
@@ -49,8 +54,45 @@ def cutoff(train: Period, test: Period, validation: float) -> int | None:
         )
     if validation == 0:
         return None
-    start = train[1] - int((train[1] - train[0]) * validation)
-    return start - start % MINUTE
+    left = int(sum(stop - start for start, stop in spans) * validation)
+    while left > spans[-1][1] - spans[-1][0]:
+        start, stop = spans.pop()
+        left -= stop - start
+    begins = spans[-1][1] - left
+    return begins - begins % MINUTE
+
+
+def _union(periods: Iterable[Period]) -> list[Period]:
+    """Return periods in time order, those joined that overlap or touch."""
+    joined: list[Period] = []
+    for start, stop in sorted(set(periods)):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def uneven(train: int, held_out: int, validation: float) -> str | None:
+    """Return a line to say where validation is less than half or more than twice its share of the rows, else None.
+
+    Parameters
+    ----------
+    train, held_out
+        Rows before and from the cutoff.
+    validation
+        Share of the time.
+
+    """
+    share = held_out / max(train + held_out, 1)
+    if validation == 0 or validation / 2 <= share <= validation * 2:
+        return None
+    return f"validation is {share:.0%} of the training rows: task.validation={validation:g} is a share of their time"
+
+
+def overlap(one: Period, other: Period) -> bool:
+    """Return whether two periods have a moment in common."""
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def describe(period: Period) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tipcast.config.errors import TipcastError
+from tipcast.data.writing import UNFINISHED
 
 LOG = logging.getLogger("tipcast")
 
@@ -79,6 +80,8 @@ class LocalWork:
 
     def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
         """Exchange the folders: who looks sees the old scores or the new ones."""
+        for left in Path(self.whole).rglob(UNFINISHED):  # by a worker that was killed; another has written the file
+            left.unlink()
         path = Path(self.whole) / self._manifest
         with path.open("wb") as file:
             file.write(manifest())

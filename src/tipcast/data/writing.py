@@ -16,6 +16,9 @@ from tipcast.data import address
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+UNFINISHED = f"*.{'[0-9a-f]' * 8}.tmp"
+"""Files that a process was killed over."""
+
 
 @contextlib.contextmanager
 def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> Iterator[BinaryIO]:
@@ -42,7 +45,7 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> It
                 yield remote
             return
         path = Path(uri)
-        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")  # as UNFINISHED
         try:
             with unfinished.open("wb") as file:
                 yield file

@@ -11,15 +11,17 @@ from typing import Any, final
 
 import numpy as np
 import treelite.sklearn
-from distributed import as_completed, wait
+from distributed import wait
 from sklearn.ensemble import RandomForestClassifier
 
 from tipcast.backends.base import Frame
+from tipcast.backends.workers import completed
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import native
 from tipcast.estimators.base import Fitted, Future, Progress, columns, shares
 from tipcast.estimators.forest_parameters import try_out
 from tipcast.estimators.parameters import positive_int
+from tipcast.estimators.placement import by_worker
 from tipcast.estimators.sharing import Grown, Split
 
 CHUNKS_PER_THREAD = 8
@@ -90,11 +92,8 @@ class DistributedForest:
                 tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
         forest = RandomForestClassifier()
-        with client.as_current():  # as_completed takes no client
-            done = as_completed(list(tasks), with_results=True)
-        for chunk, (treeless, new) in done:
-            forest = treeless
-            grown[tasks.pop(chunk)] = new
+        for chunk, found in completed(client, list(tasks)):
+            forest, grown[tasks.pop(chunk)] = found
             chunk.release()
             if progress:
                 progress(sum(map(len, grown.values())), trees)
@@ -166,11 +165,7 @@ def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) 
         parts: dict[str, Sequence[int]] = dict.fromkeys(sorted(threads), range(len(x)))
         weights = [threads[address] for address in parts]
     else:
-        holders = client.who_has(list(x))
-        held: dict[str, list[int]] = {}
-        for i, future in enumerate(x):
-            held.setdefault(min(holders[future.key]), []).append(i)
-        parts = dict(sorted(held.items()))
+        parts = dict(by_worker(client, x))
         weights = [sum(sizes[x[i].key] for i in parts[address]) for address in parts]
         logging.getLogger("tipcast").warning(
             "a worker cannot hold all rows: each of %d grows trees from its own", len(parts)

@@ -90,9 +90,8 @@ class NvForestScorer:
             import nvforest
             import treelite
 
-            model = treelite.Model.deserialize_bytes(self.checkpoint)
-            with warnings.catch_warnings():  # nvForest is built with an older treelite, which reads newer checkpoints
-                warnings.filterwarnings("ignore", "(?s).*newer Treelite version")
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
+                model = treelite.Model.deserialize_bytes(self.checkpoint)
                 self._model = nvforest.load_from_treelite_model(model, device=self.device)
         return self._model.predict_proba(values)[:, -1].clip(0, 1)  # the mean of many ones may round to above one
 
@@ -224,7 +223,8 @@ def _load(content: bytes, way: str, threads: int) -> Any:
     if kind in ("scikit", "treelite"):
         import treelite.sklearn
 
-        model = treelite.Model.deserialize_bytes(content)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
+            model = treelite.Model.deserialize_bytes(content)
         if kind == "treelite":
             return TreeliteScorer(model, threads)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)

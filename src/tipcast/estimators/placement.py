@@ -17,10 +17,14 @@ LOOK_S = 1.0
 
 
 def by_worker(client: Any, parts: Sequence[Future]) -> dict[str, list[int]]:
-    """Wait for parts and return the worker that holds each: address -> numbers of parts, in order.
+    """Wait for parts and return a worker that holds each: address -> numbers of parts, in order.
+
+    Of several workers that hold a part, the one with the fewest parts has it.
 
     Raises
     ------
+    TipcastError
+        K003 where nobody holds a part any more.
     Exception
         What went wrong in the first part that could not be made.
 
@@ -32,9 +36,12 @@ def by_worker(client: Any, parts: Sequence[Future]) -> dict[str, list[int]]:
             part.result()
     holders = client.who_has(list(parts))
     held: dict[str, list[int]] = {}
-    for at, part in enumerate(parts):
-        held.setdefault(min(holders[part.key]), []).append(at)
-    return dict(sorted(held.items()))
+    for at in sorted(range(len(parts)), key=lambda at: len(holders[parts[at].key])):  # those with no choice first
+        there = holders[parts[at].key]
+        if not there:
+            raise gone(["a worker that held rows"])
+        held.setdefault(min(there, key=lambda address: (len(held.get(address, ())), address)), []).append(at)
+    return {address: sorted(held[address]) for address in sorted(held)}
 
 
 def results(client: Any, tasks: Mapping[str, Future]) -> dict[str, Any]:
@@ -71,6 +78,8 @@ def results(client: Any, tasks: Mapping[str, Future]) -> dict[str, Any]:
         if failed is not None:
             problem = failed.exception()
         if problem is not None:
+            if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
+                raise problem
             time.sleep(LOOK_S)  # a task may know of a lost peer before the scheduler does
         lost = set(tasks) - set(client.nthreads())
         if lost:

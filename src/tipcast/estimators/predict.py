@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import dask
 
 from tipcast.backends.base import Array, Frame
 from tipcast.backends.host import to_host
+from tipcast.config.temporary import temporary_folder
 from tipcast.estimators import native
 from tipcast.estimators.base import NativeFile, Scorer
 
@@ -56,8 +55,8 @@ def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _loaded(content: bytes, format: str, device: str) -> Scorer:
-    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
-        path = Path(folder) / "model"
+    with temporary_folder() as folder:
+        path = folder / "model"
         path.write_bytes(content)
         scorer: Scorer = native.load(path, format, device=device, threads=1)
         return scorer
@@ -97,8 +96,8 @@ def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[
 
 def _every_way(scorer: Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
     found = {"estimator": to_host(scorer.score(x))}
-    with tempfile.TemporaryDirectory(prefix="tipcast-") as folder:
-        path = Path(folder) / "model"
+    with temporary_folder() as folder:
+        path = folder / "model"
         path.write_bytes(content)
         for way in native.available(format):
             found[way] = to_host(native.load(path, format, through=way).score(x))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -88,6 +91,27 @@ def together(
     return found
 
 
+def _log(message: bytes) -> None:
+    """Write what XGBoost says but for the rank of each worker, which no verbosity keeps from the terminal."""
+    if b" got rank " not in message:
+        sys.stderr.write(message.decode(errors="replace") + "\n")
+
+
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_log)  # XGBoost keeps its address
+
+
+@contextlib.contextmanager
+def _without_ranks() -> Iterator[None]:
+    """Filter what XGBoost says on this thread; its public settings have no place for a callback."""
+    library = xgboost.core._LIB
+    registered = library.XGBRegisterLogCallback(_LOG) == 0
+    try:
+        yield
+    finally:
+        if registered:
+            library.XGBRegisterLogCallback(library.callback)
+
+
 def _tracker(workers: int, host: str) -> RabitTracker:
     """Start what tells workers where their peers are; it runs until all have left or it is deleted."""
     tracker = RabitTracker(n_workers=workers, host_ip=host, sortby="task")
@@ -106,7 +130,7 @@ def _train_share(
 ) -> tuple[xgboost.Booster, History] | None:
     """Take part in training on the rows of all workers; all end up with the same booster, and the first returns it."""
     quiet = xgboost.config_context(verbosity=0)  # where a worker has no rows it would warn
-    with quiet, CommunicatorContext(**peers, **COLLECTIVE, dmlc_task_id=f"{rank:06d}"):
+    with _without_ranks(), quiet, CommunicatorContext(**peers, **COLLECTIVE, dmlc_task_id=f"{rank:06d}"):
         found = _train_parts(planned, features, parts, seed, threads)
     return None if rank else found
 

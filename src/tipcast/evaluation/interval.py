@@ -1,4 +1,4 @@
-"""Confidence interval of the area under the ROC curve, from counts."""
+"""Confidence interval of the area under the ROC curve, from counts: DeLong's, which is asymptotic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ class Interval:
     low: float
     high: float
 
+    def around(self, value: float, digits: int = 4) -> str:
+        """Return the estimate with its bounds, as ``0.5886 (0.5774 to 0.5998)``."""
+        return f"{value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
 
 def delong(auc: float, positives: int, negatives: int, positive_misses: float, negative_misses: float) -> Interval:
     """Return the 95 % interval of an AUC by DeLong's variance, cut to 0..1.
 
     A positive's component is the share of negatives below it, a negative's the share of positives above it (ties as
     halves). The variance of the AUC is the sum over both classes of the components' sample variance over their number.
+    The AUC is near to normal where both classes have many rows; of few, or close to 1, the interval is too short.
     The sums are of squared complements, so that nothing cancels when the AUC is close to 1.
 
     Parameters

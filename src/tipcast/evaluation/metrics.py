@@ -64,7 +64,7 @@ def evaluate(
 def auc(
     client: Any, scores: Sequence[Any], labels: Sequence[Any], masks: Sequence[Any] | None = None, where: str = "scores"
 ) -> Auc:
-    """Return the exact AUC with its 95 % interval, of all rows or of those where the mask is 1; see ``evaluate``."""
+    """Return the exact AUC with DeLong's 95 % interval, of all rows or those where the mask is 1; see ``evaluate``."""
     buckets = fill(client, scores, labels, masks, where)
     return _auc(_tallies(client, buckets, details=False), buckets.wholes[0])
 

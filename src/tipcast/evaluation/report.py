@@ -11,8 +11,8 @@ MAX_NOTE = 8000
 """Characters that MLflow keeps of a tag, and so of a note."""
 ROC_PLOT = "plots/roc_small.png"
 """The artifact that the note shows."""
-ROC_PIXELS = 480
-"""Its width: a wider picture makes MLflow's page scroll sideways."""
+
+INTERVAL = "Beside an AUC is its 95 % interval by DeLong, which is asymptotic."
 
 Split = tuple[str, str, int]
 """Name, period in words, rows."""
@@ -28,6 +28,7 @@ def note(
     validation: Evaluation | None = None,
     card: Auc | None = None,
     run_id: str | None = None,
+    changes: str = "",
     remarks: Sequence[str] = (),
 ) -> str:
     """Write the note of a training run.
@@ -53,6 +54,8 @@ def note(
         AUC of the test rows paid by card; None where payment is unknown.
     run_id
         The run, whose artifact ``plots/roc_small.png`` is shown; None only names it.
+    changes
+        What the command needs beside a commit to repeat the run, in a sentence.
     remarks
         More sentences, one paragraph each.
 
@@ -62,7 +65,13 @@ def note(
         At most 8000 characters; parts go from the end when there are more, remarks first and the command last.
 
     """
-    parts = [_headline(model, test), repeat(command), _cash(test, card), _scores(test, validation), _splits(splits)]
+    parts = [
+        _headline(model, test),
+        repeat(command, changes),
+        _cash(test, card),
+        _scores(test, validation),
+        _splits(splits),
+    ]
     parts += [plot(run_id), _phases(phases), "\n\n".join(remarks)]
     order = [0, 5, 2, 3, 4, 6, 1, 7]  # as read; ``parts`` is by importance
     while True:
@@ -94,10 +103,11 @@ def _cash(test: Evaluation, card: Auc | None) -> str:
 
 def _scores(test: Evaluation, validation: Evaluation | None) -> str:
     found = [("test", test)] + ([("validation", validation)] if validation else [])
-    names = ("auc", "average_precision", "log_loss", "brier", "accuracy", "precision", "recall", "f1", "positive_rate")
-    lines = [[name, *(f"{each.metrics[name]:.4f}" for _, each in found)] for name in names]
+    names = ("average_precision", "log_loss", "brier", "accuracy", "precision", "recall", "f1", "positive_rate")
+    lines = [["auc", *(each.auc_interval.around(each.metrics["auc"]) for _, each in found)]]
+    lines += [[name, *(f"{each.metrics[name]:.4f}" for _, each in found)] for name in names]
     basis = "the most accurate one on validation rows" if validation else "set beforehand"
-    text = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
+    text = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}. {INTERVAL}"
     return table(["metric", *(name for name, _ in found)], lines) + "\n\n" + text
 
 
@@ -118,12 +128,12 @@ def plot(run_id: str | None) -> str:
     return f"![ROC curve: artifact {ROC_PLOT}](get-artifact?{urlencode({'path': ROC_PLOT, 'run_uuid': run_id})})"
 
 
-def repeat(command: str) -> str:
-    """Return the command that repeats a run, fenced."""
+def repeat(command: str, changes: str = "") -> str:
+    """Return the command that repeats a run, fenced, and what of the code is in no commit."""
     fence = "```"
     while fence in command:
         fence += "`"
-    return f"Repeat this run:\n\n{fence}\n{command}\n{fence}"
+    return f"Repeat this run:\n\n{fence}\n{command}\n{fence}" + (f"\n\n{changes}" if changes else "")
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from tipcast.evaluation.drift import Drift
-from tipcast.evaluation.report import MAX_NOTE, table
+from tipcast.evaluation.report import INTERVAL, MAX_NOTE, repeat, table
 from tipcast.evaluation.result import Evaluation
 
 SCORES_PLOT, DRIFT_PLOT = "plots/scores_small.png", "plots/drift_small.png"
-PIXELS = 480
 LIMITS = "below 0.1 little has changed, from 0.25 on much has"
 
 
@@ -21,9 +20,11 @@ def note(
     refused: Mapping[str, str],
     drifts: Sequence[Drift],
     labelled: Evaluation | None,
+    warning: str,
     phases: Mapping[str, float],
     command: str,
     run_id: str,
+    changes: str = "",
 ) -> str:
     """Write the note of a scoring.
 
@@ -39,10 +40,14 @@ def note(
         How the score and the features have moved; empty where the model does not tell how its training rows were.
     labelled
         How well the scores do on trips whose tips are known; None where there are none.
+    warning
+        What to know of that, in a sentence without its full stop; empty where there is nothing.
     phases, command
         Phase -> seconds, and what repeats the run.
     run_id
         Whose plots are shown.
+    changes
+        What of the code is in no commit, in a sentence.
 
     Returns
     -------
@@ -50,15 +55,15 @@ def note(
         At most 8000 characters, cut at the end.
 
     """
-    fence = "```"
     parts = [
         f"### {head}",
         table(["", ""], [[name, value] for name, value in facts.items()]),
         _refused(refused),
         _picture(SCORES_PLOT, run_id),
         _labelled(labelled),
+        f"**{warning}.**" if warning else "",
         _drifts(drifts, run_id),
-        f"Repeat this run:\n\n{fence}\n{command}\n{fence}",
+        repeat(command, changes),
         table(["phase", "seconds"], [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]),
     ]
     text = "\n\n".join(part for part in parts if part) + "\n"
@@ -76,11 +81,11 @@ def _refused(refused: Mapping[str, str]) -> str:
 def _labelled(found: Evaluation | None) -> str:
     if found is None:
         return "No metrics: the trips have no tips to compare with, or all are alike."
-    low, high = found.auc_interval.low, found.auc_interval.high
     names = ("average_precision", "log_loss", "brier", "accuracy", "positive_rate")
-    values = [["auc", f"{found.metrics['auc']:.4f} ({low:.4f} to {high:.4f})"]]
+    values = [["auc", found.auc_interval.around(found.metrics["auc"])]]
     values += [[name, f"{found.metrics[name]:.4f}"] for name in names]
-    return f"On {found.metrics['rows']:,.0f} trips whose tips are known:\n\n" + table(["metric", "value"], values)
+    shown = table(["metric", "value"], values)
+    return f"On {found.metrics['rows']:,.0f} trips whose tips are known:\n\n{shown}\n\n{INTERVAL}"
 
 
 def _drifts(drifts: Sequence[Drift], run_id: str) -> str:

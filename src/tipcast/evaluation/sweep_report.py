@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from tipcast.evaluation.interval import Interval
 from tipcast.evaluation.report import MAX_NOTE, table
 
-PIXELS = 480
-"""Width of the pictures in the note: wider ones make MLflow's page scroll sideways."""
 ROC_PLOT, PARALLEL_PLOT, PARETO_PLOT = "sweep/roc_small.png", "sweep/parallel_small.png", "sweep/seconds_small.png"
 SHOWN = 10
 """Trials of the leaderboard in the note."""
@@ -23,6 +22,8 @@ class Row:
     rank: int
     number: int
     score: float
+    interval: Interval | None
+    """Of the score, at 95 % confidence by DeLong."""
     seconds: float
     params: Mapping[str, Any]
     link: str
@@ -82,14 +83,18 @@ def note(
 
 
 def _leaderboard(rows: Sequence[Row]) -> str:
-    head = ["rank", "validation AUC", "seconds", *rows[0].params]
+    head = ["rank", "validation AUC (95 % interval, DeLong)", "seconds", *rows[0].params]
     lines = [
-        [f"{row.rank}: [trial {row.number}]({row.link})", f"{row.score:.4f}", f"{row.seconds:.1f}"]
+        [f"{row.rank}: [trial {row.number}]({row.link})", _score(row), f"{row.seconds:.1f}"]
         + [_value(value) for value in row.params.values()]
         for row in rows[:SHOWN]
     ]
     more = f"\n\nAll {len(rows)} trials: artifact `sweep/leaderboard.json`." if len(rows) > SHOWN else ""
     return table(head, lines) + more
+
+
+def _score(row: Row) -> str:
+    return row.interval.around(row.score) if row.interval else f"{row.score:.4f}"
 
 
 def _failed(failed: Mapping[int, str]) -> str:

@@ -50,13 +50,15 @@ def version_page(
 
     """
     interval = test.auc_interval
-    lines = [[each, f"{test.metrics[each]:.4f}"] for each in METRICS]
+    lines = [["auc", interval.around(test.metrics["auc"])]]
+    lines += [[each, f"{test.metrics[each]:.4f}"] for each in METRICS if each != "auc"]
     if card is not None:
-        lines.append(["auc, trips paid by card", f"{card.value:.4f}"])
+        lines.append(["auc, trips paid by card", card.interval.around(card.value)])
     parts = [
         f"### {model}: test AUC {test.metrics['auc']:.4f} (95 % interval {interval.low:.4f} to {interval.high:.4f})",
         report.plot(run_id),
         report.table(["test metric", "value"], lines),
+        report.INTERVAL,
         report.table(["rows", "period", "number"], [[split, period, f"{rows:,}"] for split, period, rows in splits]),
         "\n".join(f"- {what}: `{value}`" for what, value in facts.items() if value),
         USE.format(uri=uri),

@@ -13,6 +13,8 @@ from tipcast.tracking.facts import SECTIONS, Facts, facts
 from tipcast.tracking.store import failures, open_store, resolve
 
 MISSING = "-"
+WIDTH = 32
+"""Of a column: a run's whole id."""
 
 
 def run(config: CompareConfig, command: str) -> None:
@@ -45,13 +47,14 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 def text(first: Facts, second: Facts, found: Mapping[str, Mapping[str, list[Any]]]) -> list[str]:
     """Return the lines that people read: a table for each section, with the change of numbers."""
     lines = [
-        f"{'':<40}  {first.name:<24}  {second.name:<24}",
-        f"{'run':<40}  {first.id[:24]:<24}  {second.id[:24]:<24}",
+        f"{'':<40}  {first.name:<{WIDTH}}  {second.name:<{WIDTH}}",
+        f"{'run':<40}  {first.id:<{WIDTH}}  {second.id:<{WIDTH}}",
     ]
     for section, rows in found.items():
         lines.append(f"{section}" if rows else f"{section}: the same")
         for name, (left, right) in rows.items():
-            lines.append(f"  {name:<38}  {_cell(left):<24}  {_cell(right):<24}  {_change(left, right)}".rstrip())
+            cells = f"{_cell(left):<{WIDTH}}  {_cell(right):<{WIDTH}}"
+            lines.append(f"  {name:<38}  {cells}  {_change(left, right)}".rstrip())
     return lines
 
 
@@ -59,7 +62,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return MISSING
     shown = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return shown if len(shown) <= 24 else f"{shown[:23]}…"
+    return shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 1]}…"
 
 
 def _change(left: Any, right: Any) -> str:

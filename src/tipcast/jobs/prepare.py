@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-from distributed import as_completed
 
 from tipcast.backends.base import Session
 from tipcast.backends.cpu import CpuFrames
 from tipcast.backends.session import check, session
+from tipcast.backends.workers import completed
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import PrepareConfig
 from tipcast.data import months
+from tipcast.data.months_manifest import Written, add_to_manifest, is_current, read_manifest
 from tipcast.data.schema import COLUMNS
 from tipcast.data.sources import list_fragments
+from tipcast.data.sources.identical import identical
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import progress, worth_a_line
+
+LOG = logging.getLogger("tipcast")
 
 REQUIRED = ("pickup", "fare_amount", "tip_amount", "PULocationID", "DOLocationID")
 
@@ -43,16 +48,20 @@ def run(config: PrepareConfig, command: str) -> None:
     layout = months.Layout(config.row_group_rows, config.compression)
     with clock.phase("list"):
         listing = list_fragments(config.data, "months", REQUIRED, optional=COLUMNS)
+        for note in (*listing.notes, *identical(listing.fragments)):
+            LOG.warning(note)
         planned = months.plan(listing, layout)
-        manifest = months.read_manifest(out)
-        due = [month for month in planned if not months.is_current(out, month, manifest)]
+        manifest = read_manifest(out)
+        due = [month for month in planned if not is_current(out, month.name, month.recipe, manifest)]
     with contextlib.ExitStack() as stack:
         if due:
             stack.enter_context(_nothing_half(out, due, token))
-            with clock.phase("cluster"):
+            with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
-            with clock.phase("write"):
-                manifest = _written(workers, out, due, layout, listing.colour, token)
+                facts.append(workers.size)
+            with clock.phase("write") as facts:
+                manifest |= _written(workers, out, due, layout, listing.colour, token)
+                facts.append(f"{sum(manifest[month.name].rows for month in due):,} rows in {len(due)} months")
     names = [month.name for month in planned]
     rows = sum(manifest[name].rows for name in names)
     closing.say(
@@ -80,7 +89,7 @@ def _nothing_half(out: str, due: Sequence[months.Month], token: str) -> Iterator
         raise
 
 
-def _written(*write: Any) -> dict[str, months.Written]:
+def _written(*write: Any) -> dict[str, Written]:
     """Write the months, or say in one line where that fails."""
     try:
         return _write(*write)
@@ -98,7 +107,7 @@ def _write(
     layout: months.Layout,
     colour: str,
     token: str,
-) -> dict[str, months.Written]:
+) -> dict[str, Written]:
     """Write the months in parallel, each into the manifest as soon as it is whole."""
     filesystem, folder = fsspec.core.url_to_fs(out)
     filesystem.makedirs(folder, exist_ok=True)
@@ -108,8 +117,11 @@ def _write(
         ): month
         for month in due
     }
+    ours: dict[str, Written] = {}
     with progress("write", list(futures)):
-        for future, entry in as_completed(list(futures), with_results=True):
-            written = months.read_manifest(out) | {futures[future].name: entry}  # another job may have written others
-            months.write_manifest(out, written)
-    return months.read_manifest(out)
+        for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
+            ours[futures[future].name] = entry
+            add_to_manifest(out, ours)
+            if worth_a_line(done, len(futures)):
+                LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future].name, f"{entry.rows:,}")
+    return ours

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,12 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Output
 from tipcast.config.schema_promote import PromoteConfig
 from tipcast.config.stored import tested
-from tipcast.data import rows, split, validate
+from tipcast.config.temporary import temporary_folder
+from tipcast.data import rows, validate
 from tipcast.data.fragments import Listing
 from tipcast.data.prepare import Recipe
 from tipcast.data.sources import list_fragments
+from tipcast.data.sources.identical import identical
 from tipcast.estimators.base import NativeFile
 from tipcast.estimators.predict import predict_saved
 from tipcast.evaluation.metrics import evaluate
@@ -72,7 +73,7 @@ def run(config: PromoteConfig, command: str) -> None:
     clock = Clock()
     client = open_store(config.tracking)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        folder = stack.enter_context(temporary_folder())
         with clock.phase("fetch"), failures(resolve(config.tracking)):
             challenger = _entrant(client, config, config.model_uri, folder / "challenger")
             name, version = str(challenger.fetched.name), str(challenger.fetched.version)
@@ -83,8 +84,9 @@ def run(config: PromoteConfig, command: str) -> None:
             closing.say({"model_uri": challenger.fetched.uri, "alias": config.alias, "moved": False}, config.print)
             return
         record = stack.enter_context(promote_record.opened(config, challenger.fetched, contest.test, command))
-        with clock.phase("cluster"):
+        with clock.phase("cluster") as facts:
             workers = stack.enter_context(session(config.backend, config.cluster))
+            facts.append(workers.size)
         record.set_tags(workers.tags)
         with clock.phase("score"):
             rescored = rescore(workers, config, contest)
@@ -139,15 +141,9 @@ def set_up(client: Any, config: PromoteConfig, challenger: Entrant, before: str 
     features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
     recipe = Recipe(features=features, threshold=float(challenger.manifest["task"]["threshold"]))
     test = list_fragments(data, "test", recipe.columns)
-    for entrant in entrants:
-        manifest = entrant.manifest
-        if test.period[0] < manifest["trained_until"] and test.period[1] > manifest.get("trained_from", 0):
-            LOG.warning(
-                "%s was trained on %s: not all of %s is new to it",
-                entrant.name,
-                manifest["train_period"],
-                split.describe(test.period),
-            )
+    for note in (*test.notes, *identical(test.fragments)):
+        LOG.warning(note)
+    checks.insert(0, promote_gate.unseen(entrants, test))  # the first that a refusal names
     return Contest(challenger, before, champion, tuple(checks), test, recipe)
 
 

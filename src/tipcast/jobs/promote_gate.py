@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tipcast.data import split
+from tipcast.data.fragments import Listing
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.result import Evaluation
 from tipcast.tracking.models import Fetched
@@ -112,6 +114,18 @@ def taxis(challenger: Entrant, champion: Entrant) -> Check:
     found = [str(entrant.manifest.get("colour")) for entrant in (challenger, champion)]
     told = " against ".join(dict.fromkeys(found))
     return Check("taxis", len(set(found)) == 1, f"both of {told} ones" if len(set(found)) == 1 else told)
+
+
+def unseen(entrants: Sequence[Entrant], test: Listing) -> Check:
+    """Check that no version was trained or validated on rows of the test period: it has learnt their labels."""
+    found = {entrant.name: entrant.fetched.seen(test.colour) for entrant in entrants}
+    told = [
+        f"{name} was trained on {split.describe(period)}"
+        for name, period in found.items()
+        if period is not None and split.overlap(period, test.period)
+    ]
+    said = f"not all of {split.describe(test.period)} is new: {', '.join(told)}" if told else "new to what was trained"
+    return Check("test rows", not told, said)
 
 
 def compared(rescored: Rescored, margin: float, *, certain: bool) -> Check:

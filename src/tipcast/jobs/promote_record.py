@@ -7,20 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from tipcast import __version__
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_promote import PromoteConfig
 from tipcast.data import split
 from tipcast.data.fragments import Listing
 from tipcast.evaluation import plots, report
+from tipcast.jobs import opening
 from tipcast.jobs.promote_gate import Check, Entrant, Rescored
-from tipcast.measure.origin import git_commit, versions
-from tipcast.tracking.facts import CONFIG, VERSIONS
+from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
-from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.run import Run
 
 METRICS = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "seed")
@@ -54,20 +51,9 @@ def opened(config: PromoteConfig, fetched: Fetched, test: Listing, command: str)
     """Open the run with what is known before any worker starts."""
     plain = to_plain(config)
     params = {name: plain[name] for name in PARAMS} | {"test_period": split.describe(test.period)}
-    tags = {
-        "job": "promote",
-        "tipcast.version": __version__,
-        "device": config.backend.name,
-        "command": command,
-        "model": fetched.uri,
-        "data.test_digest": test.digest[:16],
-    }
-    commit = git_commit()
-    if commit:
-        tags["mlflow.source.git.commit"] = commit
-    with open_run(config.tracking, name=f"promote {fetched.version}", tags=tags, params=params) as run:
-        run.log_text(yaml.safe_dump(plain, sort_keys=False), CONFIG)
-        run.log_text(yaml.safe_dump(versions(), sort_keys=False), VERSIONS)
+    tags = {"model": fetched.uri, "data.test_digest": test.digest[:16]}
+    name = f"promote {fetched.version}"
+    with opening.opened(config, command, job="promote", name=name, params=params, tags=tags) as run:
         yield run
 
 
@@ -132,11 +118,16 @@ def _compared(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines of the table of metrics."""
     first, second = verdict.rescored.challenger, verdict.rescored.champion
     head = f"challenger, {verdict.challenger.name}"
-    if second is None or verdict.champion is None:
-        return ["test metric", head], [[name, f"{first.metrics[name]:.5f}"] for name in METRICS]
-    lines = [
+    own = [first.auc_interval.around(first.metrics["auc"], 5)]
+    if second is None or verdict.champion is None or verdict.rescored.difference is None:
+        rest = [[name, f"{first.metrics[name]:.5f}"] for name in METRICS[1:]]
+        return ["test metric", head], [["auc", *own], *rest]
+    between = verdict.rescored.difference
+    bounds = f"{between.value:+.5f} ({between.interval.low:+.5f} to {between.interval.high:+.5f})"
+    lines = [["auc", *own, second.auc_interval.around(second.metrics["auc"], 5), bounds]]
+    lines += [
         [name, f"{mine:.5f}", f"{theirs:.5f}", f"{mine - theirs:+.5f}"]
-        for name, mine, theirs in ((name, first.metrics[name], second.metrics[name]) for name in METRICS)
+        for name, mine, theirs in ((name, first.metrics[name], second.metrics[name]) for name in METRICS[1:])
     ]
     return ["test metric", head, f"champion, {verdict.champion.name}", "difference"], lines
 
@@ -158,8 +149,9 @@ def _plots(run: Run, config: PromoteConfig, verdict: Verdict, rows: str) -> None
     names: dict[str, Any] = {"name": verdict.challenger.name, "other": rescored.champion}
     if verdict.champion:
         names["other_name"] = verdict.champion.name
-    run.log_bytes(plots.roc(rescored.challenger, rows, **names), "plots/roc.png")
-    run.log_bytes(plots.roc(rescored.challenger, rows, pixels=report.ROC_PIXELS, **names), report.ROC_PLOT)
+    roc = plots.roc(rescored.challenger, rows, **names)
+    run.log_bytes(roc, "plots/roc.png")
+    run.log_bytes(plots.small(roc), report.ROC_PLOT)
     if rescored.difference and verdict.champion:
         drawn = plots.difference(
             rescored.difference, config.margin, rows, first=verdict.challenger.name, second=verdict.champion.name
@@ -177,7 +169,18 @@ def _note(run: Run, config: PromoteConfig, verdict: Verdict, period: str, comman
         report.plot(run.id),
         report.table(*_compared(verdict)),
         report.table(["check", "result", "what"], gate),
-        f"Scored on the same trips of {period}. The interval of the difference is that of a paired bootstrap.",
-        report.repeat(command),
+        f"Scored on the same trips of {period}. {report.INTERVAL} That of the difference is of a paired bootstrap.",
+        *filter(None, map(_changed, (verdict.challenger, verdict.champion))),
+        report.repeat(command, origin.source().remark),
     ]
     return "\n\n".join(parts)[: report.MAX_NOTE]
+
+
+def _changed(entrant: Entrant | None) -> str:
+    """Return what is said of a version that no commit gives back; nothing of others."""
+    if entrant is None or not entrant.manifest.get("git_dirty"):
+        return ""
+    return (
+        f"The code that trained {entrant.name} had uncommitted changes on commit `{entrant.manifest['git_commit']}`: "
+        f"artifact `{origin.DIFF}` of its run `{entrant.fetched.run_id}`."
+    )

@@ -6,6 +6,7 @@ from tipcast import __version__
 from tipcast.evaluation import version_page
 from tipcast.jobs.train_record import Record
 from tipcast.jobs.training import Data, Outcome
+from tipcast.measure import origin
 from tipcast.tracking import registry
 from tipcast.tracking.portable import Logged
 
@@ -52,6 +53,7 @@ def register(record: Record, logged: Logged, difference: float, data: Data, outc
             "trained on": manifest["trained_on"],
             "digest of the training data": manifest["data_digest"],
             "code": manifest["git_commit"] or f"tipcast {__version__}",
+            "changes of it, in no commit": f"{origin.DIFF} of the run" if manifest["git_dirty"] else "",
             "file": f"{manifest['file']}, {manifest['format']}",
             "SHA-256 of the file": manifest["sha256"]["model"],
             "largest difference of its scores from the estimator's": f"{difference:.2g}",
@@ -59,4 +61,4 @@ def register(record: Record, logged: Logged, difference: float, data: Data, outc
         },
         run_id=record.run.id,
     )
-    return registry.register(record.run, logged, name, difference, metrics, page)
+    return registry.register(record.run, logged, name, difference, metrics, page, trial=record.trial)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
+from tipcast.config.temporary import temporary_folder
 from tipcast.data import address, place, scored, swap, swap_s3
 from tipcast.data.scored import MANIFEST, Entry, Manifest
 from tipcast.data.sources.files import patterns
@@ -25,6 +25,7 @@ from tipcast.jobs.score_record import ScoreRecord, account, opened
 from tipcast.jobs.score_run import Results
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
+from tipcast.measure.progress import progress
 from tipcast.tracking.models import check_parses, fetch
 from tipcast.tracking.store import failures as store_failures
 from tipcast.tracking.store import open_store, resolve
@@ -52,7 +53,7 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
     """
     check_session(config.backend, config.cluster)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        folder = stack.enter_context(temporary_folder())
         with clock.phase("model"), store_failures(resolve(config.tracking)):
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
@@ -71,11 +72,14 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
         record = stack.enter_context(opened(config, plan, fetched, command))
         results, memory = Results(), dict[str, int]()
         if plan.due:
-            with clock.phase("cluster"):
+            with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
+                facts.append(workers.size)
             record.run.set_tags(workers.tags)
-            with clock.phase("score"):
+            with clock.phase("score") as facts:
                 results = score_run.score(workers, config, plan, fetched, work)
+                rows = sum(entry.rows for entry in results.entries.values())
+                facts.append(f"{rows:,} rows in {len(results.entries)} files")
             memory = peaks(workers.client)
         refused = (*plan.refused, *results.refused)
         if refused and len(refused) == plan.files:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from tipcast import __version__
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema_score import ScoreConfig
+from tipcast.data import split
 from tipcast.data.scored import Entry
 from tipcast.evaluation import binned, plots, profile, score_report
 from tipcast.evaluation.drift import Drift, drifts
 from tipcast.evaluation.result import Evaluation
+from tipcast.jobs import opening
 from tipcast.jobs.score_plan import Item, ScorePlan
 from tipcast.jobs.score_task import Scored
-from tipcast.measure.origin import git_commit, versions
-from tipcast.tracking.facts import CONFIG, VERSIONS
+from tipcast.measure import origin
 from tipcast.tracking.models import Fetched, used_by
-from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.run import Run
+
+LOG = logging.getLogger("tipcast")
 
 FILES = ("scores", "trips", "rows", "unscored", "trips_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
@@ -66,6 +67,7 @@ class Account:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
             interval = self.labelled.auc_interval
             found |= {"labelled/auc_low": interval.low, "labelled/auc_high": interval.high}
+            found["labelled/rows_of_training"] = self.total.seen
             found["labelled/auc_resolution"] = binned.resolution(scores)
         return found
 
@@ -100,6 +102,8 @@ class ScoreRecord:
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        if warning := self._seen(found):
+            LOG.warning(warning)
         self._data(files, found)
         self._tables(found, files, refused)
         if found.rows:
@@ -113,9 +117,11 @@ class ScoreRecord:
                 refused=why,
                 drifts=found.drifts,
                 labelled=found.labelled,
+                warning=self._seen(found),
                 phases=phases,
                 command=self.command,
                 run_id=self.run.id,
+                changes=origin.source().remark,
             )
         )
 
@@ -124,6 +130,16 @@ class ScoreRecord:
         """The model's name and version in words."""
         name, version = self.fetched.name, self.fetched.version
         return f"{name} version {version}" if version else self.fetched.uri
+
+    def _seen(self, found: Account) -> str:
+        """Return what is to be said of labelled rows that the model may have learnt; nothing where there are none."""
+        period = self.fetched.seen(self.fetched.manifest.get("colour"))
+        if not found.labelled or not found.total.seen or period is None:
+            return ""
+        return (
+            f"{found.total.seen:,} of {found.labelled.metrics['rows']:,.0f} trips whose tips are known are of "
+            f"{split.describe(period)}, which the model was trained on: labelled/auc is not that of new trips"
+        )
 
     def _facts(self, found: Account, files: Mapping[str, Entry]) -> dict[str, str]:
         named = {
@@ -165,13 +181,16 @@ class ScoreRecord:
         then = described["score"]["histogram"] if described else None
         behind = f"{described['score']['split']} trips at training" if described else ""
         now = profile.spread(binned.coarse(found.total.scores.rows))
-        for path, pixels in (("plots/scores.png", 900), (score_report.SCORES_PLOT, score_report.PIXELS)):
-            log(plots.distribution(now, then, behind, found.threshold, subtitle, pixels=pixels), path)
+        drawn = plots.distribution(now, then, behind, found.threshold, subtitle)
+        log(drawn, "plots/scores.png")
+        log(plots.small(drawn), score_report.SCORES_PLOT)
         if found.drifts:
-            for path, pixels in (("plots/drift.png", 900), (score_report.DRIFT_PLOT, score_report.PIXELS)):
-                log(plots.stability(found.drifts, subtitle, pixels=pixels), path)
+            drawn = plots.stability(found.drifts, subtitle)
+            log(drawn, "plots/drift.png")
+            log(plots.small(drawn), score_report.DRIFT_PLOT)
         if found.labelled:
             known = f"{self.model}, {found.labelled.metrics['rows']:,.0f} trips whose tips are known"
+            known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
             log(plots.roc(found.labelled, known, name="scored"), "plots/roc.png")
             log(plots.calibration(found.labelled, known), "plots/calibration.png")
             log(plots.confusion(found.labelled, known), "plots/confusion.png")
@@ -192,20 +211,9 @@ def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str)
     plain = to_plain(config)
     params = flatten({name: plain[name] for name in PARAMS})
     params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
-    tags = {
-        "job": "score",
-        "tipcast.version": __version__,
-        "device": config.backend.name,
-        "command": command,
-        "model.uri": fetched.uri,
-        "model.sha256": fetched.sha256,
-        "model.run_id": fetched.run_id or "",
-    }
+    tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
     tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
-    if commit := git_commit():
-        tags["mlflow.source.git.commit"] = commit
-    with open_run(config.tracking, name=f"score {fetched.name or 'model'}", tags=tags, params=params) as run:
-        run.log_text(yaml.safe_dump(plain, sort_keys=False), CONFIG)
-        run.log_text(yaml.safe_dump(versions(), sort_keys=False), VERSIONS)
+    name = f"score {fetched.name or 'model'}"
+    with opening.opened(config, command, job="score", name=name, params=params, tags=tags) as run:
         used_by(run, fetched)
         yield ScoreRecord(run, config, plan, fetched, command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,10 @@ from tipcast.estimators.base import Scorer
 from tipcast.estimators.predict import hold
 from tipcast.jobs.score_plan import Item, ScorePlan, shown, stops_all
 from tipcast.jobs.score_task import Scored, Work, digest, join, score_fragment, total
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import progress, worth_a_line
 from tipcast.tracking.models import Fetched
+
+LOG = logging.getLogger("tipcast")
 
 ON_GPU = {
     "xgboost-ubj": "xgboost-cuda",
@@ -96,7 +99,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     for at, item in enumerate(plan.due):
         fragments = merged(item.fragments, workers.frames.batch_rows)
         paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
-        common = {"scorer": held, "frames": workers.frames, "work": work}
+        common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen(item.colour)}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
         whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, pure=False)
         summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
@@ -123,8 +126,16 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
                 _file(plan.due[at], found.pop(at), problems.get(at), plan.recipe, results, config)
                 if local:
                     shutil.rmtree(f"{place.parts}/{at}", ignore_errors=True)
+                _say(plan.due[at].name, results, len(plan.due))
     place.drop([item.name for item in results.refused])
     return results
+
+
+def _say(name: str, results: Results, total: int) -> None:
+    """Log that a file has ended, of many files only some."""
+    done, entry = len(results.entries) + len(results.refused), results.entries.get(name)
+    if worth_a_line(done, total):
+        LOG.info("file %d/%d  %s  %s", done, total, name, f"{entry.rows:,} rows" if entry else "refused")
 
 
 def _file(

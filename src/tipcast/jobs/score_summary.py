@@ -19,7 +19,7 @@ LOG = logging.getLogger("tipcast")
 
 LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
-HEADLINES = ("score/mean", "score/predicted_rate", "labelled/auc")
+HEADLINES = ("score/mean", "score/predicted_rate", "labelled/auc", "labelled/rows_of_training")
 
 
 def problem(refused: Sequence[Item], files: int) -> TipcastError:

@@ -16,7 +16,7 @@ from tipcast.backends.host import to_host
 from tipcast.config.errors import travelling
 from tipcast.data import address, features, scored, validate
 from tipcast.data.concatenate import Joined, concatenate
-from tipcast.data.fragments import Fragment
+from tipcast.data.fragments import Fragment, Period
 from tipcast.data.kept import read_kept
 from tipcast.data.prepare import high_tip
 from tipcast.data.read import read_fragment
@@ -69,10 +69,14 @@ class Scored:
     values: Mapping[str, Any]
     """Feature -> counts of its values, see ``evaluation.profile``."""
     scores: Binned
+    seen: int
+    """Labelled rows of the period that the model was trained on."""
 
 
 @travelling
-def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work) -> Scored:
+def score_fragment(
+    fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work, seen: Period | None = None
+) -> Scored:
     """Score one fragment and write it as Parquet files of its own.
 
     Parameters
@@ -87,6 +91,8 @@ def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames
         The device's frame library.
     work
         What is asked for.
+    seen
+        Period of the rows that the model was trained on, where they are of this fragment's taxis.
 
     Raises
     ------
@@ -109,6 +115,7 @@ def score_fragment(fragment: Fragment, path: str, scorer: Scorer, frames: Frames
         unscored=unscored,
         values=profile.count(matrix[good], work.features),
         scores=binned.count(scores[good], None if labels is None else labels[good], work.threshold),
+        seen=0 if labels is None or seen is None else _within(columns["pickup"][good], labels[good], seen),
     )
 
 
@@ -134,6 +141,11 @@ def _labels(columns: dict[str, Array], fragment: Fragment, frames: Frames, work:
     if keep is not None:
         labels[~keep] = -1
     return labels
+
+
+def _within(pickup: Array, labels: Array, period: Period) -> int:
+    """Count labelled rows that were picked up in a period."""
+    return int(((labels >= 0) & (pickup >= period[0]) & (pickup < period[1])).sum())
 
 
 def with_scores(table: pa.Table, scores: Any, bad: Any, work: Work) -> pa.Table:
@@ -193,6 +205,7 @@ def total(parts: Sequence[Scored]) -> Scored:
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
         values=profile.total([part.values for part in parts]),
         scores=binned.total([part.scores for part in parts]),
+        seen=sum(part.seen for part in parts),
     )
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
 from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.schema_sweep import SweepConfig
+from tipcast.config.temporary import temporary_folder
 from tipcast.data import rows, validate
 from tipcast.estimators.build import check as check_model
-from tipcast.jobs import closing, sweep_account, sweep_plan
+from tipcast.jobs import closing, sweep_account, sweep_plan, sweep_progress
 from tipcast.jobs.rehearsal import rehearse
-from tipcast.jobs.sweep_again import gone_on
+from tipcast.jobs.sweep_again import gone_on, grown
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import Earlier, taken_up
 from tipcast.jobs.train import finish, make_plan, summary
@@ -45,13 +44,15 @@ def run(config: SweepConfig, command: str) -> None:
         config = gone_on(config, earlier.config, command) if earlier else config
         check_model(config.model, config.backend.name, categorical=config.task.categorical)
         space = sweep_plan.check(config)
-        with clock.phase("list"):
+        with clock.phase("list"), progress("list"):
             plan = make_plan(config)
         identity = sweep_plan.identity(config, plan, space)
         if earlier:
             earlier.check(identity)
             resumed_by, command = command, earlier.command or command
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+            if config.search.trials != earlier.config.search.trials:
+                command = grown(command, config.search.trials)
+        folder = stack.enter_context(temporary_folder())
         name = f"{config.search.name} search of {config.model.name}"
         later = ["search.trials", *(f"model.params.{name}" for name in space)]
         record = stack.enter_context(
@@ -63,18 +64,22 @@ def run(config: SweepConfig, command: str) -> None:
             clear_problem(record.run.client, record.run.id)
         lease = earlier.lease if earlier else stack.enter_context(leased(record.run.client, record.run.id))
         sweep = SweepRecord(record, config, space, identity, lease)
+        if earlier:
+            sweep.take_over(earlier)
         with sweep.closed():
-            with clock.phase("cluster"):
+            with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 rehearse(workers, config, plan)
+                facts.append(workers.size)
             record.run.set_tags(workers.tags)
             _search(config, plan, space, workers, sweep, earlier, clock)
-        best = sweep.best
-        model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
-        refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model))
-        outcome, logged = finish(workers, refit, clock)
-        sweep.close()
-        sweep_account.write(sweep)
+            best = sweep.best
+            model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
+            refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model), trial=best.key)
+            outcome, logged = finish(workers, refit, clock)
+            with progress("leaderboard"):
+                sweep.close()
+                sweep_account.write(sweep)
         said = {**summary(record, outcome, logged, clock.seconds), **sweep.said()}
         problem = sweep.problem()
         if problem:
@@ -104,12 +109,10 @@ def _search(
     study = sweep_plan.study(config, plan, space, workers)
     spec = config.search
     hosts = Hosts(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
-    if earlier:
-        sweep.take_over(earlier)
     sweep.total = searcher.total
     with hosts.opened():
-        with clock.phase("load"), progress("read"):
-            _check_rows(config, plan, hosts)
+        with clock.phase("load") as facts, progress("read"):
+            facts += _check_rows(config, plan, hosts)
         slots = sum(hosts.slots.values())
         if spec.name == "tpe" and slots > searcher.total / TPE_SHARE:
             LOG.warning(
@@ -118,16 +121,20 @@ def _search(
                 slots,
                 searcher.total,
             )
-        with clock.phase("search"), sweep.timed(), progress(f"{spec.name} search") as told:
+        with clock.phase("search") as facts, sweep.timed(), progress(f"{spec.name} search") as told:
             for event in Pool(hosts, spec.attempts, spec.trial_timeout_s).events(searcher):
                 sweep.take(event)
-                told(len(sweep.trials) + len(sweep.failed), searcher.total, sweep.note(hosts.slots))
+                sweep_progress.tell(sweep, event, hosts.slots, told)
+            facts.append(sweep_progress.summary(sweep))
 
 
-def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> None:
-    """Have the rows read, and refuse what cannot be trained on before any trial begins."""
+def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> list[str]:
+    """Have the rows read, and refuse what cannot be trained on before any trial begins; return what was read."""
     counts = hosts.load(config.search.attempts)
     validate.check_counts(plan.train, rows.per_file(hosts.study.fragments, counts), config.data.limits)
+    read: list[str] = []
     for side, name in enumerate(("data.train", "data.train (validation)")):
         found = rows.total([parts[side] for parts in counts])
         validate.check_split(name, found.rows, found.positives, config.data.limits)
+        read.append(f"{found.rows:,} {'validation' if side else 'train'} rows")
+    return read

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tipcast.evaluation import plots, sweep_report
+from tipcast.evaluation.interval import Interval
 from tipcast.evaluation.sweep_report import Row
 from tipcast.jobs.sweep_record import CURVE, SweepRecord
 from tipcast.search.importance import importance
@@ -28,10 +29,7 @@ def write(sweep: SweepRecord) -> None:
     run.note(
         sweep_report.note(
             f"{spec.name} search of {sweep.config.model.name}: {len(ranked)} trials",
-            [
-                Row(at + 1, trial.number, trial.score, trial.seconds, trial.params, _link(sweep, trial))
-                for at, trial in enumerate(ranked)
-            ],
+            [_row(sweep, at + 1, trial) for at, trial in enumerate(ranked)],
             failed={number: problem.what for number, problem in sweep.failed.items()},
             charts=charts(run.experiment_id, run.id, f"validation/{SCORE}"),
             facts=_facts(sweep),
@@ -46,6 +44,8 @@ def _leaderboard(sweep: SweepRecord, ranked: Sequence[Trial]) -> dict[str, list[
         "rank": list(range(1, len(ranked) + 1)),
         "trial": [trial.number for trial in ranked],
         f"validation/{SCORE}": [trial.score for trial in ranked],
+        f"validation/{SCORE}_low": [trial.metrics.get(f"{SCORE}_low") for trial in ranked],
+        f"validation/{SCORE}_high": [trial.metrics.get(f"{SCORE}_high") for trial in ranked],
     }
     columns |= {name: [trial.params[name] for trial in ranked] for name in sweep.space}
     if any(trial.rounds for trial in ranked):
@@ -63,6 +63,12 @@ def _leaderboard(sweep: SweepRecord, ranked: Sequence[Trial]) -> dict[str, list[
     return columns
 
 
+def _row(sweep: SweepRecord, rank: int, trial: Trial) -> Row:
+    low, high = (trial.metrics.get(f"{SCORE}_{end}") for end in ("low", "high"))
+    interval = None if low is None or high is None else Interval(low, high)  # sweeps of earlier releases have none
+    return Row(rank, trial.number, trial.score, interval, trial.seconds, trial.params, _link(sweep, trial))
+
+
 def _plots(sweep: SweepRecord, ranked: Sequence[Trial]) -> None:
     run, config = sweep.record.run, sweep.config
     subtitle = f"{config.model.name}, {config.search.name} search, {len(ranked)} trials"
@@ -71,13 +77,13 @@ def _plots(sweep: SweepRecord, ranked: Sequence[Trial]) -> None:
     logs = [name for name, axis in sweep.space.items() if axis.kind in {"log", "int_log"}]
     curves = [(f"trial {trial.number}: AUC {trial.score:.4f}", _curve(sweep, trial)) for trial in ranked[:BEST]]
     seconds = [trial.seconds for trial in ranked]
-    small = sweep_report.PIXELS
-    run.log_bytes(plots.roc_overlay(curves, subtitle), "sweep/roc.png")
-    run.log_bytes(plots.roc_overlay(curves, subtitle, pixels=small), sweep_report.ROC_PLOT)
-    run.log_bytes(plots.parallel(values, scores, subtitle, logs=logs), "sweep/parallel.png")
-    run.log_bytes(plots.parallel(values, scores, subtitle, logs=logs, pixels=small), sweep_report.PARALLEL_PLOT)
-    run.log_bytes(plots.pareto(seconds, scores, subtitle), "sweep/seconds.png")
-    run.log_bytes(plots.pareto(seconds, scores, subtitle, pixels=small), sweep_report.PARETO_PLOT)
+    for drawn, path, noted in (
+        (plots.roc_overlay(curves, subtitle), "sweep/roc.png", sweep_report.ROC_PLOT),
+        (plots.parallel(values, scores, subtitle, logs=logs), "sweep/parallel.png", sweep_report.PARALLEL_PLOT),
+        (plots.pareto(seconds, scores, subtitle), "sweep/seconds.png", sweep_report.PARETO_PLOT),
+    ):
+        run.log_bytes(drawn, path)
+        run.log_bytes(plots.small(drawn), noted)
     found = importance(ranked, sweep.space)
     if found:
         drawn = plots.importance(found, subtitle, kind="variance of the score", title="Parameter importance")

@@ -51,6 +51,12 @@ def gone_on(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
     return dataclasses.replace(own, search=dataclasses.replace(own.search, **changes))
 
 
+def grown(command: str, trials: int | None) -> str:
+    """Return the command line of a sweep with another number of trials."""
+    words = [word for word in shlex.split(command) if word.lstrip("+").partition("=")[0] != "search.trials"]
+    return shlex.join([*words, f"search.trials={trials}"])
+
+
 def _at(config: SweepConfig, key: str) -> Any:
     """Return what a configuration has at a key; of a whole group what it is called."""
     found: Any = to_plain(config)

@@ -10,7 +10,7 @@ from tipcast.data import rows, validate
 from tipcast.estimators import sampling, scikit_learn
 from tipcast.estimators.build import build
 from tipcast.estimators.sharing import Split
-from tipcast.jobs import sweep_plan
+from tipcast.jobs import sweep_plan, sweep_progress
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import Earlier
 from tipcast.jobs.training import Plan
@@ -34,22 +34,22 @@ def search(
 ) -> None:
     """Run the trials that are missing."""
     proposals = LISTED[config.search.name](config.search, space, config.seed)
-    if earlier:
-        sweep.take_over(earlier)
     sweep.total = len(proposals)
     missing = [proposal for proposal in proposals if proposal.number not in sweep.trials]
     if not missing:
         return
-    with clock.phase("load"):
+    with clock.phase("load") as facts:
         sample = _sample(config, plan, workers, sweep)
+        facts.append(f"a sample of {len(sample.y):,} train rows")
     local = build(config.model, workers.device, "local", config.task.categorical)
     study = sweep_plan.study(config, plan, space, workers)
     trials = GridCv(workers.client, study, scikit_learn.own(local, config.seed), sample).events(missing)
     slots = dict(workers.client.nthreads())
-    with clock.phase("search"), sweep.timed(), progress("grid search by joblib") as told:
+    with clock.phase("search") as facts, sweep.timed(), progress("grid search by joblib") as told:
         for event in trials:
             sweep.take(event)
-            told(len(sweep.trials) + len(sweep.failed), sweep.total, sweep.note(slots))
+            sweep_progress.tell(sweep, event, slots, told)
+        facts.append(sweep_progress.summary(sweep))
 
 
 def _sample(config: SweepConfig, plan: Plan, workers: Session, sweep: SweepRecord) -> Split:

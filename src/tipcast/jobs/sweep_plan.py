@@ -39,7 +39,8 @@ def measured(scores: Array, labels: Any) -> Measured:
     """Measure a trial on its worker."""
     found = evaluate_here(scores, labels)
     rates = np.interp(np.linspace(0, 1, CURVE_STEPS + 1), found.roc.fpr, found.roc.tpr)
-    return Measured(found.metrics, tuple(float(to_host(rate)) for rate in rates))
+    bounds = {"auc_low": found.auc_interval.low, "auc_high": found.auc_interval.high}
+    return Measured(found.metrics | bounds, tuple(float(to_host(rate)) for rate in rates))
 
 
 def check(config: SweepConfig) -> Space:

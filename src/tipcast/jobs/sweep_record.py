@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import signal
+import logging
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
-from tipcast.jobs.sweep_resume import OVER, ROUNDS, RUNGS, TRACKING, WORKER, Earlier
+from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, Earlier
 from tipcast.jobs.train_record import Record
 from tipcast.search.events import Begun, Ended, Event, Failed, Lost
 from tipcast.search.space import Space
 from tipcast.search.trial import SCORE, Trial
+from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import Children
 from tipcast.tracking.lease import Lease
+
+LOG = logging.getLogger("tipcast")
 
 CURVE = "roc/true_positive_rate"
 """Metric of a child whose step is the false-positive rate in percent."""
@@ -58,6 +60,7 @@ class SweepRecord:
 
     def take_over(self, earlier: Earlier) -> None:
         """Count what an earlier run of the sweep has done."""
+        LOG.info("resumed  trials done: %d", len(earlier.known))
         self._known = len(earlier.known)
         self.trials, self.runs, self._attempts = dict(earlier.known), dict(earlier.runs), dict(earlier.attempts)
         self.rounds = sum(trial.rounds or 0 for trial in earlier.known.values())
@@ -67,13 +70,11 @@ class SweepRecord:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Close the children that are open when the search is stopped, and say how to go on."""
+        """Close the children that are open when the sweep is stopped, also in its last fit, and say how to go on."""
         try:
             with self.children.closed("the sweep was stopped"):
                 yield
-        except BaseException as problem:
-            if threading.current_thread() is threading.main_thread() and isinstance(problem, KeyboardInterrupt):
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would leave workers behind
+        except BaseException:
             print(
                 f"{len(self.trials)} of {self.total or 'the'} trials are done; go on with: "
                 f"tipcast sweep resume={self.record.run.id}",
@@ -186,15 +187,15 @@ class SweepRecord:
         """Seconds since the search began."""
         return max(time.monotonic() - self._started, 1e-9)
 
-    def note(self, slots: Mapping[str, int]) -> str:
-        """Return what the progress bar says beside the number of trials, on workers of so many slots."""
-        self.slots |= slots
-        done = len(self.trials) + len(self.failed) - self._known
-        if not self.trials or not done:
-            return ""
-        share = sum(self.busy.values()) / (self.elapsed_s * max(sum(slots.values()), 1))
-        pace = f"{60 * done / self.elapsed_s:.0f} trials/min"
-        return f"best {self.best.score:.4f} (trial {self.best.number}), {pace}, {100 * share:.0f} % busy"
+    @property
+    def done(self) -> int:
+        """Trials that have ended, well or not."""
+        return len(self.trials) + len(self.failed)
+
+    @property
+    def done_here(self) -> int:
+        """Trials that have ended in this process."""
+        return self.done - self._known
 
     def close(self) -> None:
         """Record the sums over all trials."""

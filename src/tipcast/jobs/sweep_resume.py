@@ -15,6 +15,7 @@ from tipcast.config.stored import restored
 from tipcast.measure.origin import versions
 from tipcast.search.proposals import Proposal
 from tipcast.search.trial import SCORE, Trial
+from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import KEY, Child, Children, sweep_run
 from tipcast.tracking.facts import Facts, facts
 from tipcast.tracking.lease import Lease, leased
@@ -24,7 +25,6 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 
 ROUNDS, OVER, WORKER, STUDY = "trial.rounds", "trial.over", "trial.worker", "sweep.study"
-RUNGS = "trial.rungs"
 """Tags that a trial or its sweep is taken up by."""
 TRACKING = "sweep/tracking_seconds"
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 
 from tipcast.backends.base import Session
@@ -16,11 +14,13 @@ from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
+from tipcast.config.temporary import temporary_folder
 from tipcast.data import features, rows, split, validate
 from tipcast.data.features import FEATURES
 from tipcast.data.prepare import Recipe
 from tipcast.data.raw import raw_trips
 from tipcast.data.sources import list_fragments
+from tipcast.data.sources.identical import identical
 from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way, predict
@@ -40,6 +40,8 @@ LOG = logging.getLogger("tipcast")
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
+COUNTED = ("rounds", "trees", "iterations", "rows")
+"""What a fit says of its length."""
 HEADLINES = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 
 
@@ -48,14 +50,15 @@ def run(config: TrainConfig, command: str) -> None:
     check_session(config.backend, config.cluster)
     check(config.model, config.backend.name, categorical=config.task.categorical)
     clock = Clock()
-    with clock.phase("list"):
+    with clock.phase("list"), progress("list"):
         plan = make_plan(config)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tipcast-")))
+        folder = stack.enter_context(temporary_folder())
         record = stack.enter_context(opened(config, plan, command, folder))
-        with clock.phase("cluster"):
+        with clock.phase("cluster") as facts, progress("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
             rehearse(workers, config, plan)
+            facts.append(workers.size)
         record.run.set_tags(workers.tags)
         outcome, logged = finish(workers, record, clock)
     closing.say(summary(record, outcome, logged, clock.seconds), config.print)
@@ -65,13 +68,16 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
     """Read, fit, test and record, on workers that are up, in a run that is open; register where that is asked for."""
     config, plan, folder = record.config, record.plan, record.folder
     with recorded(workers.client, folder / "dask.html") if config.cluster.performance_report else nullcontext():
-        with clock.phase("read"):
+        with clock.phase("read") as facts:
             data = read(workers, config, plan)
-        with clock.phase("fit"):
+            facts += [f"{part.counts.rows:,} {name} rows" for name, part in data.splits.items()]
+        with clock.phase("fit") as facts:
             fitted = fit(workers, config, data)
-        with clock.phase("evaluate"):
+            facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
+        with clock.phase("evaluate") as facts:
             outcome = measure(workers, fitted, data)
-    with clock.phase("log"):
+            facts.append(f"test/auc {outcome.test.metrics['auc']:.4f}")
+    with clock.phase("log") as facts, progress("log"):
         record.data(data)
         record.metrics(data, fitted, outcome)
         record.plots(data, fitted, outcome)
@@ -80,6 +86,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
         rows_held_out = features.compute(columns, config.task.features)
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
         logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
+        facts.append(logged.uri)
     record.close(data, outcome, clock.seconds, peaks(workers.client))
     return outcome, register(record, logged, difference, data, outcome)  # last: its run is whole
 
@@ -133,9 +140,9 @@ def make_plan(config: TrainConfig) -> Plan:
     test_recipe = dataclasses.replace(recipe, card=True)
     train = list_fragments(config.data, "train", recipe.columns)
     test = list_fragments(config.data, "test", test_recipe.columns, optional=test_recipe.optional)
-    for note in dict.fromkeys((*train.notes, *test.notes)):
+    for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)
-    cutoff = split.cutoff(train.period, test.period, config.task.validation)
+    cutoff = split.cutoff((fragment.period for fragment in train.fragments), test.period, config.task.validation)
     return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
 
 
@@ -156,6 +163,10 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
     ):
         if part is not None:
             validate.check_split(name, part.counts.rows, part.counts.positives, config.data.limits)
+    if validation and (
+        line := split.uneven(loaded.splits[0].counts.rows, validation.counts.rows, config.task.validation)
+    ):
+        LOG.warning(line)
     return Data(loaded.splits[0], validation, tested.splits[0])
 
 

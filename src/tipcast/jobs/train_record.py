@@ -19,11 +19,11 @@ from tipcast.data import split
 from tipcast.data.fragments import Period
 from tipcast.estimators.base import Fitted, NativeFile
 from tipcast.evaluation import plots, report
+from tipcast.jobs import opening
 from tipcast.jobs.training import Data, Outcome, Plan
-from tipcast.measure.origin import git_commit, versions
+from tipcast.measure import origin
 from tipcast.tracking import portable
-from tipcast.tracking.facts import CONFIG, VERSIONS
-from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.run import Run
 
 EXAMPLES = 5
 """Raw trips in the model's input example."""
@@ -59,6 +59,8 @@ class Record:
     command: str
     folder: Path
     """For files on their way to MLflow."""
+    trial: str = ""
+    """Key of the sweep's trial whose parameters are fitted again."""
 
     @property
     def periods(self) -> dict[str, str]:
@@ -105,6 +107,8 @@ class Record:
             found |= {
                 f"validation/{name}": value for name, value in outcome.validation.metrics.items() if name != "rows"
             }
+            bounds = outcome.validation.auc_interval
+            found |= {"validation/auc_low": bounds.low, "validation/auc_high": bounds.high}
         for name, rows in data.splits.items():
             found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
@@ -119,8 +123,9 @@ class Record:
         test, name = outcome.test, self.config.model.name
         subtitle = f"{name}, {test.metrics['rows']:,.0f} {self.plan.test.colour} trips of {self.periods['test']}"
         log = self.run.log_bytes
-        log(plots.roc(test, subtitle, other=outcome.validation), "plots/roc.png")
-        log(plots.roc(test, subtitle, pixels=report.ROC_PIXELS), report.ROC_PLOT)
+        roc = plots.roc(test, subtitle, other=outcome.validation)
+        log(roc, "plots/roc.png")
+        log(plots.small(roc), report.ROC_PLOT)
         log(plots.precision_recall(test, subtitle), "plots/precision_recall.png")
         log(plots.calibration(test, subtitle), "plots/calibration.png")
         log(plots.confusion(test, subtitle), "plots/confusion.png")
@@ -178,8 +183,9 @@ class Record:
             "trained_until": self.plan.train.period[1],
             "test_period": self.periods["test"],
             "run_id": self.run.id,
-            "git_commit": git_commit(),
-            "versions": {"tipcast": __version__, **versions()},
+            "git_commit": origin.source().commit,
+            "git_dirty": bool(origin.source().diff),
+            "versions": {"tipcast": __version__, **origin.versions()},
         }
         logged = portable.log_model(
             self.run, native.path, native.format, facts, self.plan.train.colour, trips.head(EXAMPLES)
@@ -207,6 +213,7 @@ class Record:
                 validation=outcome.validation,
                 card=outcome.card,
                 run_id=self.run.id,
+                changes=origin.source().remark,
             )
         )
 
@@ -230,16 +237,6 @@ def opened(
     plain = to_plain(config)
     params = flatten({name: plain[name] for name in SECTIONS if name in plain})
     params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS) and name not in later}
-    tags = {
-        "job": job,
-        "tipcast.version": __version__,
-        "device": config.backend.name,
-        "command": command,
-    }
-    commit = git_commit()
-    if commit:
-        tags["mlflow.source.git.commit"] = commit
-    with open_run(config.tracking, name=name or config.model.name, tags=tags, params=params, resume=resume) as run:
-        run.log_text(yaml.safe_dump(plain, sort_keys=False), CONFIG)
-        run.log_text(yaml.safe_dump(versions(), sort_keys=False), VERSIONS)
+    run_name = name or config.model.name
+    with opening.opened(config, command, job=job, name=run_name, params=params, resume=resume) as run:
         yield Record(run, config, plan, command, folder)

@@ -1,11 +1,17 @@
-"""The clock of a job: how many seconds each phase took."""
+"""The clock of a job: how many seconds each phase took, in a log line as the phase ends."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from typing import final
+
+LOG = logging.getLogger("tipcast")
+
+LONG_S = 1.0
+"""From so many seconds on a phase gets a line even if there is nothing to tell of it."""
 
 
 @final
@@ -16,11 +22,23 @@ class Clock:
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add a block's seconds of wall time to a phase, however the block ends."""
+    def phase(self, name: str) -> Iterator[list[str]]:
+        """Add a block's seconds of wall time to a phase, however the block ends; log a line if it ends well.
+
+        Yields
+        ------
+        list of str
+            For facts that the line should tell.
+
+        """
+        facts: list[str] = []
+        LOG.debug("%s begins", name)
         start = time.perf_counter()
         self.seconds.setdefault(name, 0.0)
         try:
-            yield
+            yield facts
         finally:
-            self.seconds[name] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.seconds[name] += seconds
+        level = logging.INFO if facts or seconds >= LONG_S else logging.DEBUG
+        LOG.log(level, "%s", f"{name:<9}{seconds:7.1f} s  {', '.join(facts)}".rstrip())

@@ -1,18 +1,77 @@
-"""A progress bar on a terminal, for whatever takes more than two seconds."""
+"""What a job shows on standard error while it runs: log lines, and a progress bar on a terminal after two seconds."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
+LOG = logging.getLogger("tipcast")
 
 PATIENCE_S = 2.0
 REFRESH_S = 0.2
+LINES = 10
+"""Lines that a long list of files may print."""
+
+
+class _Handler(logging.Handler):
+    """Write to the standard error of the moment, above a progress bar where that is a terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+            if sys.stderr.isatty():
+                from tqdm import tqdm  # takes a while to import
+
+                tqdm.write(line, file=sys.stderr)
+            else:
+                print(line, file=sys.stderr, flush=True)
+        except Exception:  # noqa: BLE001 - as every handler: what cannot be logged must not end the job
+            self.handleError(record)
+
+
+class _Formatter(logging.Formatter):
+    """Show the job's own lines as they are, all others with their level and logger."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        own = record.name == LOG.name and record.levelno == logging.INFO
+        return line if own else f"{record.levelname} {record.name}: {line}"
+
+
+@contextlib.contextmanager
+def shown(level: int) -> Iterator[None]:
+    """Log to standard error.
+
+    Parameters
+    ----------
+    level
+        ``logging.INFO``: progress of the job and warnings; ``logging.WARNING``: warnings alone, no progress bar;
+        ``logging.DEBUG``: also what the job does in detail, and what libraries log as INFO.
+
+    """
+    root, handler = logging.getLogger(), _Handler()
+    handler.setFormatter(_Formatter())
+    before = root.level, LOG.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO if level < logging.INFO else logging.WARNING)
+    LOG.setLevel(level)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before[0])
+        LOG.setLevel(before[1])
+
+
+def worth_a_line(done: int, total: int) -> bool:
+    """Tell whether to log that one more of many has ended: at each tenth of them, so that a long list stays short."""
+    return done * LINES // total > (done - 1) * LINES // total
 
 
 @dataclass
@@ -46,7 +105,8 @@ def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., 
 
     """
     steps = _Steps(total=len(futures))
-    if not sys.stderr.isatty():
+    detailed_or_quiet = LOG.level not in (logging.NOTSET, logging.INFO)  # lines in place of a bar, or nothing
+    if detailed_or_quiet or not sys.stderr.isatty():
         yield steps.tell
         return
     ended = threading.Event()
@@ -60,7 +120,13 @@ def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., 
 
 
 def _watch(label: str, futures: Sequence[Any], steps: _Steps, ended: threading.Event) -> None:
-    with tqdm(desc=label, bar_format="{desc} {elapsed}", delay=PATIENCE_S, miniters=0, leave=False) as bar:
+    begun = time.time()  # as tqdm's clock
+    if ended.wait(PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
+        return
+    from tqdm import tqdm  # takes a while to import
+
+    with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, leave=False) as bar:
+        bar.start_t = begun
         while not ended.wait(REFRESH_S):
             if steps.total:
                 bar.total, bar.bar_format = steps.total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"

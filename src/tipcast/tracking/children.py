@@ -16,13 +16,13 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run
-from tipcast.tracking.store import redact
+from tipcast.tracking import process
+from tipcast.tracking.abandoned import STATE, pages
+from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run, set_tags
+from tipcast.tracking.store import is_locked, redact
 
-KEY, NUMBER, ATTEMPT, PROPOSED, STATE = "trial.key", "trial.number", "trial.attempt", "trial.params", "trial.state"
-"""Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON, what became of it."""
-PAGE = 1000
-"""Runs of one answer of the store."""
+KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
+"""Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Children:
 
     def __init__(self, parent: Run) -> None:
         self._parent = parent
-        self._tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
+        self._tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()})
         self.open: dict[int, str] = {}
         """Trial -> its run that is not closed."""
         self._rests: set[str] = set()
@@ -69,6 +69,7 @@ class Children:
 
     def reopen(self, number: int, run_id: str) -> None:
         """Go on with a trial that was given more to do."""
+        set_tags(self._parent.client, run_id, process.tags())
         self._parent.client.update_run(run_id, status="RUNNING")
         self.open[number], self._rests = run_id, self._rests | {run_id}
 
@@ -141,12 +142,26 @@ class Children:
         try:
             yield
         except BaseException:
-            for number in list(self.open):
-                with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                    self.kill(number, reason)
-            with contextlib.suppress(Exception):
-                self._end_strays(reason)
+            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
+                self._end_all(reason)
             raise
+
+    def _end_all(self, reason: str) -> None:
+        """Close all that is open; of a database that stays locked one call waits, and the next command closes the rest.
+
+        Raises
+        ------
+        mlflow.exceptions.MlflowException
+            The database is locked, or strays cannot be found.
+
+        """
+        for number in list(self.open):
+            try:
+                self.kill(number, reason)
+            except MlflowException as problem:  # such as of a child that was deleted
+                if is_locked(problem):
+                    raise
+        self._end_strays(reason)
 
     def _end_strays(self, reason: str) -> None:
         """Close children that were made, but whose id a signal kept from coming back."""
@@ -157,19 +172,8 @@ class Children:
 
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""
-        runs: list[Any] = []
-        token = None
-        while True:
-            page = self._parent.client.search_runs(
-                [self._parent.experiment_id],
-                f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'",
-                max_results=PAGE,
-                page_token=token,
-            )
-            runs += page
-            token = page.token
-            if not token:
-                break
+        wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'"
+        runs = pages(self._parent.client.search_runs, [self._parent.experiment_id], wanted)
         children = [_child(run) for run in runs if NUMBER in run.data.tags]
         return sorted(children, key=lambda child: (child.number, child.attempt))
 

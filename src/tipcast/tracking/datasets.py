@@ -43,6 +43,6 @@ def dataset_input(uri: str, digest: str, name: str, context: str, profile: Mappi
         digest=digest[:MAX_DIGEST],
         source_type=source._get_source_type(),
         source=source.to_json(),
-        profile=json.dumps(dict(profile)),
+        profile=json.dumps(dict(profile), allow_nan=False),
     )
     return DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])

@@ -17,6 +17,7 @@ from tipcast.config.plain import flatten
 SECTIONS = ("configuration", "data", "versions", "seconds", "metrics")
 CONFIG, VERSIONS = "config.yaml", "versions.yaml"
 """Artifacts of a run."""
+OF_CODE = ("tipcast.version", "mlflow.source.git.commit", "mlflow.source.git.dirty")
 NOT_METRICS = ("seconds/", "system/", "history/", "memory/")
 
 
@@ -45,7 +46,7 @@ def facts(client: Any, run_id: str) -> Facts:
         raise TipcastError("T004", f"run {run_id}", "is not there", "name a run of this store") from problem
     tags, metrics = run.data.tags, run.data.metrics
     config = flatten(_artifact(client, run_id, CONFIG))
-    versions = {name: tags[name] for name in ("tipcast.version", "mlflow.source.git.commit") if name in tags}
+    versions = {name: tags[name] for name in OF_CODE if name in tags}
     phases = {name.partition("/")[2]: float(value) for name, value in metrics.items() if name.startswith("seconds/")}
     return Facts(
         id=run_id,

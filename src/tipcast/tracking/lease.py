@@ -17,6 +17,7 @@ from typing import Any
 from mlflow.entities import RunTag
 
 from tipcast.config.errors import TipcastError
+from tipcast.tracking import process
 
 OWNER, SIGN, SEEN = "sweep.owner", "sweep.owner_sign", "sweep.seen"
 """Tags: who works on a run, what it alone writes there, and when it was last heard of, in seconds since 1970."""
@@ -54,8 +55,8 @@ class Lease:
     def check(self) -> None:
         """Raise S002 once another process has taken the lease."""
         if self._lost.is_set():
-            host, _, process = self._tags().get(OWNER, "").rpartition(" ")
-            raise _held(self._run_id, host, process)
+            host, _, pid = self._tags().get(OWNER, "").rpartition(" ")
+            raise _held(self._run_id, host, pid)
 
     def leave(self) -> None:
         """Give it back."""
@@ -98,10 +99,10 @@ def leased(client: Any, run_id: str) -> Iterator[Lease]:
     """
     with _locked(run_id) as locked:
         tags = client.get_run(run_id).data.tags
-        host, _, process = tags.get(OWNER, "").rpartition(" ")
+        host, _, pid = tags.get(OWNER, "").rpartition(" ")
         recent = time.time() - float(tags.get(SEEN, 0)) < SILENCE_S
-        if not locked or (recent and _lives(host, process)):
-            raise _held(run_id, host or socket.gethostname(), process or "?")
+        if not locked or (recent and _lives(host, pid)):
+            raise _held(run_id, host or socket.gethostname(), pid or "?")
         lease = Lease(client, run_id)
         try:
             lease.take(SETTLE_S if host else 0)  # nobody else knows of a run that is new
@@ -110,11 +111,11 @@ def leased(client: Any, run_id: str) -> Iterator[Lease]:
             lease.leave()
 
 
-def _lives(host: str, process: str) -> bool:
+def _lives(host: str, pid: str) -> bool:
     """Tell whether an owner may be at work; on this machine it may have locked a file of another temporary folder."""
     if host != socket.gethostname():
         return bool(host)
-    return process != str(os.getpid()) and process.isdecimal() and Path(f"/proc/{process}").exists()
+    return pid != str(os.getpid()) and pid.isdecimal() and process.alive(int(pid))
 
 
 @contextlib.contextmanager
@@ -142,7 +143,7 @@ def _locked(run_id: str) -> Iterator[bool]:
         os.close(file)
 
 
-def _held(run_id: str, host: str, process: str) -> TipcastError:
+def _held(run_id: str, host: str, pid: str) -> TipcastError:
     return TipcastError(
-        "S002", run_id, f"process {process} on {host} works on this sweep", "wait for it to end, or stop it"
+        "S002", run_id, f"process {pid} on {host} works on this sweep", "wait for it to end, or stop it"
     )

@@ -15,6 +15,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import features
+from tipcast.data.fragments import Period
 from tipcast.estimators import first_parse, native
 from tipcast.tracking.locations import check_location, locate
 from tipcast.tracking.portable import MANIFEST_VERSION
@@ -47,6 +48,11 @@ class Fetched:
     model_id: str | None = None
     """Of the logged model."""
     manifest_sha256: str = ""
+
+    def seen(self, colour: str | None) -> Period | None:
+        """Return the period of the training and validation rows; None where they are of other taxis or not known."""
+        until, own = self.manifest.get("trained_until"), self.manifest.get("colour", colour)
+        return None if until is None or own != colour else (int(self.manifest.get("trained_from", 0)), int(until))
 
 
 def versions_of(client: Any, fetched: Fetched) -> list[str]:

@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.temporary import temporary_folder
 from tipcast.data import features
 from tipcast.data.schema import tlc_name
 from tipcast.estimators.base import scoring_code
@@ -102,12 +102,12 @@ def log_model(
         **facts,
     }
     with (
-        tempfile.TemporaryDirectory(prefix="tipcast-") as folder,
+        temporary_folder() as folder,
         quiet(run.experiment_id),
         whole_models(run.client, run.id),
     ):
-        path = Path(folder) / "manifest.json"
-        path.write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
         info = Model.log(
             artifact_path=None,
             name="model",

@@ -41,7 +41,7 @@ def check_store(spec: TrackingSpec) -> Finding:
         T001 to T003 the store, T004 the experiment was deleted, T005 the artifact.
 
     """
-    from tipcast.tracking.run import create  # MLflow's imports take seconds
+    from tipcast.tracking.start import create  # MLflow's imports take seconds
 
     store = resolve(spec)
     client = open_store(spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -17,16 +18,27 @@ from tipcast.config.errors import TipcastError
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
 from tipcast.tracking.run import Run
 
+LOG = logging.getLogger("tipcast")
+
 MAX_DESCRIPTION = 5000
 """Characters that MLflow's databases keep of a version's description."""
 MANIFEST_TAG = "sha256.manifest"
 """The digest to trust: it is kept apart from the files."""
+TRIAL_TAG = "sweep.best"
+"""The sweep's trial that a version is of; its run has the same tag."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EXISTS = {"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"}
 
 
 def register(
-    run: Run, logged: Logged, name: str, difference: float, metrics: Mapping[str, float], description: str
+    run: Run,
+    logged: Logged,
+    name: str,
+    difference: float,
+    metrics: Mapping[str, float],
+    description: str,
+    *,
+    trial: str = "",
 ) -> Logged:
     """Register a logged model under a name.
 
@@ -47,6 +59,9 @@ def register(
         Of the test period; tags of the version.
     description
         Markdown for the version's page, cut to 5000 characters.
+    trial
+        Key of the sweep's trial that the model is of. A version that this run has registered of the same trial is
+        used rather than another made: its sweep was killed after that, and was resumed.
 
     Returns
     -------
@@ -63,6 +78,12 @@ def register(
     _check(name, logged, difference, metrics)
     client = run.client
     with quiet():
+        earlier = _registered(client, run, name, trial) if trial else None
+        if earlier:
+            model_id = earlier.model_id or earlier.source.removeprefix("models:/")  # MLflow's databases keep no id
+            _link(client, model_id, name, earlier.version)  # it may have been killed before it had
+            LOG.info("version %s of %s is of the same trial: no other is registered", earlier.version, name)
+            return dataclasses.replace(logged, registered=f"models:/{name}/{earlier.version}")
         new = _is_new(client, name)
         try:
             if new:
@@ -70,7 +91,7 @@ def register(
             version = client.create_model_version(
                 name,
                 logged.uri,
-                tags=facts(logged, difference, metrics),
+                tags=facts(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {}),
                 description=description[:MAX_DESCRIPTION],
                 model_id=logged.model_id,
             )
@@ -98,6 +119,7 @@ def facts(logged: Logged, difference: float, metrics: Mapping[str, float]) -> di
         "data.train_period": manifest.get("train_period"),
         "data.test_period": manifest.get("test_period"),
         "git.commit": manifest.get("git_commit"),
+        "git.dirty": "true" if manifest.get("git_dirty") else None,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "parity": f"{difference:.2g}",
         **{name: f"{value:.6g}" for name, value in metrics.items()},
@@ -129,6 +151,14 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
 
 
+def _registered(client: Any, run: Run, name: str, trial: str) -> Any:
+    """Return the version that a run has registered of a trial; None where there is none."""
+    for version in client.search_model_versions(f"run_id='{run.id}'"):
+        if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
+            return version
+    return None
+
+
 def _is_new(client: Any, name: str) -> bool:
     try:
         client.get_registered_model(name)
@@ -151,8 +181,8 @@ def _make(client: Any, name: str) -> None:
 def _link(client: Any, model_id: str, name: str, version: str) -> None:
     """Note at the logged model under what it is registered, as ``mlflow.register_model`` does: pages show it."""
     known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
-    told = json.dumps([*known, {"name": name, "version": version}])
-    client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: told})
+    if (entry := {"name": name, "version": version}) not in known:
+        client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps([*known, entry])})
 
 
 def _undo(client: Any, run: Run, name: str, source: str, new: bool) -> None:

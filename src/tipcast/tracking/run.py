@@ -7,36 +7,39 @@ import json
 import logging
 import math
 import os
-import re
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from mlflow.entities import Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
-from mlflow.tracking.context.registry import resolve_tags
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.room import writing
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import system
+from tipcast.config.temporary import remove_abandoned, temporary_folder
+from tipcast.tracking import process, system
+from tipcast.tracking.abandoned import close_abandoned
+from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.datasets import dataset_input
+from tipcast.tracking.start import create, join
 from tipcast.tracking.store import failures, open_store, redact, resolve
 from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")
 
-GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
-"""A name that MLflow's launcher made up, which a better one may replace."""
 MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
 """MLflow's limits: characters of a value, entries of one batch."""
 Facts = Mapping[str, object]
+
+
+def set_tags(client: Any, run_id: str, tags: Facts) -> None:
+    """Set tags of a run, cut to MLflow's length."""
+    client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()])
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, cut to MLflow's length."""
-        self.client.log_batch(self.id, tags=[RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()])
+        set_tags(self.client, self.id, tags)
 
     def note(self, markdown: str) -> None:
         """Set the description that the run's page shows."""
@@ -105,8 +108,8 @@ class Run:
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, writing(folder):
-            file = Path(folder) / Path(path).name
+        with temporary_folder() as folder, writing(folder):
+            file = folder / Path(path).name
             file.write_bytes(content)
             self.log_file(file, str(Path(path).parent) if "/" in path else None)
 
@@ -120,8 +123,10 @@ class Run:
         self.log_bytes(text.encode("utf-8"), path)
 
     def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
-        """Log a table that MLflow's page shows as one; one of an earlier time is replaced."""
-        self.log_text(json.dumps({"columns": list(columns), "data": [*zip(*columns.values(), strict=True)]}), path)
+        """Log a table that MLflow's page shows as one, with null for what is not finite; an earlier one is replaced."""
+        table = {"columns": list(columns), "data": [*zip(*columns.values(), strict=True)]}
+        table = json.loads(json.dumps(table), parse_constant=lambda _: None)  # a browser reads no Infinity and no NaN
+        self.log_text(json.dumps(table, allow_nan=False), path)
         tables = json.loads(self.client.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
@@ -161,7 +166,7 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
     Raises
     ------
     TipcastError
-        T001 to T005 where the store fails.
+        C009 for artifacts that a password or token would go to in the clear, T001 to T005 where the store fails.
 
     """
     joined = os.environ.get("MLFLOW_RUN_ID")
@@ -170,16 +175,27 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
         LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
         joined = None
     client = open_store(spec)
+    remove_abandoned()
+    try:
+        with failures(store):
+            close_abandoned(client, store, keep=resume or joined)
+    except Exception as problem:  # others' runs never stop one's own
+        LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):
         if resume:
+            set_tags(
+                client, resume, process.tags()
+            )  # first: a run that is RUNNING must not name a process that has ended
             client.update_run(resume, status="RUNNING")
             joined = resume
-        run = _join(client, joined, spec, name) if joined else create(client, spec, name)
+        run = join(client, joined, spec, name) if joined else create(client, spec, name)
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
+        LOG.info("%-9s%s", "run", opened.link)
         with failures(store):
-            opened.set_tags({**tags, **spec.tags})
+            check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
+            opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
                 monitor = system.started(opened.id, store, resume=bool(resume))
@@ -192,57 +208,28 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
         raise
 
 
-def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as problem:
-        raise TipcastError(
-            "T004",
-            f"MLFLOW_RUN_ID {run_id}",
-            f"is no run of {redact(resolve(spec))}",
-            "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
-        ) from problem
-    experiment = client.get_experiment(run.info.experiment_id).name
-    if experiment not in {spec.experiment, "Default"}:
-        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
-    if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
-        client.update_run(run_id, name=spec.run_name or name)
-    return run
-
-
-def create(client: Any, spec: TrackingSpec, name: str) -> Any:
-    """Make a run, and its experiment where there is none; T004 where that was deleted."""
-    experiment = client.get_experiment_by_name(spec.experiment)
-    if experiment is None:
-        try:
-            experiment_id = client.create_experiment(spec.experiment)
-        except Exception:  # another process may have made it meanwhile
-            experiment = client.get_experiment_by_name(spec.experiment)
-            if experiment is None:
-                raise
-            experiment_id = experiment.experiment_id
-    elif experiment.lifecycle_stage != "active":
-        raise TipcastError(
-            "T004",
-            f"experiment {spec.experiment}",
-            "was deleted",
-            "restore it with `mlflow experiments restore`, or set tracking.experiment",
-        )
-    else:
-        experiment_id = experiment.experiment_id
-    return client.create_run(
-        experiment_id, run_name=spec.run_name or name, tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
-    )
-
-
 def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | None) -> None:
     """Give a run that failed its final state; a store that fails now must not hide the first problem."""
+    failed = isinstance(problem, Exception)
+    code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
+    tags = {"error.code": code, "error.message": problem} if failed else {}
     if monitor:
-        with contextlib.suppress(Exception):
-            monitor.finish()
-    with contextlib.suppress(Exception):
-        if isinstance(problem, Exception):
-            code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
-            run.set_tags({"error.code": code, "error.message": problem})
-    with contextlib.suppress(Exception):
-        run.client.set_terminated(run.id, "FAILED" if isinstance(problem, Exception) else "KILLED")
+        _done(monitor.finish)
+    told = not tags or _done(run.set_tags, tags)  # of a locked database each call waits for tracking.wait_s
+    ended = _done(run.client.set_terminated, run.id, "FAILED" if failed else "KILLED")
+    if ended and not told:
+        _done(run.set_tags, tags)
+    if not ended:
+        LOG.warning(
+            "run %s could not be closed: the next train, sweep, score or promote on this machine does or names it",
+            run.id,
+        )
+
+
+def _done(write: Callable[..., object], *arguments: object) -> bool:
+    """Tell whether something could be written."""
+    try:
+        write(*arguments)
+    except Exception:
+        return False
+    return True

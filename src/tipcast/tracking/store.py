@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
 import os
 import sqlite3
@@ -12,13 +13,15 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 import filelock
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.room import FULL, free, shortage
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.credentials import check_address, check_credentials, check_user_info
+from tipcast.tracking.credentials import redact as redact
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 PROBE_S = 8.0
@@ -28,23 +31,10 @@ _patience_ms: int | None = None
 
 
 def resolve(spec: TrackingSpec) -> str:
-    """Return the store's URI: the configured one, MLFLOW_TRACKING_URI, or an sqlite file in the working directory."""
-    return spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
-
-
-def redact(uri: str) -> str:
-    """Return a URI without user information, query and fragment, fit for logs."""
-    try:
-        parts = urlsplit(uri)
-        _ = parts.port
-    except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
-        scheme, _, rest = uri.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if "@" in rest else f"{scheme}://..."
-    return (
-        urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-        if parts.netloc
-        else uri.partition("?")[0]
-    )
+    """Return the store's URI: as configured, MLFLOW_TRACKING_URI, or a file in the working folder; C003 if no URI."""
+    uri = spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    check_address(uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI")
+    return uri
 
 
 def open_store(spec: TrackingSpec) -> Any:
@@ -62,23 +52,31 @@ def open_store(spec: TrackingSpec) -> Any:
     Raises
     ------
     TipcastError
-        T001 server not reached, T002 database that cannot be used, T003 credentials in the address.
+        C003 no address, C009 a password or token that would go to another machine in the clear, T001 server not
+        reached, T002 database that cannot be used, T003 credentials in the address.
 
     """
     uri = resolve(spec)
+    if not 0 <= spec.wait_s < 1e6:
+        raise TipcastError("C003", "tracking.wait_s", f"must be 0 to 1e6 seconds, got {spec.wait_s:g}", "use 60")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
+    detailed = logging.getLogger("tipcast").isEnabledFor(logging.DEBUG)
     for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints tracebacks of what `failures` tells
-    scheme = urlsplit(uri).scheme
+    scheme, registry = urlsplit(uri).scheme, os.environ.get("MLFLOW_REGISTRY_URI")
+    check_user_info(uri)
+    check_address(registry or uri, "MLFLOW_REGISTRY_URI")
+    with failures(uri):  # of variables that contradict each other
+        for address in dict.fromkeys((uri, registry or uri)):
+            check_credentials(address, insecure=spec.insecure)
     if scheme in {"http", "https"}:
         _probe(uri)
     import mlflow  # after the variables that it reads at import
 
     mlflow.set_tracking_uri(uri)
-    registry = os.environ.get("MLFLOW_REGISTRY_URI")
     mlflow.set_registry_uri(registry or uri)
     if not registry:  # MLflow has set it; the next run of this process would take it for the user's choice
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
@@ -115,7 +113,7 @@ def failures(uri: str) -> Iterator[None]:
         ) from problem
     except mlflow.exceptions.MlflowException as problem:
         text = _first_line(problem)
-        if "database is locked" in str(problem):
+        if is_locked(problem):
             raise TipcastError(
                 "T002",
                 redact(uri),
@@ -160,6 +158,11 @@ def failures(uri: str) -> Iterator[None]:
         ) from problem
 
 
+def is_locked(problem: BaseException) -> bool:
+    """Tell whether another process keeps an sqlite file locked."""
+    return "database is locked" in str(problem)
+
+
 def _be_patient(wait_s: float) -> None:
     """Let MLflow's sessions wait for a locked sqlite file as long as configured: it sets 20 s for each session."""
     import sqlalchemy
@@ -178,20 +181,12 @@ def _patient(_: Any, __: Any, statement: str, parameters: Any, *rest: Any) -> tu
 
 def _probe(uri: str) -> None:
     """Find out within seconds whether anything answers, before MLflow repeats its requests for minutes."""
-    parts = urlsplit(uri)
-    if parts.username or parts.password:
-        raise TipcastError(
-            "T003",
-            redact(uri),
-            "credentials do not belong into an address",
-            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
-        )
     try:
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_S):  # noqa: S310 - http or https only
             return
     except urllib.error.HTTPError:
         return  # it answers; whether it lets us in, MLflow will say
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, http.client.HTTPException) as problem:
         reason = getattr(problem, "reason", problem)
         raise TipcastError(
             "T001",
@@ -201,12 +196,17 @@ def _probe(uri: str) -> None:
         ) from problem
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """Return the absolute path of an sqlite store's file; None for other stores."""
+    name = unquote(uri.removeprefix("sqlite:///").partition("?")[0])  # `mlflow run` encodes blanks
+    return Path(name).absolute() if uri.startswith("sqlite:///") and name and name != ":memory:" else None
+
+
 @contextlib.contextmanager
 def _locked(uri: str, wait_s: float) -> Iterator[None]:
     """Hold a file lock beside an sqlite file, in WAL mode so that many processes can write."""
-    name = unquote(uri.removeprefix("sqlite:///").partition("?")[0])  # `mlflow run` encodes blanks
-    path = Path(name)
-    if not name or name == ":memory:":
+    path = sqlite_file(uri)
+    if path is None:
         raise TipcastError("T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db")
     if not path.parent.is_dir():
         raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")

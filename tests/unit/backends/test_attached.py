@@ -82,7 +82,6 @@ def _worker(address: str, path: Path) -> Iterator[None]:
                 client.run_on_scheduler(lambda: None)
 
 
-@pytest.mark.slow
 def test_a_worker_of_another_version(scheduler: str, tmp_path: Path) -> None:
     shutil.copytree(SRC / "tipcast", tmp_path / "tipcast", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tipcast" / "__init__.py").write_text('__version__ = "9.9.9"\n')
@@ -92,7 +91,6 @@ def test_a_worker_of_another_version(scheduler: str, tmp_path: Path) -> None:
     assert f"tipcast {tipcast.__version__} here, 9.9.9 on 1 there" in caught.value.what
 
 
-@pytest.mark.slow
 def test_a_worker_without_tipcast(scheduler: str, tmp_path: Path) -> None:
     (tmp_path / "tipcast").mkdir()
     (tmp_path / "tipcast" / "__init__.py").write_text("")

@@ -76,6 +76,7 @@ def test_ssh_is_refused_without_hosts_consent_or_package(monkeypatch: pytest.Mon
     monkeypatch.setattr(remote.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(TipcastError, match="K007.*asyncssh.*pip install asyncssh"):
         remote.check_ssh(SshCluster("ssh", hosts=["a", "b"], insecure=True))
+    monkeypatch.setattr(remote.shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(TipcastError, match="K007.*dask-jobqueue"):
         remote.check_slurm(SlurmCluster("slurm", n_workers=1, memory="1GiB"))
 

@@ -1,10 +1,14 @@
 """The bridge from `mlflow run -P` to Hydra's overrides, and what it refuses."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 
-from tipcast.config.arguments import as_given, to_overrides
+from tipcast.config import clusters, schema, schema_score
+from tipcast.config.arguments import LISTS, PATHS, as_given, parses, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -63,6 +67,7 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
         ("+model.params={_target_:os.system}", "C006"),
         ("--seed", "C005"),
         ("-x", "C005"),
+        ("=5", "C005"),
         ("data.storage_options.secret=hunter2", "C007"),
         ("+tracking.password=hunter2", "C007"),
     ],
@@ -84,3 +89,66 @@ def test_a_launchers_value_arrives_as_it_is(payload: str, tmp_path: Path, monkey
         expected = payload[1:-1]  # to Hydra's grammar a quoted text
     assert composed.config.tracking.run_name == expected
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["data.train={}", "--data.train={}"])
+def test_a_path_is_text_where_hydras_grammar_reads_none(form: str) -> None:
+    paths = [
+        "trips/2018-0[1-6]*.parquet", "a b.parquet", "a=b.parquet", "{a}", "x/{1,2}.parquet", "[12]*.csv", "1e3",
+        "2019", "~/x", "it's", "a#b&c;d!<", "C:\\x[1]\\", "copy(1)", "trips(1).parquet", "s3://b/[x]?.csv", "ä", "true",
+    ]  # fmt: skip
+    for path in paths:
+        (override,) = to_overrides([form.format(path)])
+        assert _value(override) == path
+    for text, expected in {
+        "[a[1].parquet, b c.parquet]": ["a[1].parquet", "b c.parquet"],
+        "['a[1]',ä]": ["a[1]", "ä"],
+        "[a,b]": ["a", "b"],
+        "null": None,
+    }.items():
+        (override,) = to_overrides([form.format(text)])
+        assert _value(override) == expected
+
+
+def test_a_comma_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert to_overrides(["out=a,b"]) == ["out='a,b'"], "no list is meant"
+    assert to_overrides(["input=a,b"]) == ["input=a,b"], "a list may be meant, which Hydra asks about"
+    (tmp_path / "a,b").touch()
+    assert to_overrides(["input=a,b"]) == ["input='a,b'"]
+    assert to_overrides(["-m", "out=a,b"]) == ["-m", "out=a,b"]
+
+
+def test_a_list_that_is_not_closed_is_no_path() -> None:
+    assert to_overrides(["data.train=[a.parquet,b"]) == ["data.train=[a.parquet,b"]
+    assert not parses("data.train=[a.parquet,b")
+
+
+@pytest.mark.parametrize("text", ["", "\\", "'", "\\'", "a\\\\b[", "it\\'s\\"])
+def test_quotes_keep_a_text(text: str) -> None:
+    assert _value(f"k={quoted(text)}") == text
+
+
+def test_keys_of_paths_are_those_of_the_schemas() -> None:
+    groups = {
+        "data": [schema.FilesData, schema.TlcData],
+        "tracking": [schema.TrackingSpec],
+        "cluster": [clusters.SchedulerCluster, clusters.SshCluster, clusters.SlurmCluster],
+        "": [schema.PrepareConfig, schema_score.ScoreConfig],
+    }
+    keys = {
+        f"{group}.{field.name}".lstrip(".")
+        for group, found in groups.items()
+        for each in found
+        for field in dataclasses.fields(each)
+    }
+    assert keys >= PATHS | LISTS
+
+
+def _value(override: str) -> object:
+    def plain(value: object) -> object:
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return value.text if isinstance(value, QuotedString) else value
+
+    return plain(OverridesParser.create().parse_override(override).value())

@@ -84,6 +84,6 @@ def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path, found: Found) -> N
 def test_a_column_that_is_not_there(tmp_path: Path, found: Found) -> None:
     trips().to_parquet(tmp_path / "a_2019-02.parquet")
     with pytest.raises(TipcastError) as caught:
-        read_kept(found("a_2019-02.parquet")[0], ["dropoff"])
+        read_kept(found("a_2019-02.parquet")[0], ["dropoff", "nothing"])
     assert caught.value.code == "D007"
-    assert "'dropoff'" in str(caught.value)
+    assert "columns 'dropoff', 'nothing'" in str(caught.value)

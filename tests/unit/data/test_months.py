@@ -5,11 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-import pytest
-
-from tipcast.backends.base import Frames
-from tipcast.config.errors import TipcastError
 from tipcast.data import months
 from tipcast.data.schema import COLUMNS
 from tipcast.data.sources import list_fragments
@@ -49,25 +44,6 @@ def test_a_recipe_changes_with_what_the_file_depends_on() -> None:
     assert len({month.recipe, *(other.recipe for other in others)}) == 4
 
 
-def test_a_manifest_survives_and_knows_its_files(tmp_path: Path, frames: Frames) -> None:
-    out = str(tmp_path / "out")
-    assert months.read_manifest(out) == {}
-    (month,) = months.plan(_sample("2019-01"), LAYOUT)
-    (tmp_path / "out").mkdir()
-    written = months.write_month(month, out, LAYOUT, tuple(COLUMNS), "yellow", frames, "job")
-    months.write_manifest(out, {month.name: written})
-    manifest = months.read_manifest(out)
-    assert manifest == {month.name: written}
-    assert months.is_current(out, month, manifest)
-    path = tmp_path / "out" / month.name
-    assert pq.read_metadata(path).num_rows == written.rows
-    assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert not months.is_current(out, month, manifest)
-    path.unlink()
-    assert not months.is_current(out, month, manifest)
-
-
 def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
     (month,) = months.plan(_sample("2019-01"), LAYOUT)
     names = (month.name, f"{month.name}.job-1.tmp", f"{month.name}.other-1.tmp")
@@ -76,11 +52,3 @@ def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
         path.write_bytes(b"x")
     months.discard(str(tmp_path), [month], "job")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, foreign.name])
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"files": {"a": {"rows": 1}}}', '{"files": 5}'])
-def test_another_manifest_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / months.MANIFEST).write_text(text)
-    with pytest.raises(TipcastError) as caught:
-        months.read_manifest(str(tmp_path))
-    assert caught.value.code == "D020"

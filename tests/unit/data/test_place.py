@@ -100,7 +100,7 @@ def test_scores_among_their_trips(here: Path, output: str, trips: str, apart: bo
             with pytest.raises(TipcastError) as caught:
                 place.check(absolute, ["https://host/other.parquet", given], {})
             assert caught.value.code == "C011"
-            assert "one another" in str(caught.value)
+            assert "one lies in the" in str(caught.value)
 
 
 def test_an_absolute_way_through_a_link_is_the_users_own(here: Path) -> None:

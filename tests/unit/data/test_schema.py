@@ -51,6 +51,17 @@ def test_a_missing_column_is_named_as_the_tlc_names_it() -> None:
     assert caught.value.where == "f"
 
 
+def test_all_missing_columns_are_named_at_once_in_a_line() -> None:
+    with pytest.raises(TipcastError) as caught:
+        schema.map_columns(["fare", "tip_amout", *"abcdefghijklmnop"], "trips/yellow_tripdata_2018-01.parquet", NEEDED)
+    line = str(caught.value)
+    assert len(line) <= 300
+    for name in ("tpep_pickup_datetime", *NEEDED[1:]):
+        assert f"'{name}'" in line
+    with pytest.raises(TipcastError, match="columns 'fare_amount', 'tip_amount' .*, 'tip_amout' among them"):
+        schema.map_columns(["tpep_pickup_datetime", "tip_amout"], "f", ["pickup", "fare_amount", "tip_amount"])
+
+
 def test_a_column_twice_is_refused_only_where_it_is_needed() -> None:
     with pytest.raises(TipcastError, match="D006.*'fare_amount' is there twice"):
         schema.map_columns([*YELLOW, "fare_amount"], "f", NEEDED)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data.split import MINUTE, cutoff, describe
+from tipcast.data.split import MINUTE, cutoff, describe, uneven
 
 
 def _period(start: str, stop: str) -> tuple[int, int]:
@@ -17,12 +17,30 @@ JANUARY, FEBRUARY = _period("2019-01-01", "2019-02-01"), _period("2019-02-01", "
 
 
 def test_validation_is_the_end_of_training() -> None:
-    assert cutoff(JANUARY, FEBRUARY, 0) is None
-    start = cutoff(JANUARY, FEBRUARY, 0.15)
+    assert cutoff([JANUARY], FEBRUARY, 0) is None
+    start = cutoff([JANUARY], FEBRUARY, 0.15)
     assert start is not None
     assert start % MINUTE == 0
     assert (JANUARY[1] - start) / (JANUARY[1] - JANUARY[0]) == pytest.approx(0.15, abs=1e-4)
-    assert cutoff(JANUARY, FEBRUARY, 0.5) == _period("2019-01-16T12:00", "2019-02-01")[0]
+    assert cutoff([JANUARY], FEBRUARY, 0.5) == _period("2019-01-16T12:00", "2019-02-01")[0]
+
+
+def test_gaps_between_files_are_no_time_to_hold_out() -> None:
+    december, later = _period("2019-12-01", "2020-01-01"), _period("2020-01-01", "2020-02-01")
+    files = [december, FEBRUARY, JANUARY, JANUARY]
+    assert cutoff(files, later, 0.1) == _period("2019-12-23", "2020-01-01")[0]
+    assert cutoff(files, later, 40 / 90) == _period("2019-02-20", "2020-01-01")[0]
+    assert cutoff(files, later, 31 / 90) == december[0]
+    year = [_period("2019-01-01", "2019-12-01"), december]
+    assert cutoff(year, later, 0.15) == cutoff([(JANUARY[0], december[1])], later, 0.15)
+
+
+def test_a_share_of_the_rows_far_from_that_of_the_time_is_said() -> None:
+    assert uneven(480, 520, 0.1) == (
+        "validation is 52% of the training rows: task.validation=0.1 is a share of their time"
+    )
+    assert uneven(99, 1, 0.1)
+    assert [uneven(90, 10, 0.1), uneven(85, 15, 0.1), uneven(100, 0, 0)] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -38,7 +56,7 @@ def test_validation_is_the_end_of_training() -> None:
 )
 def test_periods_that_do_not_fit(train: tuple[int, int], test: tuple[int, int], share: float, code: str) -> None:
     with pytest.raises(TipcastError) as caught:
-        cutoff(train, test, share)
+        cutoff([train], test, share)
     assert caught.value.code == code
 
 

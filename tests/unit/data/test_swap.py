@@ -43,6 +43,14 @@ def made(output: Path, **files: str) -> None:
         work.commit(lambda: b"manifest of " + ",".join(files).encode(), [], b"announced")
 
 
+def test_what_a_killed_worker_left_half_written_is_no_score(output: Path) -> None:
+    with swap.beside(output, "m") as work:
+        for name in ("a.parquet", "a.parquet.0123abcd.tmp"):
+            (Path(work.whole) / name).touch()
+        work.commit(lambda: b"", [], b"announced")
+    assert set(found(output)) == {"a.parquet", "m"}
+
+
 def found(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 

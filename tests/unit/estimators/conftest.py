@@ -69,18 +69,8 @@ def parts(rows) -> list[Rows]:
     return [rows(n, seed) for seed, n in enumerate((3000, 1500, 2500, 2000))]
 
 
-@pytest.fixture(scope="session")
-def pair() -> Iterator[Client]:
-    """Two worker processes of one thread."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
-        yield connected
-
-
 @pytest.fixture
-def short_lived() -> Iterator[Client]:
+def short_lived(forked: None) -> Iterator[Client]:
     """Two workers that a test may kill."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 import subprocess
 import sys
 
@@ -133,3 +134,20 @@ def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):
     scorer = pickle.loads(pickle.dumps(native.XGBoostScorer(booster, 1, "cuda")))
     assert scorer.device == "cuda"
     assert '"device":"cpu"' in scorer.booster.save_config().replace(" ", "")
+
+
+def test_a_forest_of_a_newer_treelite_is_loaded_without_a_word(spec, parts, tmp_path, capfd):
+    """A warning is an error in tests; one of another major release is refused."""
+    fitted = build(spec("random_forest", n_estimators=3), "cpu", "local").fit(*parts[0], None, seed=1)
+    saved = fitted.save(tmp_path)
+    content = saved.path.read_bytes()
+    major, minor, patch = struct.unpack_from("<3i", content)
+    saved.path.write_bytes(struct.pack("<3i", major, minor + 1, patch) + content[12:])
+    x = parts[3][0]
+    for way in native.available("treelite"):
+        scores = native.load(saved.path, "treelite", through=way).score(x)
+        np.testing.assert_allclose(scores, fitted.scorer.score(x), atol=1e-6)
+    assert capfd.readouterr() == ("", "")
+    saved.path.write_bytes(struct.pack("<3i", major + 1, minor, patch) + content[12:])
+    with pytest.raises(treelite.TreeliteError, match="different major"):
+        native.load(saved.path, "treelite")

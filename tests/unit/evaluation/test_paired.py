@@ -100,12 +100,13 @@ def test_a_model_against_itself_differs_by_nothing(client: Client) -> None:
     assert (found.value, found.interval.low, found.interval.high) == (0, 0, 0)
 
 
-def test_covers_the_truth_nineteen_times_in_twenty(client: Client) -> None:
+@pytest.mark.parametrize("seeds", [15, pytest.param(60, marks=pytest.mark.long)])
+def test_covers_the_truth_nineteen_times_in_twenty(client: Client, seeds: int) -> None:
     hits = 0
-    for seed in range(60):  # both models are equally good
+    for seed in range(seeds):  # both models are equally good
         found = _found(client, *_rows(300, 100 + seed), replicates=200, seed=seed)
         hits += found.interval.low <= 0 <= found.interval.high
-    assert 52 <= hits <= 60
+    assert 0.86 * seeds <= hits
 
 
 def test_scores_may_be_on_a_device(backend: Session) -> None:

@@ -36,6 +36,8 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
         "| train | \u20032018-01 to 2018-12 | \u2003102,000 |",
         "| fit | \u20032.25 |",
         "| all | \u20033.75 |",
+        "| auc | \u20031.0000 (1.0000 to 1.0000) |",
+        "Beside an AUC is its 95 % interval by DeLong, which is asymptotic.",
         f"```\n{COMMAND}\n```",
         "](get-artifact?path=plots%2Froc_small.png&run_uuid=abc)",
         "The test is later.",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
 
+from tipcast.measure import clock as module
 from tipcast.measure.clock import Clock
 
 
@@ -19,9 +21,28 @@ def test_phases_add_up_in_order() -> None:
     assert clock.seconds["fit"] >= 0.02
 
 
-def test_a_phase_that_fails_counts() -> None:
+def test_a_phase_that_ends_well_gets_a_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    with pytest.raises(ZeroDivisionError), clock.phase("fit"):
+    with caplog.at_level(logging.INFO, "tipcast"):
+        with clock.phase("list"):
+            pass
+        with clock.phase("read") as facts:
+            facts += ["20 rows", "2 files"]
+        monkeypatch.setattr(module, "LONG_S", 0.0)
+        with clock.phase("swap"):
+            pass
+    assert [line.split() for line in caplog.messages] == [
+        ["read", "0.0", "s", "20", "rows,", "2", "files"],
+        ["swap", "0.0", "s"],
+    ]
+
+
+def test_a_phase_that_fails_counts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tipcast")
+    clock = Clock()
+    with pytest.raises(ZeroDivisionError), clock.phase("fit") as facts:
+        facts.append("3 rounds")
         time.sleep(0.02)
         raise ZeroDivisionError
     assert clock.seconds["fit"] >= 0.02
+    assert not caplog.messages

@@ -1,7 +1,8 @@
-"""A progress bar on a terminal, and nothing anywhere else."""
+"""A progress bar on a terminal, and log lines above it or anywhere else."""
 
 from __future__ import annotations
 
+import logging
 import os
 import pty
 import termios
@@ -12,7 +13,9 @@ import pytest
 from distributed import Client
 
 from tipcast.measure import progress as module
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import progress, shown, worth_a_line
+
+END = "<end>"
 
 
 @pytest.fixture
@@ -23,12 +26,12 @@ def terminal() -> Any:
     stream = os.fdopen(theirs, "w", buffering=1)
 
     def written() -> str:
+        stream.write(END)
         stream.flush()
-        os.set_blocking(ours, False)
-        try:
-            return os.read(ours, 100_000).decode()
-        except BlockingIOError:
-            return ""
+        found = b""
+        while not found.endswith(END.encode()):  # the kernel passes on what was written a moment later
+            found += os.read(ours, 100_000)
+        return found.decode().removesuffix(END)
 
     yield stream, written
     stream.close()
@@ -70,3 +73,64 @@ def test_no_terminal_no_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     with progress("read"):
         time.sleep(0.3)
     assert capfd.readouterr() == ("", "")
+
+
+def test_lines_are_logged_above_the_bar(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, written = terminal
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    with shown(logging.INFO), progress("search") as told:
+        told(3, 8, "best 0.6")
+        time.sleep(0.6)  # the bar is drawn again every fifth of a second
+        module.LOG.info("trial 3 (4/8)")
+        told(4, 8)
+        time.sleep(0.6)
+    shows = written()
+    cleared, line, after = shows.partition("trial 3 (4/8)")
+    assert "search 3/8 |" in cleared
+    assert cleared.endswith(" \r"), "the bar gives way to the line"
+    assert line
+    assert after.startswith("\r\n")
+    assert "search 4/8 |" in after
+    assert after.rstrip("\r").endswith(" " * 20), "and is gone at the end"
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
+def test_no_bar_where_little_or_much_is_logged(terminal: Any, monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    stream, written = terminal
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    with shown(level), progress("read"):
+        time.sleep(0.3)
+    assert written() == ""
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (logging.WARNING, ["WARNING tipcast: careful", "WARNING other: careful"]),
+        (logging.INFO, ["read", "WARNING tipcast: careful", "WARNING other: careful"]),
+        (
+            logging.DEBUG,
+            ["DEBUG tipcast: detail", "read", "WARNING tipcast: careful", "INFO other: told", "WARNING other: careful"],
+        ),
+    ],
+)
+def test_levels(level: int, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    other, before = logging.getLogger("other"), module.LOG.level
+    with shown(level):
+        module.LOG.debug("detail")
+        module.LOG.info("read")
+        module.LOG.warning("careful")
+        other.info("told")
+        other.warning("careful")
+    module.LOG.warning("not shown any more")
+    assert capsys.readouterr() == ("", "".join(f"{line}\n" for line in expected))
+    assert module.LOG.level == before
+
+
+@pytest.mark.parametrize("total", [1, 3, 10, 37, 1000])
+def test_a_long_list_stays_short(total: int) -> None:
+    logged = [done for done in range(1, total + 1) if worth_a_line(done, total)]
+    assert len(logged) == min(total, 10)
+    assert logged[-1] == total

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +48,6 @@ class Noisy(ClassifierMixin, BaseEstimator):
         if self.noise == 3:
             scores[0] = np.nan
         return np.stack([1 - scores, scores], axis=1)
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Client]:
-    """Two worker processes of one thread."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
-        yield connected
 
 
 @pytest.fixture
@@ -131,7 +121,7 @@ def test_a_trial_of_a_worker_that_dies_is_begun_again(
     assert sorted(event.work.numbers[0] for event in events if isinstance(event, Ended)) == [0, 1, 2]
 
 
-def test_a_search_without_workers_ends(study: Callable[..., Study], rows: Split, tmp_path: Path) -> None:
+def test_a_search_without_workers_ends(forked: None, study: Callable[..., Study], rows: Split, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
 

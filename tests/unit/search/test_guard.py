@@ -17,7 +17,6 @@ from tipcast.search.hosts import Hosts
 
 from .conftest import model
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 DRIVER = """
 import sys, time

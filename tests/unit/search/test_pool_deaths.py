@@ -24,13 +24,12 @@ from tipcast.search.trial import Measured, Study, Trial
 
 from .conftest import model
 
-pytestmark = pytest.mark.slow
 Made = Callable[..., Study]
 FIT_S = 0.4
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Client]:
+def workers(forked: None) -> Iterator[Client]:
     """Workers of one thread and of three."""
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     spec = {at: {"cls": Nanny, "options": {"nthreads": threads, **options}} for at, threads in enumerate((1, 3))}
@@ -89,9 +88,7 @@ def test_a_trial_that_is_begun_again_has_its_worker_to_itself(workers: Client, s
 
 def test_a_trial_that_never_ends(workers: Client, study: Made, tmp_path: Path) -> None:
     common = made(study, hit(tmp_path, 1, lambda: time.sleep(600)))
-    start = time.monotonic()
     found = events(workers, common, 8, limit_s=15)
-    assert time.monotonic() - start < 300
     (failed,) = [event for event in found if isinstance(event, Failed)]
     assert failed.problem.code == "S008"
     assert "15 s" in str(failed.problem)

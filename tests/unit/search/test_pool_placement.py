@@ -50,7 +50,9 @@ def works(number: int, homes: Sequence[str | None] = (None,)) -> list[Work]:
     return [Work((Proposal(at, {"max_depth": 3}),), worker=homes[at % len(homes)]) for at in range(number)]
 
 
-@pytest.fixture(params=[(2, 1), (4, 1), (2, 4)], ids=["2x1", "4x1", "2x4"], scope="module")
+@pytest.fixture(
+    params=[(2, 1), pytest.param((4, 1), marks=pytest.mark.long), (2, 4)], ids=["2x1", "4x1", "2x4"], scope="module"
+)
 def workers(request: pytest.FixtureRequest) -> Iterator[Client]:
     """Workers and threads of each, in this process."""
     number, threads = request.param

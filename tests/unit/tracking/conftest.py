@@ -26,7 +26,6 @@ from tipcast.data import features
 from tipcast.data.raw import to_frame
 from tipcast.tracking.portable import Logged, log_model
 from tipcast.tracking.run import Run, open_run
-from tipcast.tracking.store import open_store
 
 FACTS = {
     "features": list(features.BASE_FEATURES),
@@ -58,18 +57,10 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         del os.environ[name]
 
 
-@pytest.fixture(scope="session")
-def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An sqlite store with all tables and nothing in them."""
-    path = tmp_path_factory.mktemp("blank") / "mlflow.db"
-    open_store(TrackingSpec(uri=f"sqlite:///{path}", experiment="none"))
-    return path
-
-
 @pytest.fixture
-def spec(blank: Path, tmp_path: Path) -> TrackingSpec:
+def spec(tables: Path, tmp_path: Path) -> TrackingSpec:
     """Tracking in an sqlite file of this test alone."""
-    copy_store(blank, tmp_path / "mlflow.db")
+    copy_store(tables, tmp_path / "mlflow.db")
     return TrackingSpec(uri=f"sqlite:///{tmp_path}/mlflow.db", experiment="taxi", system_metrics=False)
 
 
@@ -80,10 +71,10 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(blank: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any, free_port: Any) -> Iterator[str]:
+def server(tables: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any, free_port: Any) -> Iterator[str]:
     """A tracking server with artifacts of its own."""
     folder, port = tmp_path_factory.mktemp("server"), free_port()
-    copy_store(blank, folder / "mlflow.db")
+    copy_store(tables, folder / "mlflow.db")
     command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
     with serving(command, f"http://127.0.0.1:{port}", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:
@@ -169,10 +160,12 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def saved(blank: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
+def saved(
+    tables: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Saved]:
     """Format -> a small model as logged; read only."""
     folder = tmp_path_factory.mktemp("saved")
-    copy_store(blank, folder / "mlflow.db")
+    copy_store(tables, folder / "mlflow.db")
     spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
     found = {}
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:

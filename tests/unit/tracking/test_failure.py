@@ -46,4 +46,4 @@ def test_a_dead_server_is_passed_over(free_port: Callable[[], int], monkeypatch:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     start = time.monotonic()
     tag_run(MISTAKE)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60

@@ -81,6 +81,19 @@ def test_this_machine_with_another_temporary_folder(
         pass
 
 
+def test_an_owner_that_its_parent_has_not_reaped(
+    client: Any, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    owned(client, run_id, f"{socket.gethostname()} {other.pid}", time.time())
+    monkeypatch.setattr(module, "SETTLE_S", 0)
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+    with leased(client, run_id):
+        pass
+    other.wait()
+
+
 def test_two_at_once(client: Any, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 0.5)
     monkeypatch.setattr(module, "RENEW_S", 0.1)

@@ -62,10 +62,10 @@ class Registry:
 
 
 @pytest.fixture(scope="module")
-def made(blank: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+def made(tables: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Registry:
     """A store whose files a test may change: they are put back after it."""
     folder = tmp_path_factory.mktemp("registry")
-    copy_store(blank, folder / "mlflow.db")
+    copy_store(tables, folder / "mlflow.db")
     spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
         for format, (file, _) in natives.items():

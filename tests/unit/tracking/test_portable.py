@@ -107,7 +107,6 @@ def test_a_green_model_takes_green_trips(
             portable.parity(logged, trips, expected)
 
 
-@pytest.mark.slow
 def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]) -> None:
     file, expected = natives["xgboost-ubj"]
     spec = TrackingSpec(uri=server, experiment="models", system_metrics=False)

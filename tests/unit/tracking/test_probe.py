@@ -95,10 +95,9 @@ def test_no_server(free_port: Callable[[], int]) -> None:
     start = time.monotonic()
     with pytest.raises(TipcastError, match="T001"):
         check_store(TrackingSpec(uri=f"http://127.0.0.1:{free_port()}", experiment="taxi"))
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
-@pytest.mark.slow
 def test_a_server_shows_nothing_afterwards(server: str) -> None:
     spec = TrackingSpec(uri=server, experiment="probed")
     client = open_store(spec)

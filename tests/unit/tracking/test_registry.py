@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -14,7 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import portable
+from tipcast.tracking import portable, registry
 from tipcast.tracking.registry import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run
 from tipcast.tracking.store import open_store
@@ -103,6 +104,30 @@ def test_the_largest_difference_that_passes(saved: Any) -> None:
     one = saved["npz-logistic"]
     _use(one)
     assert register(one.run, one.logged, "edge", portable.TOLERANCE, {}, "").registered == "models:/edge/1"
+
+
+def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = saved["npz-svc"]
+    _use(one)
+    with monkeypatch.context() as killed:
+        killed.setattr(registry, "_link", lambda *_: None)  # kill -9 came before it
+        register(one.run, one.logged, "resumed", 0.0, {}, "", trial="5f-0001")
+    refitted = saved["npz-knn"].logged
+    again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
+    assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
+    linked = json.loads(one.run.client.get_logged_model(one.logged.model_id).tags["mlflow.modelVersions"])
+    assert [str(entry["version"]) for entry in linked if entry["name"] == "resumed"] == ["1"]
+    assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
+    assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
+
+
+def test_a_registry_that_keeps_the_id_of_the_model(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, linked = saved["npz-svc"], []
+    kept = SimpleNamespace(model_id="m-1", source="s3://bucket/model", version="7")
+    monkeypatch.setattr(registry, "_registered", lambda *_: kept)
+    monkeypatch.setattr(registry, "_link", lambda _, *link: linked.append(link))
+    register(one.run, one.logged, "kept", 0.0, {}, "", trial="5f-0001")
+    assert linked == [("m-1", "kept", "7")]
 
 
 def test_what_fails_on_the_way_leaves_nothing(saved: Any) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,8 @@ import pytest
 import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import process, system
 from tipcast.tracking import run as module
-from tipcast.tracking import system
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
@@ -221,6 +224,57 @@ def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
     assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title"
 
 
+@pytest.fixture
+def locked(spec: TrackingSpec) -> Iterator[sqlite3.Connection]:
+    """A connection that can lock the store's file, which is waited for only briefly."""
+    spec.wait_s = 0.3
+    path = str(spec.uri).removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as database:
+        yield database
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_lock_that_ends_while_the_run_is_closed(
+    spec: TrackingSpec, locked: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    with pytest.raises(TipcastError, match="keeps the database locked") as caught, _made(spec) as run:
+        locked.execute("BEGIN IMMEDIATE")
+        calls: list[object] = []
+        done = module._done
+
+        def counted(*call_of: Any) -> bool:
+            calls.append(call_of)
+            if len(calls) == call:
+                locked.execute("ROLLBACK")
+            return done(*call_of)
+
+        monkeypatch.setattr(module, "_done", counted)
+        run.log_metrics({"test/auc": 0.5})
+    assert caught.value.code == "T002"
+    (found,) = _runs(spec)
+    assert found.info.status == "FAILED"
+    assert found.data.tags["error.code"] == "T002"
+
+
+def test_a_lock_that_does_not_end(
+    spec: TrackingSpec, locked: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TipcastError) as caught, _made(spec) as run:
+        locked.execute("BEGIN IMMEDIATE")
+        run.log_metrics({"test/auc": 0.5})
+    assert caught.value.code == "T002"
+    locked.execute("ROLLBACK")
+    what = "the next train, sweep, score or promote on this machine does or names it"
+    assert caplog.messages == [f"run {run.id} could not be closed: {what}"]
+    client = open_store(spec)
+    assert client.get_run(run.id).info.status == "RUNNING"
+    mine = json.loads(client.get_run(run.id).data.tags[process.PROCESS])
+    client.set_tag(run.id, process.PROCESS, json.dumps(mine | {"start": "1"}))  # as if that process had ended
+    with _made(spec):
+        pass
+    assert client.get_run(run.id).info.status == "KILLED"
+
+
 def test_long_runs_are_sampled_seldom(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "YOUNG_S", 0.2)
     with open_run(spec, name="n", tags={}, params={}) as run:
@@ -272,7 +326,6 @@ with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags=
     assert _runs(spec)[0].info.status == "KILLED"
 
 
-@pytest.mark.slow
 def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     spec = TrackingSpec(uri=server, experiment="taxi", system_metrics=False)
     with _made(spec) as run:

@@ -86,7 +86,14 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
                 "D002", address.shown(pattern), "is no file", "name each file: folders and globs do not work over https"
             )
         return [pattern]
-    path = Path(pattern.removeprefix("file://")).expanduser().absolute()
+    try:
+        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError, ValueError) as problem:  # too long, a home of nobody's, a null character
+        what = f"is no path: {getattr(problem, 'strerror', None) or problem}"
+        raise TipcastError("D001", pattern, what, "check the path") from problem
     if path.is_dir():
         try:
             return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern)
@@ -98,6 +105,8 @@ def expand(pattern: str, wanted: Wanted) -> list[str]:
         raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
     if path.exists() or not glob.has_magic(pattern):
         return [str(path)]
+    if path.parent.is_dir():  # its name may have brackets that are no pattern
+        path = Path(glob.escape(str(path.parent)), path.name)
     found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob would find hidden files
     matches = sorted(match for match in found if Path(match).is_file())
     if not matches:

@@ -4,9 +4,10 @@ from tipcast.evaluation.plots.bars import confusion, importance, scores
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
 from tipcast.evaluation.plots.drift import distribution, stability
 from tipcast.evaluation.plots.paired import difference
+from tipcast.evaluation.plots.style import small
 from tipcast.evaluation.plots.trials import busy, parallel, pareto, roc_overlay
 
 __all__ = [
     "busy", "calibration", "confusion", "difference", "distribution", "history", "importance", "parallel", "pareto",
-    "precision_recall", "roc", "roc_overlay", "scores", "stability",
+    "precision_recall", "roc", "roc_overlay", "scores", "small", "stability",
 ]  # fmt: skip

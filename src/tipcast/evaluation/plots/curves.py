@@ -23,9 +23,8 @@ def roc(
     name: str = "test",
     other: Evaluation | None = None,
     other_name: str = "validation",
-    pixels: int = 900,
 ) -> bytes:
-    """Draw the ROC curve with its AUC and 95 % interval, the chance line and the operating point.
+    """Draw the ROC curve with its AUC and DeLong's 95 % interval, the chance line and the operating point.
 
     Parameters
     ----------
@@ -37,8 +36,6 @@ def roc(
         What the evaluation is of, for the legend.
     other, other_name
         A second evaluation, drawn behind, and its name.
-    pixels
-        Width and height of the picture.
 
     Returns
     -------
@@ -52,8 +49,7 @@ def roc(
     if other is not None:
         drawn.insert(0, (other, other_name, style.ORANGE, 1.8))
     for each, label, colour, width in drawn:
-        low, high = each.auc_interval.low, each.auc_interval.high
-        text = f"{label}: AUC {each.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
+        text = f"{label}: AUC {each.auc_interval.around(each.metrics['auc'], 3)}"
         axes.plot(each.roc.fpr, each.roc.tpr, color=colour, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=style.BLUE, alpha=0.06, linewidth=0)
     found = evaluation.confusion
@@ -62,8 +58,8 @@ def roc(
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     handles, labels = axes.get_legend_handles_labels()
-    style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1])
-    return style.png(figure, pixels)
+    style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1], title="95 % intervals by DeLong")
+    return style.png(figure)
 
 
 def precision_recall(evaluation: Evaluation, subtitle: str) -> bytes:

@@ -23,8 +23,6 @@ def distribution(
     then_name: str,
     threshold: float,
     subtitle: str,
-    *,
-    pixels: int = 900,
 ) -> bytes:
     """Draw the distribution of scores, and behind it that of rows held out at training.
 
@@ -38,8 +36,6 @@ def distribution(
         Scores at or above it are called positive.
     subtitle
         Model, rows and files.
-    pixels
-        Width and height of the picture.
 
     Returns
     -------
@@ -65,10 +61,10 @@ def distribution(
     axes.grid(False, axis="x")
     style.name_axes(axes, "score: predicted probability of a high tip", "share of trips in a bin of 0.02")
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
-    return style.png(figure, pixels)
+    return style.png(figure)
 
 
-def stability(drifts: Sequence[Drift], subtitle: str, *, pixels: int = 900) -> bytes:
+def stability(drifts: Sequence[Drift], subtitle: str) -> bytes:
     """Draw the stability index of the score and of each feature, with the usual limits; see ``distribution``."""
     names, values = [drift.name for drift in drifts], [drift.psi for drift in drifts]
     left = min(0.07 + 0.0165 * max(len(name) for name in names), 0.5)
@@ -95,4 +91,4 @@ def stability(drifts: Sequence[Drift], subtitle: str, *, pixels: int = 900) -> b
     axes.set_ylim(max(len(names), 5) - 0.4, -0.9)
     axes.grid(False, axis="y")
     style.name_axes(axes, "population stability index", "")
-    return style.png(figure, pixels)
+    return style.png(figure)

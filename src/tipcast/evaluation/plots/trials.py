@@ -18,7 +18,7 @@ SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", styl
 """From the worst score to the best."""
 
 
-def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str, *, pixels: int = 900) -> bytes:
+def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str) -> bytes:
     """Draw ROC curves over each other.
 
     Parameters
@@ -27,8 +27,6 @@ def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str, *,
         Label and true-positive rates at even false-positive rates from 0 to 1, the best first; five at most.
     subtitle
         Model, rows and period.
-    pixels
-        Width and height of the picture.
 
     Returns
     -------
@@ -44,7 +42,7 @@ def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str, *,
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     handles, labels = axes.get_legend_handles_labels()
     style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1])
-    return style.png(figure, pixels)
+    return style.png(figure)
 
 
 def parallel(
@@ -53,7 +51,6 @@ def parallel(
     subtitle: str,
     *,
     logs: Sequence[str] = (),
-    pixels: int = 900,
 ) -> bytes:
     """Draw one line a trial across one axis a parameter, darker for better scores, the best one on top.
 
@@ -67,8 +64,6 @@ def parallel(
         Model, rows and period.
     logs
         Parameters whose axis is logarithmic.
-    pixels
-        Width and height of the picture.
 
     Returns
     -------
@@ -98,7 +93,7 @@ def parallel(
     axes.set_yticks([])
     axes.set_xticks(range(len(places)), [name.replace("_", "\n") for name in columns])
     axes.tick_params(axis="x", pad=26, labelsize=style.SMALL if len(columns) < 7 else 9.5)
-    return style.png(figure, pixels)
+    return style.png(figure)
 
 
 def _placed(values: Sequence[Any], log: bool) -> tuple[list[float], str, str]:
@@ -113,7 +108,7 @@ def _placed(values: Sequence[Any], log: bool) -> tuple[list[float], str, str]:
     return [(number - low) / (high - low) if high > low else 0.5 for number in numbers], *ends
 
 
-def pareto(seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, pixels: int = 900) -> bytes:
+def pareto(seconds: Sequence[float], scores: Sequence[float], subtitle: str) -> bytes:
     """Draw each trial's score against its seconds, and those that none is both quicker and better than."""
     figure, axes = style.page("Validation AUC and seconds of a trial", subtitle)
     front = pareto_front(seconds, scores)
@@ -136,7 +131,7 @@ def pareto(seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, 
     axes.yaxis.set_major_locator(MaxNLocator(7))
     style.name_axes(axes, "seconds of fitting and measuring", "validation AUC")
     style.key(axes, "best")
-    return style.png(figure, pixels)
+    return style.png(figure)
 
 
 def pareto_front(seconds: Sequence[float], scores: Sequence[float]) -> list[int]:

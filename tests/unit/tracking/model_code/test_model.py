@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,19 @@ def test_models_need_no_tipcast(saved: Any, trips: pd.DataFrame, tmp_path: Path,
     assert done.returncode == 0, done.stderr
     for format, scores in zip(FORMATS, json.loads(done.stdout.splitlines()[-1]), strict=True):
         np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6)
+
+
+def test_whole_files_are_scored_without_a_warning(
+    models: Any, trips: pd.DataFrame, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trips.assign(VendorID=1, store_and_fwd_flag="N", fare_amount=9.5, Airport_fee=None, cbd_congestion_fee=0.0)
+    monkeypatch.setattr(logging.getLogger("mlflow"), "propagate", True)
+    for model in models.values():
+        np.testing.assert_allclose(model.predict(whole), model.predict(trips), rtol=1e-12)  # threads sum in any order
+    assert caplog.text == ""
+    models["treelite"].predict(whole.assign(pulocationid=1))
+    assert "Found extra inputs" in caplog.text, "a column that no raw trips have may be a mistake"
+    assert len([each for each in logging.getLogger("mlflow.models.utils").filters if "Expected" in repr(each)]) == 1
 
 
 def _variants(trips: pd.DataFrame) -> dict[str, pd.DataFrame]:

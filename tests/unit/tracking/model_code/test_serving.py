@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import re
 import sqlite3
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,23 +26,22 @@ from tipcast.tracking.run import open_run
 TIMES = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
 ROWS = [0, 1, 2, 5, 10, 11]
 """One without its time, some without passengers."""
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def urls(
-    blank: Any,
+    tables: Any,
     natives: Any,
     trips: pd.DataFrame,
     facts: dict[str, Any],
     serving: Any,
     free_port: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, str]]:
-    """Colour of the trips -> address of a server."""
+) -> Iterator[Callable[[str], str]]:
+    """Start a server for trips of a colour, once, and return its address."""
     folder = tmp_path_factory.mktemp("serving")
     with (
-        contextlib.closing(sqlite3.connect(blank)) as old,
+        contextlib.closing(sqlite3.connect(tables)) as old,
         contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as new,
     ):
         old.backup(new)
@@ -53,16 +53,17 @@ def urls(
                 logged = portable.log_model(run, file, "xgboost-ubj", facts, colour, trips.head(5))
                 register(run, logged, colour, 0.0, {}, "")
                 run.client.set_registered_model_alias(colour, "champion", "1")
-        found = {}
-        for colour in TIMES:
+
+        @functools.cache
+        def served(colour: str) -> str:
             port = free_port()
             command = ["models", "serve", "-m", f"models:/{colour}@champion", "--env-manager", "local"]
             command += ["--host", "127.0.0.1", "-p", str(port)]
             (own := folder / colour).mkdir()
             url = f"http://127.0.0.1:{port}"
-            stack.enter_context(serving(command, url, own, MLFLOW_TRACKING_URI=str(spec.uri)))
-            found[colour] = url
-        yield found
+            return str(stack.enter_context(serving(command, url, own, MLFLOW_TRACKING_URI=str(spec.uri))))
+
+        yield served
 
 
 def _ask(url: str, body: str | bytes, kind: str = "application/json") -> tuple[int, Any]:
@@ -104,30 +105,30 @@ def _forms(sent: pd.DataFrame) -> dict[str, tuple[str | bytes, str]]:
     }
 
 
-@pytest.mark.parametrize("colour", TIMES)
+@pytest.mark.parametrize("colour", ["yellow", pytest.param("green", marks=pytest.mark.long)])
 def test_every_form_gives_the_same_probabilities(
-    urls: dict[str, str], natives: Any, trips: pd.DataFrame, colour: str
+    urls: Callable[[str], str], natives: Any, trips: pd.DataFrame, colour: str
 ) -> None:
     sent = portable.renamed(trips, colour).iloc[ROWS]
     expected = natives["xgboost-ubj"][1][ROWS]
     for name, (body, kind) in _forms(sent).items():
-        status, answer = _ask(urls[colour], body, kind)
+        status, answer = _ask(urls(colour), body, kind)
         assert status == 200, (name, answer)
         np.testing.assert_allclose(answer["predictions"], expected, atol=1e-6, err_msg=name)
 
 
-def test_passengers_may_be_missing(urls: dict[str, str], natives: Any, trips: pd.DataFrame) -> None:
+def test_passengers_may_be_missing(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
     sent = trips.iloc[[10, 20]]  # theirs are missing in the trips
     for name, (body, kind) in _forms(sent.drop(columns="passenger_count")).items():
-        status, answer = _ask(urls["yellow"], body, kind)
+        status, answer = _ask(urls("yellow"), body, kind)
         assert status == 200, (name, answer)
         np.testing.assert_allclose(answer["predictions"], natives["xgboost-ubj"][1][[10, 20]], atol=1e-6)
 
 
-def test_a_value_that_cannot_be_is_null(urls: dict[str, str], natives: Any, trips: pd.DataFrame) -> None:
+def test_a_value_that_cannot_be_is_null(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
     sent = trips.iloc[[0, 1]].assign(PULocationID=[300, trips["PULocationID"][1]])
     for name, (body, kind) in _forms(sent).items():
-        status, answer = _ask(urls["yellow"], body, kind)
+        status, answer = _ask(urls("yellow"), body, kind)
         assert status == 200, (name, answer)
         first, second = answer["predictions"]
         assert first is None, name
@@ -156,7 +157,7 @@ def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str
     ],
 )
 def test_a_value_that_cannot_be_read(
-    urls: dict[str, str], trips: pd.DataFrame, column: str, value: object, says: str
+    urls: Callable[[str], str], trips: pd.DataFrame, column: str, value: object, says: str
 ) -> None:
     times = trips[TIMES["yellow"]].dt.strftime("%Y-%m-%dT%H:%M:%S")
     sent = trips.assign(**{TIMES["yellow"]: times}).iloc[:4].astype({column: object})
@@ -164,28 +165,28 @@ def test_a_value_that_cannot_be_read(
     rows = json.loads(sent.to_json(orient="records"))
     rows[1][column] = value
     for body, kind in ((json.dumps({"dataframe_records": rows}), "application/json"), (sent.to_csv(), "text/csv")):
-        assert _refused(urls["yellow"], body, kind).startswith(says)
+        assert _refused(urls("yellow"), body, kind).startswith(says)
 
 
-def test_a_time_as_a_number_tells_no_unit(urls: dict[str, str], trips: pd.DataFrame) -> None:
+def test_a_time_as_a_number_tells_no_unit(urls: Callable[[str], str], trips: pd.DataFrame) -> None:
     numbers = trips.head(2).assign(**{TIMES["yellow"]: [1_553_929_233_000, 1_553_801_497_000]})
     body = json.dumps({"dataframe_split": json.loads(numbers.to_json(orient="split", index=False))})
-    message = _refused(urls["yellow"], body)
+    message = _refused(urls("yellow"), body)
     assert "a time is a number" in message
     assert "2019-02-01 18:30:00" in message
 
 
 @pytest.mark.parametrize("column", [TIMES["yellow"], "PULocationID", "DOLocationID"])
-def test_a_column_that_is_missing(urls: dict[str, str], trips: pd.DataFrame, column: str) -> None:
+def test_a_column_that_is_missing(urls: Callable[[str], str], trips: pd.DataFrame, column: str) -> None:
     for name, (body, kind) in _forms(trips.head(3).drop(columns=column)).items():
-        message = _refused(urls["yellow"], body, kind)
+        message = _refused(urls("yellow"), body, kind)
         assert message.startswith(f"missing column '{column}'"), name
         assert "PULocationID, DOLocationID" in message
 
 
-def test_trips_of_the_other_colour(urls: dict[str, str], trips: pd.DataFrame) -> None:
-    message = _refused(urls["green"], trips.head(2).to_csv(index=False), "text/csv")
-    assert message.startswith("missing column 'lpep_pickup_datetime'")
+def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFrame) -> None:
+    message = _refused(urls("yellow"), portable.renamed(trips, "green").head(2).to_csv(index=False), "text/csv")
+    assert message.startswith("missing column 'tpep_pickup_datetime'")
 
 
 @pytest.mark.parametrize(
@@ -203,8 +204,8 @@ def test_trips_of_the_other_colour(urls: dict[str, str], trips: pd.DataFrame) ->
         (b"PAR1", "application/vnd.apache.parquet", "Parquet"),
     ],
 )
-def test_a_body_that_is_none(urls: dict[str, str], body: str | bytes, kind: str, says: str) -> None:
-    assert says in _refused(urls["yellow"], body, kind)
+def test_a_body_that_is_none(urls: Callable[[str], str], body: str | bytes, kind: str, says: str) -> None:
+    assert says in _refused(urls("yellow"), body, kind)
 
 
 def test_long_errors_keep_their_end() -> None:

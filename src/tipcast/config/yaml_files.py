@@ -1,0 +1,99 @@
+"""What is wrong with a YAML file of conf/, which users edit and add to, told with its place in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tipcast.config import location
+from tipcast.config.errors import TipcastError
+
+BOM = b"\xef\xbb\xbf"
+PACKAGE = "# @package _global_"
+
+
+def unreadable(problem: Exception) -> TipcastError:
+    """Return what PyYAML, the system or Hydra says of a file as one line.
+
+    Parameters
+    ----------
+    problem
+        What was raised while files were read.
+
+    Returns
+    -------
+    TipcastError
+        C012; C021 for a folder that Hydra cannot write to.
+
+    """
+    if isinstance(problem, yaml.MarkedYAMLError) and (mark := problem.problem_mark or problem.context_mark):
+        tab = "\\t" in str(problem.problem)
+        fix = (
+            "indent with blanks, not tabs" if tab else "mend that line; quote a text that has any of : # [ ] { } * & !"
+        )
+        place = f"{_shown(mark.name)}, line {mark.line + 1}, column {mark.column + 1}"
+        return _broken(place, f"is no YAML: {problem.problem or problem.context}", fix)
+    if isinstance(problem, OSError) and problem.filename is not None:
+        if Path(problem.filename).is_relative_to(location.conf_dir()):
+            return _broken(_shown(problem.filename), f"cannot be read: {problem.strerror}", "check its permissions")
+        what = f"cannot be written: {problem.strerror}"
+        return TipcastError("C021", problem.filename, what, "name another folder, or leave hydra.run.dir as it is")
+    for path in sorted(location.conf_dir().rglob("*.yaml")):
+        if broken := not_as_hydra_wants(f"conf/{path.relative_to(location.conf_dir())}"):
+            return broken
+    return _broken("conf", f"holds a file that cannot be read: {problem}", "look at the files there")
+
+
+def not_as_hydra_wants(name: str) -> TipcastError | None:
+    """Return what is wrong with a file that Hydra would not say, or says without its name.
+
+    Parameters
+    ----------
+    name
+        Path from the folder that conf/ is in, as ``conf/experiment/mine.yaml``.
+
+    """
+    path = location.conf_dir().parent / name
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        return _broken(name, f"cannot be read: {problem.strerror}", "put a YAML file there")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff", BOM)):
+        return _broken(f"{name}, line 1, column 1", "begins with a byte order mark", "save it as UTF-8 without one")
+    try:
+        text = raw.decode()
+        tree = yaml.safe_load(text)
+    except UnicodeDecodeError as problem:
+        return _broken(_place(name, raw[: problem.start].decode()), "is not UTF-8", "save it as UTF-8")
+    except yaml.reader.ReaderError as problem:
+        return _broken(
+            _place(name, text[: problem.position]), f"holds the character {problem.character!r}", "remove it"
+        )
+    except yaml.YAMLError:
+        return None
+    if not isinstance(tree, dict):
+        return _broken(f"{name}, line 1, column 1", "holds no keys and values", "write lines as 'key: value'")
+    defaults = tree.get("defaults", [])
+    if not isinstance(defaults, list) or not all(isinstance(item, str | dict) for item in defaults):
+        return _broken(name, "its defaults are no list of group: option", "write lines as '- override /model: xgboost'")
+    if name.startswith("conf/experiment/") and PACKAGE not in text:
+        return _broken(
+            f"{name}, line 1", f"its first line is not {PACKAGE!r}", "add it, so that keys are those of the job"
+        )
+    return None
+
+
+def _broken(where: str, what: str, fix: str) -> TipcastError:
+    return TipcastError("C012", where, what, fix)
+
+
+def _place(name: str, before: str) -> str:
+    """Return a file and the line and column that follow a text, both from 1."""
+    return f"{name}, line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
+def _shown(path: str) -> str:
+    """Return a path from conf/ on."""
+    folder = location.conf_dir().parent
+    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path

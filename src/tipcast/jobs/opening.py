@@ -1,0 +1,46 @@
+"""How a job's run begins: configuration, versions and code are recorded before any worker starts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import yaml
+
+from tipcast import __version__
+from tipcast.config.plain import to_plain
+from tipcast.config.schema import BackendSpec, TrackingSpec
+from tipcast.measure import origin
+from tipcast.tracking.facts import CONFIG, VERSIONS
+from tipcast.tracking.run import Run, open_run
+
+
+class Configured(Protocol):
+    """What the configurations of all jobs that have a run share."""
+
+    backend: BackendSpec
+    tracking: TrackingSpec
+
+
+@contextlib.contextmanager
+def opened(
+    config: Configured,
+    command: str,
+    *,
+    job: str,
+    name: str,
+    params: Mapping[str, Any],
+    tags: Mapping[str, object] | None = None,
+    resume: str | None = None,
+) -> Iterator[Run]:
+    """Open a job's run, see ``tracking.run.open_run``."""
+    source = origin.source()
+    told: dict[str, object] = {"job": job, "tipcast.version": __version__, "device": config.backend.name}
+    told |= {"command": command, **source.tags, **(tags or {})}
+    with open_run(config.tracking, name=name, tags=told, params=params, resume=resume) as run:
+        run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
+        run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
+        if source.diff:
+            run.log_text(source.diff, origin.DIFF)
+        yield run

@@ -1,0 +1,121 @@
+"""Credentials in addresses of servers: kept out of logs, and not sent to another machine without TLS."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import logging
+from urllib.parse import urlsplit, urlunsplit
+
+from tipcast.config.errors import TipcastError
+
+LOG = logging.getLogger("tipcast")
+
+
+def redact(uri: str) -> str:
+    """Return a URI without user information, query and fragment, fit for logs."""
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
+        scheme, _, rest = uri.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if "@" in rest else f"{scheme}://..."
+    return (
+        urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        if parts.netloc
+        else uri.partition("?")[0]
+    )
+
+
+def check_address(uri: str, name: str) -> None:
+    """Refuse an address that no URI is, C003.
+
+    Parameters
+    ----------
+    uri
+        Of a tracking store or model registry.
+    name
+        Of the key or variable that has it.
+
+    """
+    try:
+        parts = urlsplit(uri)
+        if parts.scheme.lower() in {"http", "https"}:  # elsewhere a password may have a ":" or "/"
+            _ = parts.port
+    except ValueError:  # whose text may have the password
+        raise TipcastError(
+            "C003", name, f"{redact(uri)} is no address", "use http://HOST:PORT, or sqlite:///FILE"
+        ) from None
+
+
+def check_user_info(uri: str) -> None:
+    """Refuse a server's address that has a user name or password in it, T003."""
+    parts = urlsplit(uri)
+    if parts.scheme.lower() in {"http", "https"} and (parts.username or parts.password):
+        raise TipcastError(
+            "T003",
+            redact(uri),
+            "credentials do not belong into an address",
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+        )
+
+
+def check_credentials(uri: str, *, insecure: bool) -> None:
+    """Refuse to send a password or token to another machine without TLS, or without a check of its certificate.
+
+    Parameters
+    ----------
+    uri
+        Of a tracking store, model registry or artifact store.
+    insecure
+        Whether to warn instead.
+
+    Raises
+    ------
+    TipcastError
+        C009.
+
+    """
+    parts = urlsplit(uri)
+    if parts.scheme.lower() not in {"http", "https"} or is_loopback(parts.hostname):
+        return
+    from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
+    from requests.utils import get_netrc_auth
+
+    known = get_default_host_creds(uri)
+    tls = parts.scheme.lower() == "https"
+    if tls and not known.ignore_tls_verification:
+        return
+    if not (parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri)):
+        return
+    if not insecure:
+        raise TipcastError(
+            "C009",
+            redact(uri),
+            "a password or token would go to another machine without " + ("a checked certificate" if tls else "TLS"),
+            ("unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address")
+            + ", or set tracking.insecure=true on a trusted network",
+        )
+    _warn(redact(uri))
+
+
+@functools.cache
+def _warn(server: str) -> None:
+    """Warn once in a process: a job opens its store more than once."""
+    LOG.warning("%s is reached without TLS (tracking.insecure): whoever is on the way can read the password", server)
+
+
+def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:
+    """Refuse the same for a run's artifacts: MLflow sends the tracking server's credentials there too; C009."""
+    parts = urlsplit(uri)
+    if parts.scheme == "mlflow-artifacts":  # reached as the store is, and there where no host is named
+        parts = parts._replace(scheme=urlsplit(store).scheme, netloc=parts.netloc or urlsplit(store).netloc)
+    check_credentials(urlunsplit(parts), insecure=insecure)
+
+
+def is_loopback(host: str | None) -> bool:
+    """Tell whether an address is one of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:  # a name
+        return False

@@ -1,0 +1,68 @@
+"""Files of conf/ that cannot be read: named with line and column."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tipcast.config import location
+from tipcast.config.compose import compose
+from tipcast.config.errors import TipcastError
+from tipcast.config.yaml_files import unreadable
+
+GLOBAL = b"# @package _global_\n"
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of conf/ that a user edits."""
+    copy = tmp_path / "conf"
+    shutil.copytree(location.conf_dir(), copy)
+    monkeypatch.setattr(location, "conf_dir", lambda: copy)
+    monkeypatch.chdir(tmp_path)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        (GLOBAL + b"seed: [1\nprint: 2\n", ", line 3, column 6", "expected ',' or ']'"),
+        (GLOBAL + b"model:\n\tparams: 1\n", ", line 3, column 1", "indent with blanks"),
+        (GLOBAL + b"seed: 1\nseed: 2\n", ", line 3, column 1", "duplicate key seed"),
+        (GLOBAL + b"name: caf\xe9\n", ", line 2, column 10", "is not UTF-8"),
+        (GLOBAL + b"seed: \0\n", ", line 2, column 7", "character"),
+        (b"\xef\xbb\xbf" + GLOBAL + b"seed: 1\n", ", line 1, column 1", "byte order mark"),
+        ((GLOBAL + b"seed: 1\n").decode().encode("utf-16"), ", line 1, column 1", "byte order mark"),
+        (b"- a\n", ", line 1, column 1", "no keys and values"),
+        (b"just words\n", ", line 1, column 1", "no keys and values"),
+        (b"5\n", ", line 1, column 1", "no keys and values"),
+        (b"seed: 4\n", ", line 1", "# @package _global_"),
+        (b"defaults:\n  - override /model: knn\n", ", line 1", "# @package _global_"),
+        (GLOBAL + b"defaults: knn\n", "", "defaults"),
+    ],
+)
+def test_a_users_experiment(conf: Path, content: bytes, place: str, words: str) -> None:
+    (conf / "experiment" / "mine.yaml").write_bytes(content)
+    with pytest.raises(TipcastError) as caught:
+        compose("train", ["experiment=mine"])
+    assert caught.value.code == "C012", str(caught.value)
+    assert caught.value.where == f"conf/experiment/mine.yaml{place}"
+    assert words in str(caught.value)
+
+
+def test_a_folder_in_a_files_place_is_no_option(conf: Path) -> None:
+    (conf / "experiment" / "mine.yaml").mkdir()
+    with pytest.raises(TipcastError, match="C002.*experiment=mine.*svc_grid"):
+        compose("train", ["experiment=mine"])
+
+
+def test_what_the_system_refuses(conf: Path) -> None:
+    problem = unreadable(PermissionError(13, "Permission denied", str(conf / "train.yaml")))
+    assert str(problem) == (
+        "error[C012] conf/train.yaml: cannot be read: Permission denied. Fix: check its permissions"
+    )
+    (conf.parent / "file").touch()
+    with pytest.raises(TipcastError, match="C021.*cannot be written"):
+        compose("train", [f"hydra.run.dir={conf.parent / 'file' / 'below'}"])

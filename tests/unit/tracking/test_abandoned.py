@@ -1,0 +1,235 @@
+"""Runs that nobody will close: closed by the next command, and never one of a process that may live."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mlflow.exceptions import MlflowException
+
+import tipcast
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking import abandoned, process
+from tipcast.tracking.abandoned import RUNGS, STATE
+from tipcast.tracking.run import open_run
+from tipcast.tracking.store import open_store
+
+OPEN = """
+import os, sys, time
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.run import open_run
+
+with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=False), name="n", tags={}, params={}):
+    print("open", flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.fixture
+def client(spec: TrackingSpec) -> Any:
+    return open_store(spec)
+
+
+@pytest.fixture
+def left(client: Any) -> Callable[..., str]:
+    """Leave a run open whose process differs from this one; by default by a start that is long ago."""
+
+    def leave(tags: dict[str, str] | None = None, **identity: Any) -> str:
+        mine = process.tags()
+        known = json.loads(mine[process.PROCESS]) | (identity or {"start": "1"})
+        return str(client.create_run("0", tags=mine | {process.PROCESS: json.dumps(known)} | (tags or {})).info.run_id)
+
+    return leave
+
+
+def status(client: Any, run_id: str) -> str:
+    return str(client.get_run(run_id).info.status)
+
+
+def opened(spec: TrackingSpec, **more: Any) -> Any:
+    return open_run(spec, name="n", tags={}, params={}, **more)
+
+
+def test_a_run_whose_process_was_killed(
+    spec: TrackingSpec, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = [sys.executable, "-c", OPEN, str(spec.uri)]
+    variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, cwd=tmp_path) as killed:
+        assert killed.stdout
+        assert killed.stdout.readline() == b"open\n"
+        with opened(spec):
+            assert caplog.messages == [], "it lives"
+        killed.send_signal(signal.SIGKILL)
+    (run,) = client.search_runs([client.get_experiment_by_name("other").experiment_id])
+    assert run.info.status == "RUNNING"
+    with opened(spec):
+        pass
+    assert status(client, run.info.run_id) == "KILLED"
+    assert caplog.messages == [f"closed 1 run that ended without closing (KILLED): {run.info.run_id}"]
+    with opened(spec):
+        pass
+    assert len(caplog.messages) == 1
+
+
+def test_many_are_told_in_one_line(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = [left() for _ in range(7)]
+    with opened(spec):
+        pass
+    assert {status(client, run_id) for run_id in runs} == {"KILLED"}
+    (line,) = caplog.messages
+    assert line.startswith("closed 7 runs that ended without closing (KILLED): ")
+    assert line.endswith(" and 2 more")
+
+
+def test_runs_of_others_are_left(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abandoned, "_on_own_disk", lambda _: False)
+    kept = [
+        left(pid=os.getpid()),
+        left({process.HOST: "elsewhere"}),
+        left(start="1", pid_namespace=1),
+        left(start="1", boot="earlier"),
+        str(client.create_run("0").info.run_id),
+    ]
+    with opened(spec):
+        pass
+    assert {status(client, run_id) for run_id in kept} == {"RUNNING"}
+
+
+@pytest.mark.parametrize(("fstype", "state"), [("ext4", "KILLED"), ("nfs4", "RUNNING")])
+def test_an_earlier_boot_where_the_store_is_on_a_disk_of_this_machine(
+    spec: TrackingSpec,
+    client: Any,
+    left: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    fstype: str,
+    state: str,
+) -> None:
+    own = str(Path(str(spec.uri).removeprefix("sqlite:///")).parent)
+    found = [("/", "9p"), (own, "tmpfs" if fstype == "nfs4" else "nfs4"), (own, fstype), (f"{own}/deeper", "9p")]
+    mounts = [SimpleNamespace(mountpoint=point, fstype=kind) for point, kind in found]
+    monkeypatch.setattr(abandoned.psutil, "disk_partitions", lambda **_: mounts)
+    monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
+    run_id = left(boot="earlier")
+    with opened(spec):
+        pass
+    assert status(client, run_id) == state
+
+
+def test_a_server_is_not_on_a_disk_of_this_machine() -> None:
+    assert not abandoned._on_own_disk("http://127.0.0.1:5000")
+    assert not abandoned._on_own_disk("postgresql://host/mlflow")
+
+
+def test_a_symbolic_link_to_a_disk_that_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "home").symlink_to(tmp_path / "shared")
+    mounts = [
+        SimpleNamespace(mountpoint=point, fstype=kind)
+        for point, kind in (("/", "ext4"), (f"{tmp_path}/shared", "nfs4"))
+    ]
+    monkeypatch.setattr(abandoned.psutil, "disk_partitions", lambda **_: mounts)
+    assert not abandoned._on_own_disk(f"sqlite:///{tmp_path}/home/mlflow.db")
+
+
+def test_a_store_that_other_machines_share(
+    spec: TrackingSpec,
+    client: Any,
+    left: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run_id = left()
+    monkeypatch.setattr(abandoned, "_on_own_disk", lambda _: False)
+    with opened(spec):
+        pass
+    assert status(client, run_id) == "RUNNING", "it may live on a copy of this virtual machine"
+    (line,) = caplog.messages
+    assert run_id in line
+    assert f"mlflow.MlflowClient('{spec.uri}').set_terminated('RUN', 'KILLED')" in line
+    abandoned.close_abandoned(client, "postgresql://ada:s3cret@db.example/mlflow")
+    assert status(client, run_id) == "RUNNING"
+    assert "s3cret" not in caplog.text
+    abandoned.close_abandoned(client, "http://127.0.0.1:5000")
+    assert status(client, run_id) == "KILLED"
+
+
+def test_a_locked_database_is_waited_for_once(
+    client: Any, left: Callable[..., str], spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, tried = [left() for _ in range(3)], []
+
+    def locked(_: Any, run: Any) -> list[str]:
+        tried.append(run.info.run_id)
+        raise MlflowException("(sqlite3.OperationalError) database is locked")
+
+    monkeypatch.setattr(abandoned, "_closed", locked)
+    abandoned.close_abandoned(client, str(spec.uri))
+    assert len(tried) == 1
+    assert {status(client, run_id) for run_id in runs} == {"RUNNING"}
+
+
+@pytest.mark.parametrize("problem", [PermissionError(1, "not permitted"), RecursionError()])
+def test_others_runs_never_stop_ones_own(
+    spec: TrackingSpec,
+    client: Any,
+    left: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    problem: Exception,
+) -> None:
+    left()
+
+    def failing(*_: Any) -> list[str]:
+        raise problem
+
+    monkeypatch.setattr(abandoned, "_closed", failing)
+    with opened(spec) as run:
+        pass
+    assert status(client, run.id) == "FINISHED"
+    assert caplog.messages == [f"runs that ended without closing stay open: {str(problem) or repr(problem)}"]
+
+
+def test_trials_keep_what_they_have(spec: TrackingSpec, client: Any, left: Callable[..., str]) -> None:
+    cut, grown = left({STATE: "running"}), left({STATE: "running", RUNGS: "[[8, 0.6]]"})
+    with opened(spec):
+        pass
+    assert (status(client, cut), client.get_run(cut).data.tags[STATE]) == ("KILLED", "killed")
+    assert (status(client, grown), client.get_run(grown).data.tags[STATE]) == ("FINISHED", "finished")
+    assert "error.message" not in client.get_run(grown).data.tags
+
+
+def test_a_run_that_is_gone_on_with(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = left()
+    with opened(spec, resume=run_id) as run:
+        assert not process.has_exited(client.get_run(run.id).data.tags)
+    joined = left()
+    monkeypatch.setenv("MLFLOW_RUN_ID", joined)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(spec.uri))
+    with opened(spec) as run:
+        assert not process.has_exited(client.get_run(joined).data.tags)
+        assert run.id == joined
+
+
+def test_a_run_that_another_process_takes_up_meanwhile(
+    spec: TrackingSpec, client: Any, left: Callable[..., str]
+) -> None:
+    run_id = left()
+    seen = client.get_run(run_id)
+    client.log_batch(run_id, tags=[abandoned.RunTag(*item) for item in process.tags().items()])
+    assert abandoned._closed(client, seen) == []
+    assert status(client, run_id) == "RUNNING"

@@ -1,0 +1,82 @@
+"""Which process opened a run: living, ended, not reaped, of a number used again, of another boot or container."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tipcast.tracking import process
+
+
+def written(**changes: Any) -> dict[str, str]:
+    """Return this process's tags with some of what identifies it changed."""
+    tags = process.tags()
+    return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
+
+
+def test_this_process_is_alive() -> None:
+    assert not process.has_exited(process.tags())
+    assert process.alive(os.getpid())
+
+
+def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its parent has not taken notice
+    assert not process.alive(child.pid)
+    assert process.has_exited(written(pid=child.pid))
+    child.wait()
+    assert process.has_exited(written(pid=child.pid))
+
+
+def test_a_number_that_is_used_again() -> None:
+    assert process.has_exited(written(start="1"))
+    assert not process.has_exited(written())
+
+
+@pytest.mark.parametrize("changes", [{"boot": "another"}, {"pid_namespace": 1}])
+def test_nothing_is_known_of_other_kernels_and_containers(changes: dict[str, Any]) -> None:
+    assert not process.has_exited(written(start="1", **changes))
+    assert not process.has_exited(written(start="1") | {process.HOST: "elsewhere"}, one_machine=True)
+
+
+def test_an_earlier_boot_of_the_only_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
+    assert process.has_exited(written(boot="earlier"), one_machine=True)
+    assert not process.has_exited(written(boot="earlier", pid_namespace=1), one_machine=True)
+    monkeypatch.setattr(process, "INITIAL", 1)
+    assert not process.has_exited(written(boot="earlier"), one_machine=True), "here is a container"
+    assert not process.has_exited(written(start="1", pid_namespace=1), one_machine=True), "a container"
+
+
+@pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"pid": "x"}', "null"])
+def test_tags_of_others(text: str) -> None:
+    assert not process.has_exited({process.HOST: process.tags()[process.HOST], process.PROCESS: text})
+    assert not process.has_exited({})
+
+
+@pytest.mark.parametrize("pid", [float("inf"), 10**20])
+def test_numbers_that_no_process_has(pid: float) -> None:
+    assert not process.has_exited(written(pid=pid))
+
+
+@pytest.mark.parametrize("problem", [FileNotFoundError, PermissionError])  # of hidepid=2 and hidepid=1
+def test_processes_that_proc_hides_count_as_alive(monkeypatch: pytest.MonkeyPatch, problem: type[OSError]) -> None:
+    tags = written(start="1")
+
+    def hidden(_: int) -> tuple[str, str]:
+        raise problem
+
+    monkeypatch.setattr(process, "_stat", hidden)
+    assert not process.has_exited(tags)
+
+
+def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = written(start="1")
+    monkeypatch.setattr(process.os, "getpid", lambda: 1)
+    assert process.tags() == {process.HOST: tags[process.HOST], process.PROCESS: ""}, "of a resumed run none is left"
+    assert not process.has_exited(tags)

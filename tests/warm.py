@@ -1,0 +1,119 @@
+"""`tipcast ...` in processes forked from one that has loaded the libraries: what a job does, without its imports.
+
+The server process is :mod:`multiprocessing`'s own. It starts no thread before it forks but OpenBLAS's, which survive.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+
+from tipcast import cli
+from tipcast.estimators import first_parse, parse_child
+from tipcast.estimators.base import scoring_code
+
+ROOT = Path(__file__).resolve().parent.parent
+PRELOADED = (
+    "bokeh.plotting", "matplotlib.backends.backend_agg", "mlflow.store.tracking.sqlalchemy_store", "mlflow.pyfunc",
+    "mlflow.store.model_registry.sqlalchemy_store", "pyarrow.parquet", "skops.io", "sklearn.ensemble", "xgboost",
+    *(f"tipcast.jobs.{job}" for job in ("train", "sweep", "score", "promote", "prepare")),
+)  # fmt: skip
+
+
+class Job:
+    """What tests use of a :class:`subprocess.Popen`."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid: int = process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit code, or minus the signal that ended the process; None while it runs."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; :class:`subprocess.TimeoutExpired` after so many seconds."""
+        self._process.join(timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired("tipcast", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment without MLflow's variables, in which tipcast can be imported."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    return kept | {"PYTHONPATH": str(ROOT / "src")}
+
+
+def serve() -> None:
+    """Start the process that others are forked from, where it does not run: Dask's workers may be too."""
+    forkserver.set_forkserver_preload([__name__])
+    with pytest.MonkeyPatch.context() as patch:  # it keeps the variables that it starts with
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+        patch.setenv("TIPCAST_WARM", "1")
+        forkserver.ensure_running()
+
+
+def start(
+    arguments: Sequence[str], folder: Path, variables: Mapping[str, str], before: Callable[[], None] | None = None
+) -> Job:
+    """Start ``tipcast ARGUMENTS`` in a folder, with these environment variables and no others.
+
+    The process leads a session of its own and writes ``stdout`` and ``stderr`` into the folder; it calls ``before``
+    first, which must be importable.
+    """
+    serve()
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_run, args=(list(arguments), folder, dict(variables), before)
+    )
+    process.start()
+    return Job(process)
+
+
+def _run(
+    arguments: list[str], folder: Path, variables: dict[str, str], before: Callable[[], None] | None = None
+) -> None:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    dask.config.refresh()  # it has read other variables
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    first_parse._parsed = parsed_here
+    sys.argv = ["tipcast", *arguments]
+    if before:
+        before()
+    try:
+        sys.exit(cli.main())
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing's children leave them out
+
+
+def parsed_here(path: Path, format: str, where: str) -> dict[str, Any]:
+    """Parse a model without the process of its own that a file of unknown origin gets."""
+    return parse_child.facts(str(path), format, str(scoring_code(format)))
+
+
+if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks
+    import importlib
+
+    for name in PRELOADED:
+        importlib.import_module(name)
