@@ -16,11 +16,17 @@ ARGS ?=
 ENTRY ?= main
 # What `make test` passes on, as in: make test TESTS="tests/unit -k schema"
 TESTS ?=
+# How many processes run tests; 0: one, as a debugger wants it.
+PROCESSES ?= 2
+# Dask's workers import tipcast: they read its bytecode where Python may write it.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" \
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run test lint types rooms lock clean
+.PHONY: help run test test-long lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
-	@echo 'make test    run the tests (TESTS="tests/unit -k name")'
+	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=2)'
+	@echo 'make test-long  the repetitions that make test leaves out'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
 	@echo 'make rooms   import-linter: who may import whom'
@@ -31,7 +37,10 @@ run: $(VENV)/.stamp-cpu
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mlflow run . --env-manager local --experiment-name tipcast --entry-point $(ENTRY) $(if $(filter prepare,$(ENTRY)),,-P tracking.register=tipcast) $(ARGS)
 
 test: $(VENV)/.stamp-test
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)
+	@$(PYTEST) $(TESTS)
+
+test-long: $(VENV)/.stamp-test
+	@$(PYTEST) -m long $(TESTS)
 
 lint: $(VENV)/.stamp-test
 	@$(BIN)/ruff check
