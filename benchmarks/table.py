@@ -357,7 +357,9 @@ def stale(name: str) -> str:
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{own}.py"]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *paths]
     later = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f"older than {later.stdout.strip()}" if later.stdout else later.stderr.strip()
+    if later.returncode:
+        return f"measured at {commit[:7]}, which this history does not have"
+    return f"older than {later.stdout.strip()}" if later.stdout else ""
 
 
 def main() -> None:

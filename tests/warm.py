@@ -117,3 +117,13 @@ if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks
 
     for name in PRELOADED:
         importlib.import_module(name)
+
+    from mlflow.utils import requirements_utils
+    from sqlalchemy.orm import configure_mappers
+
+    from tipcast.config.compose import compose
+
+    # what each process would make for itself: the schemas and Hydra's parser, MLflow's tables and its list of packages
+    compose("train", [])
+    configure_mappers()
+    requirements_utils._init_packages_to_modules_map()

@@ -286,12 +286,15 @@ def test_chaos(sweep: Sweep, seed: int, kills: int) -> None:
         f"search.trials={trials}", "search.attempts=20", "cluster.n_workers=2", "cluster.threads_per_worker=1",
         "model.params.n_estimators=150",
     )  # fmt: skip
-    for trial in sorted(chance.sample(range(1, trials * 2 // 3), kills)):  # a later one is over before the blow
+    chosen = sorted(chance.sample(range(1, trials * 2 // 3), kills))  # a later one is over before the blow
+    gate = sweep.gate(chosen[0])  # it waits for its blow; the others may be hit between two trials
+    for trial in chosen:
         job.wait_for(lambda trial=trial: trial in [begun for begun, _ in sweep.fits("begin")])
         time.sleep(chance.uniform(0, 0.5))
         begun = [process for _, process in sweep.fits("begin")[-2:]]
         with contextlib.suppress(ProcessLookupError):
-            os.kill(chance.choice(begun), signal.SIGKILL)
+            os.kill(dict(sweep.fits("begin"))[trial] if gate.exists() else chance.choice(begun), signal.SIGKILL)
+        gate.unlink(missing_ok=True)
     assert job.end() == 0, job.err
     assert sorted(sweep.finished()) == list(range(trials))
     assert not [child for child in sweep.children() if child[2] == "RUNNING"]

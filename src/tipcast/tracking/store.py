@@ -66,6 +66,7 @@ def open_store(spec: TrackingSpec) -> Any:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints tracebacks of what `failures` tells
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # and this of a query that a signal cut off
     scheme, registry = urlsplit(uri).scheme, os.environ.get("MLFLOW_REGISTRY_URI")
     check_user_info(uri)
     check_address(registry or uri, "MLFLOW_REGISTRY_URI")
