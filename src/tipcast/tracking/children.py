@@ -19,7 +19,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.tracking import process
 from tipcast.tracking.abandoned import STATE, pages
 from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run, set_tags
-from tipcast.tracking.store import is_locked, redact
+from tipcast.tracking.store import is_locked, redact, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
@@ -141,7 +141,8 @@ class Children:
         """Close whatever is open as KILLED, when a block ends otherwise than well."""
         try:
             yield
-        except BaseException:
+        except BaseException as problem:
+            release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
                 self._end_all(reason)
             raise

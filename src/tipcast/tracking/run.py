@@ -27,7 +27,7 @@ from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.start import create, join
-from tipcast.tracking.store import failures, open_store, redact, resolve
+from tipcast.tracking.store import failures, open_store, redact, release, resolve
 from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")
@@ -204,6 +204,7 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
                 monitor.finish()
             client.set_terminated(opened.id, "FINISHED")
     except BaseException as problem:
+        release(problem)
         _close(opened, problem, monitor)
         raise
 

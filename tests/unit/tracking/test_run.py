@@ -16,6 +16,8 @@ from typing import Any
 
 import mlflow
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 import tipcast
 from tipcast.config.errors import TipcastError
@@ -67,6 +69,29 @@ def test_a_run_that_ends_otherwise(spec: TrackingSpec, problem: BaseException, s
     assert found.info.status == status
     assert found.data.tags.get("error.code") == code
     assert found.data.tags.get("error.message") == (str(problem) if code else None)
+
+
+def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
+    """What the call that was cut off has locked is free when the run is closed."""
+    spec.wait_s = 2.0
+    written: list[str] = []
+
+    def stop(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if written and statement.startswith("SELECT"):  # its rows are not fetched yet
+            raise KeyboardInterrupt
+        written.extend([statement] if statement.startswith("INSERT INTO metrics") else [])
+
+    with pytest.raises(KeyboardInterrupt), _made(spec) as run:
+        run.client.log_metric(run.id, "a", 1.0)
+        event.listen(Engine, "after_cursor_execute", stop)
+        try:
+            run.client.log_metric(run.id, "a", 2.0)
+        finally:
+            event.remove(Engine, "after_cursor_execute", stop)
+    assert written
+    (found,) = _runs(spec)
+    assert found.info.status == "KILLED"
+    assert found.data.metrics == {"a": 1.0}
 
 
 def test_a_tag_that_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
