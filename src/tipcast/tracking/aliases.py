@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.store import redact
+from tipcast.tracking.store import redact, release
 
 LOG = logging.getLogger("tipcast")
 NAME = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
@@ -79,7 +79,8 @@ def move(
     try:
         _tag(client, name, version, of, begins)
         client.set_registered_model_alias(name, alias, version)
-    except BaseException:
+    except BaseException as problem:
+        release(problem)
         with contextlib.suppress(Exception):
             if holder(client, name, alias) != version:
                 _tag(client, name, version, of, {key: earlier.get(f"{of}.{key}") for key in begins})

@@ -17,6 +17,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from tipcast.config.errors import TipcastError
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
 from tipcast.tracking.run import Run
+from tipcast.tracking.store import release
 
 LOG = logging.getLogger("tipcast")
 
@@ -96,7 +97,8 @@ def register(
                 model_id=logged.model_id,
             )
             _link(client, logged.model_id, name, version.version)
-        except BaseException:
+        except BaseException as problem:
+            release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
                 _undo(client, run, name, logged.uri, new)
             raise

@@ -15,6 +15,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.room import FULL
+from tipcast.tracking.store import release
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 
@@ -40,6 +41,7 @@ def whole_models(client: Any, run_id: str) -> Iterator[None]:
     try:
         yield
     except BaseException as problem:
+        release(problem)
         with contextlib.suppress(Exception):  # the first problem is the one to tell
             _remove(client, run_id)
         if isinstance(problem, MlflowException):
