@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.store import redact, release
+from tipcast.tracking.failure import release
+from tipcast.tracking.store import redact
 
 LOG = logging.getLogger("tipcast")
 NAME = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")

@@ -1,9 +1,10 @@
-"""The run that `mlflow run` opened, told about a mistake that was found before the job joined it."""
+"""What a failure leaves: a run that `mlflow run` opened and that no job has joined, and a transaction of SQLite's."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import traceback
 
 from tipcast.config.errors import TipcastError
 
@@ -32,3 +33,15 @@ def tag_run(problem: TipcastError) -> None:
         Run(run_id, "", resolve(spec), open_store(spec)).set_tags(
             {"error.code": problem.code, "error.message": problem}
         )
+
+
+def release(problem: BaseException) -> None:
+    """Free what the calls that ended with an exception still hold.
+
+    A signal in mid-statement leaves SQLAlchemy's cursor to the traceback's frames, and SQLite keeps the transaction of
+    a closed connection, and with it the database's lock, until its last cursor is gone.
+    """
+    cause: BaseException | None = problem
+    while cause:
+        traceback.clear_frames(cause.__traceback__)  # leaves frames that still run
+        cause = cause.__context__

@@ -26,8 +26,9 @@ from tipcast.tracking import process, system
 from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.datasets import dataset_input
+from tipcast.tracking.failure import release
 from tipcast.tracking.start import create, join
-from tipcast.tracking.store import failures, open_store, redact, release, resolve
+from tipcast.tracking.store import failures, open_store, redact, resolve
 from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")

@@ -159,18 +159,6 @@ def failures(uri: str) -> Iterator[None]:
         ) from problem
 
 
-def release(problem: BaseException) -> None:
-    """Free what the calls that ended with an exception still hold.
-
-    A signal in mid-statement leaves SQLAlchemy's cursor to the traceback's frames, and SQLite keeps the transaction of
-    a closed connection, and with it the database's lock, until its last cursor is gone.
-    """
-    cause: BaseException | None = problem
-    while cause:
-        traceback.clear_frames(cause.__traceback__)  # leaves frames that still run
-        cause = cause.__context__
-
-
 def is_locked(problem: BaseException) -> bool:
     """Tell whether another process keeps an sqlite file locked."""
     return "database is locked" in str(problem)

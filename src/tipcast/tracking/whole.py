@@ -15,7 +15,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.room import FULL
-from tipcast.tracking.store import release
+from tipcast.tracking.failure import release
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 
