@@ -85,8 +85,8 @@ def test_mlflow_run_trains_in_the_launchers_run(project: Path, tmp_path: Path) -
     assert run_id in ended.stdout + ended.stderr
 
 
-def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tmp_path: Path) -> None:
-    store = tmp_path / "mlflow.db"
+def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tables: Path, tmp_path: Path) -> None:
+    store = shutil.copy(tables, tmp_path)
     ended = mlflow_run(project, store, "model.params.max_dept=4")
     assert ended.returncode != 0
     lines = [line for line in ended.stderr.splitlines() if line.startswith("error[")]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -84,9 +86,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def server(serving: Any, free_port: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(serving: Any, free_port: Any, tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A tracking server."""
     folder, port = tmp_path_factory.mktemp("server"), free_port()
+    shutil.copy(tables, folder)
     command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
     with serving(command, f"http://127.0.0.1:{port}", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:

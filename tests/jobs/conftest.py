@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +42,9 @@ class Ended:
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def store(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """An sqlite store with its tables made."""
-    uri = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    uri = f"sqlite:///{shutil.copy(tables, tmp_path_factory.mktemp('store'))}"
     open_store(TrackingSpec(uri=uri, experiment="jobs"))
     return uri
 

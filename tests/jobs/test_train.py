@@ -237,8 +237,9 @@ def test_the_registered_model_scores_raw_trips(trained: Trained, monkeypatch: py
 
 
 def test_the_command_repeats_the_run(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shutil.copy(tables, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
     assert cli.main(shlex.split(trained.said["command"])[1:]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])

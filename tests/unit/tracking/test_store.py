@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import socket
 import sqlite3
 import stat
@@ -262,8 +263,9 @@ def test_artifacts_that_cannot_be_written_are_told(spec: TrackingSpec, tmp_path:
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["as shipped", "telemetry on"])
-def test_nothing_outside_is_connected_to(tmp_path: Path, python: Any, silent: bool) -> None:
+def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, python: Any, silent: bool) -> None:
     """The second case shows that the guard sees what MLflow would send."""
+    shutil.copy(tables, tmp_path)
     done = python(
         GUARDED + MAKE_RUN, tmp_path, PYTHONPATH=SRC, **({} if silent else {"MLFLOW_DISABLE_TELEMETRY": "false"})
     )
