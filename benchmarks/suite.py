@@ -34,11 +34,14 @@ def main() -> None:
     """Run the tests in each way and write the result."""
     given = options(__doc__, ways=list(WAYS))
     ctypes.CDLL(None).prctl(SUBREAPER, 1)
-    rows = []
-    for way in given.ways:
-        rows.append(measured(way))
-        print(rows[-1])
-        write_result("suite", rows, out=given.out, ways=given.ways, busy_processes=BUSY)
+    rows: list[dict[str, object]] = []
+    try:
+        for way in given.ways:
+            rows.append(measured(way))
+            print(rows[-1], flush=True)
+    finally:  # not before: a test compares the pages with the results
+        if rows:
+            write_result("suite", rows, out=given.out, ways=given.ways, busy_processes=BUSY)
 
 
 def measured(way: str) -> dict[str, object]:
