@@ -89,10 +89,15 @@ class Sweep:
         return [number for number, _, status, _ in self.children() if status == "FINISHED"]
 
     def whole(self, trials: int) -> None:
-        """Every trial is FINISHED exactly once, nothing is open, and fits that ended are as many as trials."""
+        """Every trial is FINISHED exactly once, nothing is open, and only attempts that were killed are repeated.
+
+        A fit may end in the moment of the blow, before its result has left the worker: it is fitted again as well.
+        """
         assert sorted(self.finished()) == list(range(trials))
         assert not [child for child in self.children() if child[2] == "RUNNING"]
-        assert Counter(number for number, _ in self.fits("end") if number >= 0) == Counter(range(trials))
+        killed = Counter(number for number, _, status, _ in self.children() if status == "KILLED")
+        ended = Counter(number for number, _ in self.fits("end") if number >= 0)
+        assert all(1 <= ended[number] <= 1 + killed[number] for number in range(trials)), (ended, killed)
 
 
 @pytest.fixture
@@ -296,9 +301,5 @@ def test_chaos(sweep: Sweep, seed: int, kills: int) -> None:
             os.kill(dict(sweep.fits("begin"))[trial] if gate.exists() else chance.choice(begun), signal.SIGKILL)
         gate.unlink(missing_ok=True)
     assert job.end() == 0, job.err
-    assert sorted(sweep.finished()) == list(range(trials))
-    assert not [child for child in sweep.children() if child[2] == "RUNNING"]
-    killed = Counter(number for number, _, status, _ in sweep.children() if status == "KILLED")
-    ended = Counter(number for number, _ in sweep.fits("end") if number >= 0)
-    assert killed
-    assert all(1 <= ended[number] <= 1 + killed[number] for number in range(trials)), "only the killed are fitted again"
+    sweep.whole(trials)
+    assert "KILLED" in [status for *_, status, _ in sweep.children()]
