@@ -285,8 +285,10 @@ def environments() -> str:
         body.append((f"`{name}`", locked[name], ", ".join(sorted(own)), "yes" if own == {locked[name]} else "**no**"))
     text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
-        passed, count = tests["facts"]["passed"], len(tests["results"])
-        text += f"\n\nGPU tests on {tests['facts']['gpus']} H200: {passed} of {count} passed."
+        facts, skipped = tests["facts"], sum(row["outcome"] == "skipped" for row in tests["results"])
+        text += f"\n\nGPU tests on {facts['gpus']} H200: {facts['passed']} of {len(tests['results'])} passed"
+        text += f", {skipped} skipped (a failure there: what they need was missing)" if skipped else ""
+        text += f"; the others were cut off after {facts['seconds']:.0f} s." if facts["cut_off"] else "."
     return text
 
 
