@@ -149,7 +149,11 @@ def test_ssh_is_ended(ssh: Ssh, tipcast: Callable[..., Any], number: signal.Sign
     [
         (["cluster.remote_python=/nowhere/python"], "127.0.0.1: no scheduler or no worker was started over ssh: "),
         (["cluster.hosts=[127.0.0.1,nowhere.invalid]"], "127.0.0.1, nowhere.invalid: no scheduler or no worker"),
-        (["cluster.known_hosts=/nowhere"], "127.0.0.1: no scheduler or no worker was started over ssh: "),
+        pytest.param(
+            ["cluster.known_hosts=/nowhere"],
+            "127.0.0.1: no scheduler or no worker was started over ssh: ",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_ssh_that_cannot_start(ssh: Ssh, tipcast: Callable[..., Any], words: list[str], told: str) -> None:

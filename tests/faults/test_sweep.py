@@ -174,7 +174,10 @@ def test_workers_that_are_all_paused(sweep: Sweep) -> None:
     assert sweep.tag("error.code") == "K003"
 
 
-@pytest.mark.parametrize(("number", "times", "expected"), [("SIGTERM", 1, 143), ("SIGINT", 1, 130), ("SIGINT", 2, 130)])
+@pytest.mark.parametrize(
+    ("number", "times", "expected"),
+    [("SIGTERM", 1, 143), ("SIGINT", 1, 130), pytest.param("SIGINT", 2, 130, marks=pytest.mark.long)],
+)
 def test_stopped(sweep: Sweep, number: str, times: int, expected: int) -> None:
     """F08, F09: everything is closed as KILLED within seconds, in few lines that say how to go on."""
     sweep.gate(2)
