@@ -107,7 +107,10 @@ def proxy(server: str) -> Iterator[Proxy]:
     made.server_close()
 
 
-@pytest.mark.parametrize(("path", "answered"), [(NAMED, True), (VERSION, False), (VERSION, True), (LINKED, False)])
+@pytest.mark.parametrize(
+    ("path", "answered"),
+    [(NAMED, True), (VERSION, True), (LINKED, False), pytest.param(VERSION, False, marks=pytest.mark.long)],
+)
 def test_stopped_while_registering(tipcast: Start, proxy: Proxy, server: str, path: str, answered: bool) -> None:
     """The request is on its way, or has been carried out, when the signal comes; the answer never does."""
     name = f"{path.strip('/').replace('/', '-')}-{answered}"

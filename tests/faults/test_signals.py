@@ -48,7 +48,7 @@ def test_terminated_in_mid_fit(tipcast: Start) -> None:
     assert "Traceback" not in job.err
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=LONG), 2])
 def test_interrupted_in_mid_fit(tipcast: Start, times: int) -> None:
     job = tipcast(*ENDLESS)
     job.fitting()

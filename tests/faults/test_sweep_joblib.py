@@ -17,7 +17,7 @@ import pytest
 from tests.faults.conftest import STOP_S
 
 WORDS = (
-    "experiment=svc_grid", "data.rows=12000", "model.fit.rows=2000", "search.space.gamma=[0.03,0.3]",
+    "experiment=svc_grid", "data.rows=12000", "model.fit.rows=1200", "search.space.gamma=[0.03,0.3]",
     "print=json", "cluster.performance_report=false",
     "tracking.system_metrics=false", "cluster.n_workers=2", "cluster.threads_per_worker=1",
 )  # fmt: skip

@@ -80,7 +80,7 @@ def opened(folder: Path, together: Any) -> None:
         run.log_metrics({"test/auc": 0.5})
 
 
-@pytest.mark.parametrize("attempt", range(2))
+@pytest.mark.parametrize("attempt", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_four_processes_open_one_fresh_file(tmp_path: Path, attempt: int) -> None:
     warm.serve()
     context = multiprocessing.get_context("forkserver")
