@@ -208,7 +208,7 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     """F10, F28: a resumed sweep runs what is missing, one process at a time."""
     sweep.gate(4)
     gate = sweep.gate(5)
-    first = sweep.start("search.trials=6", "search=tpe")
+    first = sweep.start("search.trials=8", "search=tpe")
     first.wait_for(lambda: {4, 5} <= {begun for begun, _ in sweep.fits("begin")} and len(sweep.children()) == 6)
     first.wait_for(lambda: len(sweep.finished()) == 4)
     tree = first.tree()
@@ -227,12 +227,18 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     assert last.startswith(f"error[S002] {parent}: process {second.process.pid} on {socket.gethostname()}")
     gate.unlink()
     assert second.end() == 0, second.err
-    sweep.whole(6)
+    sweep.whole(8)
+    assert Counter(number for number, _ in sweep.fits("end") if number >= 0) == Counter(range(8)), "none ended before"
     killed = [child for child in sweep.children() if child[2] == "KILLED"]
     assert [(number, attempt) for number, attempt, *_ in killed] == [(4, 1), (5, 1)]
     said = json.loads((second.folder / "stdout").read_text().splitlines()[-1])
     assert said["run_id"] == parent
-    assert said["trials"] == {"finished": 6, "failed": 0, "all": 6}
+    assert said["trials"] == {"finished": 8, "failed": 0, "all": 8}
+    fourth = sweep.start(f"resume={parent}")
+    assert fourth.end() == 0, fourth.err
+    assert len(sweep.fits("end")) == len([fit for fit in sweep.fits("end") if fit[0] < 0]) + 8, (
+        "nothing is fitted again"
+    )
 
 
 @pytest.mark.long
