@@ -24,7 +24,7 @@ from xgboost import dask as dxgb
 from gpu_rows import attempt, in_memory, months, opened
 from harness import compare, options, write_result
 from tipcast.backends import forest
-from tipcast.config.location import conf_dir
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.data.features import BASE_FEATURES
 from tipcast.estimators.build import build

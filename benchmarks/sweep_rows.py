@@ -14,7 +14,7 @@ import yaml
 from tipcast.backends.base import Frames
 from tipcast.backends.cpu import CpuFrames
 from tipcast.config.compose import compose, to_object
-from tipcast.config.location import conf_dir
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.config.schema_sweep import SearchSpec
 from tipcast.data.prepare import Recipe, prepare_fragment

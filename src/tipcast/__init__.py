@@ -1,8 +1,24 @@
 """tipcast: MLflow experiment tracking for taxi-tip models, from two CPU cores to many GPUs."""
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 try:
     __version__ = version("tipcast")
 except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
+
+__all__ = ["Result", "TipcastError", "__version__", "compare", "prepare", "promote", "score", "sweep", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the jobs' functions on first use: what they need takes seconds."""
+    if name in __all__:
+        return getattr(import_module("tipcast.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, of which some are not imported yet."""
+    return __all__

@@ -5,10 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import importlib
 import logging
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -16,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, final
+from typing import final
 
 from tipcast import __version__
 from tipcast.config.errors import TipcastError
@@ -32,8 +30,6 @@ JOBS = {
     "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }
 """Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
-
-DOCTOR = "doctor"
 
 LEVELS = {"-q": logging.WARNING, "--quiet": logging.WARNING, "-v": logging.DEBUG, "--verbose": logging.DEBUG}
 """Flag, anywhere on the command line -> level of what is logged to standard error; the last one counts."""
@@ -104,25 +100,18 @@ def _logged(given: Sequence[str], words: list[str]) -> int:
 
 
 def _run(job: str, arguments: list[str]) -> int:
+    if job.startswith("-"):
+        raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")
     if job not in JOBS:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
-    from tipcast.backends import gpus
+    from tipcast.api import compose_jobs
     from tipcast.backends.waiting import waiting
-    from tipcast.config.arguments import as_given, named, to_overrides
-    from tipcast.config.compose import compose, to_object
-    from tipcast.config.plain import redact
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-    overrides = to_overrides(named(job, arguments))
-    for composed in compose(job, overrides):
-        specification = to_object(composed.config)
-        if specification.debug:
+    for composed in compose_jobs(job, arguments):
+        if composed.config.debug:
             DEBUG.set()
-        if job != DOCTOR and hasattr(specification, "cluster"):  # the doctor tells it in its table
-            gpus.check(specification.backend, specification.cluster)  # before seconds go by loading libraries
-        run: Callable[[Any, str], None] = importlib.import_module(f"tipcast.jobs.{job}").run
-        given = [redact(as_given(override)) for override in composed.overrides]
-        run(specification, shlex.join(["tipcast", job, *given]))
+        composed.run()
     return 0
 
 
@@ -143,22 +132,32 @@ def _guarded(run: Callable[[], int]) -> int:
         if DEBUG.is_set():
             traceback.print_exc()
         if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
-            from tipcast.tracking.failure import tag_run
+            from tipcast.tracking.run import tag_run
 
             tag_run(problem)
         print(problem, file=sys.stderr)
         return problem.exit_code
-    except KeyboardInterrupt:
-        print("interrupted: a run that was open is closed as KILLED", file=sys.stderr)
+    except KeyboardInterrupt as problem:
+        print(_with_notes("interrupted", problem), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except _Terminated:
-        print("terminated: a run that was open is closed as KILLED", file=sys.stderr)
+    except _Terminated as problem:
+        print(_with_notes("terminated", problem), file=sys.stderr)
         return TERMINATED
     finally:
         sys.unraisablehook = dropped
+
+
+def _with_notes(ending: str, problem: BaseException) -> str:
+    """Return how the job ended and what was noted on its interruption: that a run was closed."""
+    notes: list[str] = []
+    cause: BaseException | None = problem
+    while cause:
+        notes += getattr(cause, "__notes__", [])
+        cause = cause.__context__
+    return ": ".join([ending, *dict.fromkeys(notes)])
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tipcast.backends.host import to_host
-from tipcast.config.location import conf_dir
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.estimators import native
 from tipcast.estimators.build import build, check

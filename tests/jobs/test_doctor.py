@@ -19,11 +19,10 @@ from mlflow.entities import ViewType
 from tipcast import cli
 from tipcast.backends import gpus
 from tipcast.config.compose import compose, to_object
-from tipcast.config.errors import TipcastError
-from tipcast.config.finding import State, ok
+from tipcast.config.errors import State, TipcastError, ok
 from tipcast.jobs import doctor
 from tipcast.jobs.doctor import chosen, examine
-from tipcast.measure import packages
+from tipcast.measure import environment
 
 Doctor = Callable[..., tuple[int, dict[str, Any], str]]
 
@@ -134,7 +133,7 @@ def test_no_cluster_is_started(ask: Doctor, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_versions_outside_their_ranges(ask: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "requirements", lambda extra: (">=3.11", ["numpy<1", "pandas>=2"]))
+    monkeypatch.setattr(environment, "requirements", lambda extra: (">=3.11", ["numpy<1", "pandas>=2"]))
     code, found, err = ask()
     assert (code, fails(found)) == (2, {"packages": "C020"})
     assert "is not <1" in found["packages"]["found"]

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from tipcast.config.errors import TipcastError
-from tipcast.config.finding import Finding, State, failed, ok, warning
+from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
 from tipcast.jobs.doctor_table import Table, counted, plain, table
 
 ADDRESS = "https://a-long-name-of-a-server.example/a/long/path/to/the/months/of/yellow_tripdata_2019-01.parquet"

@@ -76,3 +76,19 @@ class Session:
         """Workers and threads in words."""
         counts = {"worker": self.n_workers, "thread": self.n_threads}
         return ", ".join(f"{number} {name}{'s' if number != 1 else ''}" for name, number in counts.items())
+
+
+def slots(device: str, threads: int, per_gpu: int) -> int:
+    """Return a worker's slots.
+
+    Parameters
+    ----------
+    device
+        The session's: ``cpu`` or ``cuda``.
+    threads
+        Of the worker.
+    per_gpu
+        Trials that share a GPU.
+
+    """
+    return threads if device == "cpu" else per_gpu

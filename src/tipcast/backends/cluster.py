@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Any
 
 import dask
@@ -16,8 +17,7 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
-from tipcast.backends import ending, scheduler, workers
-from tipcast.backends.cores import check_share, shared_out
+from tipcast.backends import cuda_cluster, remote, scheduler, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -29,24 +29,24 @@ SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_T
 NEVER = "36500 days"
 """For a duration of Dask's, which cannot be infinite."""
 
-Opener = Callable[[Any, str], AbstractContextManager[Client]]
-"""Opens a cluster of one kind, of its specification and the frame library, and connects."""
+CORES_PER_PROCESS = 16
+"""Threads of one process share its data; beyond about this many they wait for each other."""
+WORKERS_PER_CORE, ALWAYS = 4, 8
+"""Most workers of a local cluster: so many for each core, and so many on any machine."""
+LEAST_MEMORY = "512MiB"
+"""What a worker process needs for the libraries alone."""
 
 
 @contextlib.contextmanager
-def connect(
-    spec: schema.ClusterSpec, frame_library: str, openers: Mapping[type, Opener] = MappingProxyType({})
-) -> Iterator[Client]:
+def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     """Open a cluster and a client, wait for the workers, close both at the end.
 
     Parameters
     ----------
     spec
-        A ``LocalCluster`` or ``SchedulerCluster`` of the configuration.
+        Of the configuration.
     frame_library
         Dask's ``dataframe.backend``: pandas or cudf.
-    openers
-        Class of a specification -> what opens other kinds of clusters than those two.
 
     Yields
     ------
@@ -59,19 +59,13 @@ def connect(
         K004 scheduler lost, K005 other versions there, C009 an address that needs TLS.
 
     """
+    check(spec)
     detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
     # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.
     for name in ("distributed.worker", "distributed.scheduler", "distributed.client", "asyncio", "tornado.application"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
-    check(spec, openers)
-    with dask.config.set(_settings(spec, frame_library)), contextlib.ExitStack() as stack:
-        if type(spec) in openers:
-            client = stack.enter_context(openers[type(spec)](spec, frame_library))
-        else:
-            assert isinstance(spec, schema.LocalCluster | schema.SchedulerCluster)  # noqa: S101 - check() refused others
-            known = _local(spec) if isinstance(spec, schema.LocalCluster) else scheduler.opened(spec)
-            client = stack.enter_context(known)
+    with dask.config.set(_settings(spec, frame_library)), OPENERS[type(spec)](spec, frame_library) as client:
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", None) is not False:
                 client.register_plugin(workers.Quiet())
@@ -127,7 +121,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _local(spec: schema.LocalCluster) -> Iterator[Client]:
+def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
     n_workers, threads = shared_out(spec)
     processes = True if spec.processes is None else spec.processes
     start = functools.partial(
@@ -140,51 +134,88 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         dashboard_address="127.0.0.1:0",
         **({"env": workers.environment(), "worker_class": workers.Nanny} if processes else {}),
     )
-    with _started(start) as (cluster, client):
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster, client = stack.enter_context(workers.closed(start))
+        except RuntimeError as problem:
+            raise TipcastError(
+                "K002", "cluster=local", f"no worker process could be started: {problem}", "repeat the command"
+            ) from problem
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", cluster.dashboard_link)
         yield client
 
 
-@contextlib.contextmanager
-def _started(start: Callable[[], LocalCluster]) -> Iterator[tuple[LocalCluster, Client]]:
-    with contextlib.ExitStack() as stack:
-        try:
-            both = stack.enter_context(ending.closed(start))
-        except RuntimeError as problem:
-            raise TipcastError(
-                "K002", "cluster=local", f"no worker process could be started: {problem}", "repeat the command"
-            ) from problem
-        yield both
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check(spec: schema.ClusterSpec, others: Collection[type] = ()) -> None:
+def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
+    """Return the workers of a local cluster and the threads of each: as configured, else chosen for the machine."""
+    n_workers = spec.n_workers or math.ceil(cores() / CORES_PER_PROCESS)
+    return n_workers, spec.threads_per_worker or max(cores() // n_workers, 1)
+
+
+def check(spec: schema.ClusterSpec) -> None:
     """Refuse a cluster that cannot be or must not be opened, without opening it.
 
     Raises
     ------
     TipcastError
-        C003 no such kind or number, C009 an address that needs TLS.
+        C003 no such kind or number, C009 an address that needs TLS; those of the kind's own check.
 
     """
     for name in ("n_workers", "threads_per_worker"):
-        if (getattr(spec, name, None) or 1) < 1 or getattr(spec, name, None) == 0:
-            raise TipcastError(
-                "C003", f"cluster.{name}", f"{getattr(spec, name)} is no number of them", "use 1 or more"
-            )
+        if (number := getattr(spec, name, None)) is not None and number < 1:
+            raise TipcastError("C003", f"cluster.{name}", f"must be at least 1, got {number}", "use 1 or more")
     for name in ("wait_s", "worker_ttl_s", "connect_timeout_s"):
-        if not getattr(spec, name) > 0:
-            raise TipcastError(
-                "C003", f"cluster.{name}", f"{getattr(spec, name)} is no time to wait", "use seconds above 0"
-            )
-    if isinstance(spec, schema.LocalCluster):
-        check_share(spec)
-        return
-    if type(spec) in others:
-        return
-    if not isinstance(spec, schema.SchedulerCluster):
+        if not (seconds := getattr(spec, name)) > 0:
+            raise TipcastError("C003", f"cluster.{name}", f"must be positive, got {seconds}", "use seconds above 0")
+    kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
+    if kind is None or spec.kind != kind:
         raise TipcastError(
-            "C003", "cluster.kind", f"no such kind of cluster: {spec.kind}", "use cluster=local or cluster=scheduler"
+            "C003",
+            "cluster.kind",
+            f"must be {kind or 'that of a known cluster'}, got {spec.kind}",
+            f"leave it out and choose cluster={kind or 'local'}, or another of {', '.join(schema.CLUSTERS)}",
         )
-    scheduler.check(spec)
+    CHECKS[type(spec)](spec)
+
+
+def check_local(spec: schema.LocalCluster) -> None:
+    """Refuse more workers than the machine could start, and less memory than one of them needs.
+
+    Raises
+    ------
+    TipcastError
+        C003.
+
+    """
+    if (spec.n_workers or 1) > max(WORKERS_PER_CORE * cores(), ALWAYS):
+        raise TipcastError(
+            "C003", "cluster.n_workers", f"{spec.n_workers} are too many for {cores()} cores", "use fewer, or null"
+        )
+    try:
+        if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
+            raise ValueError(f"{spec.memory_limit} is too little: a worker needs {LEAST_MEMORY}")
+    except ValueError as problem:
+        raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
+
+
+OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
+    schema.LocalCluster: _local,
+    schema.LocalCudaCluster: cuda_cluster.opened,
+    schema.SchedulerCluster: scheduler.opened,
+    schema.SshCluster: remote.ssh,
+    schema.SlurmCluster: remote.slurm,
+}
+"""Class of a specification -> what opens such a cluster for a frame library and connects."""
+CHECKS: Mapping[type, Callable[[Any], None]] = {
+    schema.LocalCluster: check_local,
+    schema.LocalCudaCluster: cuda_cluster.check,
+    schema.SchedulerCluster: scheduler.check,
+    schema.SshCluster: remote.check_ssh,
+    schema.SlurmCluster: remote.check_slurm,
+}

@@ -13,7 +13,7 @@ from typing import Any
 import dask
 from distributed import Client
 
-from tipcast.backends import ending, gpus, workers
+from tipcast.backends import gpus, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -97,7 +97,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
-            started, client = stack.enter_context(ending.closed(start))
+            started, client = stack.enter_context(workers.closed(start))
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)

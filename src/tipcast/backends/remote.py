@@ -19,7 +19,7 @@ import dask
 from distributed import Client, SSHCluster
 from distributed.security import Security
 
-from tipcast.backends import ending, leash, workers
+from tipcast.backends import ssh_watchdog, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -97,12 +97,12 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
         worker_options={name: value for name, value in options.items() if value is not None},
         scheduler_options={"port": 0, "dashboard_address": LOOPBACK},
         worker_class=WORKERS[frame_library],
-        remote_python=f"{python} -m {leash.__name__}",
+        remote_python=f"{python} -m {ssh_watchdog.__name__}",
     )
     with contextlib.ExitStack() as stack:
         try:
             with dask.config.set({"logging": {"distributed": "info"}}):  # there: Dask reads the addresses in their log
-                _, client = stack.enter_context(ending.closed(start))
+                _, client = stack.enter_context(workers.closed(start))
         except Exception as problem:
             cause = problem.__cause__ or problem
             raise TipcastError(
@@ -145,7 +145,7 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
             scheduler_options={"dashboard_address": LOOPBACK},
             log_directory=spec.shared_folder,
         )
-        started, client = stack.enter_context(ending.closed(start))
+        started, client = stack.enter_context(workers.closed(start))
         started.scale(jobs=spec.n_workers)
         workers.wait(
             client, spec.n_workers, spec.wait_s, f"look at `squeue`, {workers.SLOW}", look=lambda: _check_taken(refused)

@@ -21,6 +21,8 @@ from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+HANDSHAKE_S = 2.0
+"""For the first words of a connection, beside the time that it may take to be accepted."""
 TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
 """Key of the configuration -> what Dask's ``Security`` calls it."""
 TLS_FIX = (
@@ -75,7 +77,7 @@ def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[st
 
 
 @contextlib.contextmanager
-def opened(spec: schema.SchedulerCluster) -> Iterator[Client]:
+def opened(spec: schema.SchedulerCluster, _: str) -> Iterator[Client]:
     """Connect and wait for the workers.
 
     Raises
@@ -88,13 +90,16 @@ def opened(spec: schema.SchedulerCluster) -> Iterator[Client]:
         LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
     security, arguments = _connection(spec)
     try:
-        # Dask's client waits without end for the first word of whoever accepts its connection.
-        LoopRunner().run_sync(wait_for, _answer(spec, arguments), spec.wait_s)
+        # Dask's connect() bounds the connection, not the first word of whoever accepts it.
+        LoopRunner().run_sync(wait_for, _answer(spec, arguments), spec.connect_timeout_s + HANDSHAKE_S)
         client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
     except (OSError, TimeoutError, ValueError) as problem:
         fix = "start one with `dask scheduler`, or set cluster.address"
         what = "no Dask scheduler answers here"
-        if isinstance(problem, CommClosedError):
+        if isinstance(problem, TimeoutError):
+            what = f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
+            fix = "look whether it is a Dask scheduler and not stuck, or raise cluster.connect_timeout_s"
+        elif isinstance(problem, CommClosedError):
             what = f"it closes the connection: {problem}"
         raise TipcastError("K001", spec.address, what, fix) from problem
     with client:

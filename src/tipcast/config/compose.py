@@ -20,10 +20,9 @@ from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import location, mistakes, schema, schema_promote, schema_score, schema_sweep
+from tipcast.config import conf_files, mistakes, schema, schema_score, schema_sweep
 from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
-from tipcast.config.yaml_files import unreadable
 
 QUIET = {
     "hydra.run.dir": ".",
@@ -82,16 +81,16 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
             ) from problem
         return []
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as problem:
-        raise unreadable(problem) from problem
+        raise conf_files.unreadable(problem) from problem
     except ValueError as problem:  # hydra's own of a group that is no text, or of flags that exclude each other
         if "defaults" in str(problem):
-            raise unreadable(problem) from problem
+            raise conf_files.unreadable(problem) from problem
         raise TipcastError("C005", "command line", str(problem), f"see tipcast {job} --help") from problem
 
 
 @functools.cache
 def _register() -> None:
-    for module in (schema, schema_sweep, schema_promote, schema_score):
+    for module in (schema, schema_sweep, schema_score):
         module.register()
 
 
@@ -139,7 +138,7 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
             [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet],
         )  # argparse wants flags first
         try:
-            hydra.main(version_base="1.3", config_path=str(location.conf_dir()), config_name=job)(capture)()
+            hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(capture)()
         finally:
             sys.argv = before
             GlobalHydra.instance().clear()

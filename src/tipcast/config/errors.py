@@ -1,9 +1,11 @@
-"""The one kind of error that tipcast reports: a code, a place, a fact and a remedy on one line."""
+"""The one kind of error that tipcast reports, and what a check of `tipcast doctor` finds."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
@@ -81,3 +83,39 @@ def travelling(task: Callable[P, T]) -> Callable[P, T]:
 
 def _flat(text: str) -> str:
     return " ".join(text.split())
+
+
+class State(Enum):
+    """How a check ends."""
+
+    ok = "ok"
+    warning = "warning"
+    """Jobs run, but perhaps not as they were meant to."""
+    fail = "fail"
+    """A job would fail."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found."""
+
+    state: State
+    found: str
+    fix: str = ""
+    problem: TipcastError | None = None
+    """The error that a job would end with; there is one with ``State.fail`` only."""
+
+
+def ok(found: str) -> Finding:
+    """Return a finding that needs nothing."""
+    return Finding(State.ok, found)
+
+
+def warning(found: str, fix: str) -> Finding:
+    """Return a finding that a user should know of."""
+    return Finding(State.warning, found, fix)
+
+
+def failed(problem: TipcastError) -> Finding:
+    """Return the finding that an error is."""
+    return Finding(State.fail, f"{problem.where}: {problem.what}", problem.fix, problem)

@@ -14,11 +14,10 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import location
+from tipcast.config import conf_files
 from tipcast.config.arguments import as_given, parses, quoted
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
-from tipcast.config.yaml_files import not_as_hydra_wants
 
 MOST = 100
 """Letters of a word that is repeated as it should be; a longer one gets an example."""
@@ -155,11 +154,11 @@ def _for_shell(word: str) -> str:
 
 
 def _groups() -> set[str]:
-    return {path.name for path in location.conf_dir().iterdir() if path.is_dir()}
+    return {path.name for path in conf_files.conf_dir().iterdir() if path.is_dir()}
 
 
 def _options(group: str) -> list[str]:
-    return sorted(path.stem for path in (location.conf_dir() / group).glob("*.yaml") if path.is_file())
+    return sorted(path.stem for path in (conf_files.conf_dir() / group).glob("*.yaml") if path.is_file())
 
 
 def _unknown(text: str) -> str | None:
@@ -193,10 +192,10 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match
     groups = [
         item
         for item in overrides
-        if (location.conf_dir() / item.lstrip("+").partition("=")[0]).is_dir() and "=" in item
+        if (conf_files.conf_dir() / item.lstrip("+").partition("=")[0]).is_dir() and "=" in item
     ]
     for group, _, option in (item.lstrip("+").partition("=") for item in groups):
-        if option in _options(group) and (broken := not_as_hydra_wants(f"conf/{group}/{option}.yaml")):
+        if option in _options(group) and (broken := conf_files.not_as_hydra_wants(f"conf/{group}/{option}.yaml")):
             return broken
     reference = _reference(job, groups)
     keys = _flatten(OmegaConf.to_container(reference, resolve=False))
@@ -222,7 +221,7 @@ def _reference(job: str, groups: Sequence[str]) -> DictConfig:
 def composed(job: str, overrides: Sequence[str]) -> DictConfig:
     """Compose a job, with Hydra's own configuration below ``hydra``, by the Compose API, whose errors are raised."""
     GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(location.conf_dir()), version_base="1.3"):
+    with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
         return hydra.compose(job, list(overrides), return_hydra_config=True)
 
 

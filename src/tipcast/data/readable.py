@@ -8,8 +8,7 @@ from pathlib import Path
 
 import requests
 
-from tipcast.config.errors import TipcastError
-from tipcast.config.finding import Finding, ok
+from tipcast.config.errors import Finding, TipcastError, ok
 from tipcast.config.schema import DataSpec, SampleData, TlcData
 from tipcast.data import address
 from tipcast.data.fragments import Listing

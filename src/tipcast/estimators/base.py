@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tipcast.backends.base import Array, Frame
-from tipcast.config.room import writing
+from tipcast.config.disk_space import writing
 
 Future = Any
 """A ``distributed.Future``: rows stay on the workers."""

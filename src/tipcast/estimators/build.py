@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
-from tipcast.config.location import conf_dir
 from tipcast.config.schema import ModelSpec
 
 TABLES = {"cpu": "cpu", "cuda": "gpu", "gpu": "gpu"}

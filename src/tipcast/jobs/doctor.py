@@ -9,10 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tipcast.backends.attached import check_scheduler
-from tipcast.backends.capacity import check_gpus, check_workers, uses_cuda
-from tipcast.config.errors import TipcastError
-from tipcast.config.finding import Finding, failed, warning
+from tipcast.backends.findings import check_gpus, check_scheduler, check_workers, uses_cuda
+from tipcast.config.errors import Finding, TipcastError, failed, warning
 from tipcast.config.plain import redact
 from tipcast.config.schema import DoctorConfig, Output, SchedulerCluster
 from tipcast.data.features import BASE_FEATURES
@@ -21,10 +19,15 @@ from tipcast.data.readable import check_data
 from tipcast.jobs import closing
 from tipcast.jobs.doctor_table import counted, plain, table
 from tipcast.jobs.prepare import REQUIRED
-from tipcast.measure.builds import check_rapids, check_xgboost
-from tipcast.measure.machine import check_folder, check_memory
+from tipcast.measure.environment import (
+    check_folder,
+    check_memory,
+    check_python,
+    check_rapids,
+    check_versions,
+    check_xgboost,
+)
 from tipcast.measure.origin import LIBRARIES
-from tipcast.measure.packages import check_python, check_versions
 from tipcast.tracking.probe import check_store
 
 PATIENCE_S = 60.0

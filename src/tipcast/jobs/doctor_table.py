@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tipcast.config.finding import Finding, State
+from tipcast.config.errors import Finding, State
 
 NARROWEST, WIDEST, PIPED = 60, 120, 100
 """Columns of a table: the least, the most, and those where there is no terminal."""

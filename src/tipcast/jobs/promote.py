@@ -12,8 +12,7 @@ from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import DataSpec, Output
-from tipcast.config.schema_promote import PromoteConfig
+from tipcast.config.schema import DataSpec, Output, PromoteConfig
 from tipcast.config.stored import tested
 from tipcast.config.temporary import temporary_folder
 from tipcast.data import rows, validate

@@ -9,7 +9,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
-from tipcast.config.schema_promote import PromoteConfig
+from tipcast.config.schema import PromoteConfig
 from tipcast.data import split
 from tipcast.data.fragments import Listing
 from tipcast.evaluation import plots, report

@@ -9,9 +9,8 @@ from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from tipcast.backends.base import Session
-from tipcast.backends.recording import recorded
 from tipcast.backends.session import check as check_session
-from tipcast.backends.session import session
+from tipcast.backends.session import recorded, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
 from tipcast.config.temporary import temporary_folder

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends import device_memory
+from tipcast.backends import gpus
 
 UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
@@ -34,11 +34,11 @@ def peaks(client: Any) -> dict[str, int]:
     Returns
     -------
     dict
-        ``driver``, ``worker`` (the largest of the workers) and ``device`` (see ``device_memory``) -> bytes.
+        ``driver``, ``worker`` (the largest of the workers) and ``device`` (see ``gpus.Watcher``) -> bytes.
 
     """
     workers = client.run(peak_bytes, on_error="ignore")  # one may die even now
     found = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
-    on_devices = client.run(device_memory.peak_bytes, on_error="ignore")
+    on_devices = client.run(gpus.peak_bytes, on_error="ignore")
     devices = [peak for peak in on_devices.values() if peak is not None]
     return found | ({"device": max(devices)} if devices else {})

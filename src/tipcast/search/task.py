@@ -11,7 +11,7 @@ from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
-from tipcast.backends.slots import slots
+from tipcast.backends.base import slots
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.data.rows import Counts
 from tipcast.estimators import sharing

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.failure import release
-from tipcast.tracking.store import redact
+from tipcast.tracking.store import redact, release
 
 LOG = logging.getLogger("tipcast")
 NAME = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")

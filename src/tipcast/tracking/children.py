@@ -18,9 +18,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 from tipcast.config.errors import TipcastError
 from tipcast.tracking import process
 from tipcast.tracking.abandoned import STATE, pages
-from tipcast.tracking.failure import release
 from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run, set_tags
-from tipcast.tracking.store import is_locked, redact
+from tipcast.tracking.store import is_locked, redact, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""

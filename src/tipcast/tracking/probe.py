@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tipcast.config.errors import TipcastError
-from tipcast.config.finding import Finding, ok, warning
+from tipcast.config.errors import Finding, TipcastError, ok, warning
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.store import failures, open_store, redact, resolve
 
@@ -41,7 +40,7 @@ def check_store(spec: TrackingSpec) -> Finding:
         T001 to T003 the store, T004 the experiment was deleted, T005 the artifact.
 
     """
-    from tipcast.tracking.start import create  # MLflow's imports take seconds
+    from tipcast.tracking.run import create  # MLflow's imports take seconds
 
     store = resolve(spec)
     client = open_store(spec)

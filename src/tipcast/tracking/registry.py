@@ -15,9 +15,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.failure import release
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
 from tipcast.tracking.run import Run
+from tipcast.tracking.store import release
 
 LOG = logging.getLogger("tipcast")
 

@@ -7,6 +7,8 @@ import json
 import logging
 import math
 import os
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,26 +17,32 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
 
+from tipcast.config.disk_space import writing
 from tipcast.config.errors import TipcastError
-from tipcast.config.room import writing
 from tipcast.config.schema import TrackingSpec
 from tipcast.config.temporary import remove_abandoned, temporary_folder
-from tipcast.tracking import process, system
+from tipcast.tracking import process
 from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.datasets import dataset_input
-from tipcast.tracking.failure import release
-from tipcast.tracking.start import create, join
-from tipcast.tracking.store import failures, open_store, redact, resolve
+from tipcast.tracking.store import failures, open_store, redact, release, resolve
 from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")
 
 MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
 """MLflow's limits: characters of a value, entries of one batch."""
+GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
+"""A name that MLflow's launcher made up, which a better one may replace."""
+SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
+"""Seconds between two samples of the system's metrics, at first and later, and when later begins."""
+KILLED = "a run that was open is closed as KILLED"
+"""Note on the interruption that did it, for the last line of the job."""
 Facts = Mapping[str, object]
 
 
@@ -199,7 +207,7 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
-                monitor = system.started(opened.id, store, resume=bool(resume))
+                monitor = _system_metrics(opened.id, store, resume=bool(resume))
             yield opened
             if monitor:
                 monitor.finish()
@@ -221,6 +229,8 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     ended = _done(run.client.set_terminated, run.id, "FAILED" if failed else "KILLED")
     if ended and not told:
         _done(run.set_tags, tags)
+    if ended and not failed:
+        problem.add_note(KILLED)
     if not ended:
         LOG.warning(
             "run %s could not be closed: the next train, sweep, score or promote on this machine does or names it",
@@ -235,3 +245,81 @@ def _done(write: Callable[..., object], *arguments: object) -> bool:
     except Exception:
         return False
     return True
+
+
+def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
+    """Return the run that `mlflow run` opened, named as far as nobody has named it; T004 where there is none."""
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as problem:
+        raise TipcastError(
+            "T004",
+            f"MLFLOW_RUN_ID {run_id}",
+            f"is no run of {redact(resolve(spec))}",
+            "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
+        ) from problem
+    experiment = client.get_experiment(run.info.experiment_id).name
+    if experiment not in {spec.experiment, "Default"}:
+        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
+    if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
+        client.update_run(run_id, name=spec.run_name or name)
+    return run
+
+
+def create(client: Any, spec: TrackingSpec, name: str) -> Any:
+    """Make a run, and its experiment where there is none; T004 where that was deleted."""
+    experiment = client.get_experiment_by_name(spec.experiment)
+    if experiment is None:
+        try:
+            experiment_id = client.create_experiment(spec.experiment)
+        except Exception:  # another process may have made it meanwhile
+            experiment = client.get_experiment_by_name(spec.experiment)
+            if experiment is None:
+                raise
+            experiment_id = experiment.experiment_id
+    elif experiment.lifecycle_stage != "active":
+        raise TipcastError(
+            "T004",
+            f"experiment {spec.experiment}",
+            "was deleted",
+            "restore it with `mlflow experiments restore`, or set tracking.experiment",
+        )
+    else:
+        experiment_id = experiment.experiment_id
+    return client.create_run(
+        experiment_id,
+        run_name=spec.run_name or name,
+        tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()}),
+    )
+
+
+def _system_metrics(run_id: str, store: str, *, resume: bool) -> SystemMetricsMonitor:
+    """Start to record what processor, memory, disk, network and GPUs do: often at first, seldom in a long run."""
+    monitor = SystemMetricsMonitor(run_id, SAMPLING_S, resume_logging=resume, tracking_uri=store)
+    monitor.start()
+    later = threading.Timer(YOUNG_S, setattr, (monitor, "sampling_interval", SELDOM_S))
+    later.daemon = True
+    later.start()
+    return monitor
+
+
+def tag_run(problem: TipcastError) -> None:
+    """Set the tags ``error.code`` and ``error.message`` on the run of MLFLOW_RUN_ID.
+
+    Does nothing where the variable is not set: then no run waits, or the job has joined it and closes it itself. A
+    store that fails is passed over, for the mistake is told on standard error anyway.
+
+    Parameters
+    ----------
+    problem
+        The mistake.
+
+    """
+    run_id = os.environ.get("MLFLOW_RUN_ID")
+    if not run_id:
+        return
+    with contextlib.suppress(Exception):
+        spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
+        Run(run_id, "", resolve(spec), open_store(spec)).set_tags(
+            {"error.code": problem.code, "error.message": problem}
+        )

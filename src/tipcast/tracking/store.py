@@ -17,15 +17,17 @@ from urllib.parse import unquote, urlsplit
 
 import filelock
 
+from tipcast.config.disk_space import FULL, free, shortage
 from tipcast.config.errors import TipcastError
-from tipcast.config.room import FULL, free, shortage
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.credentials import check_address, check_credentials, check_user_info
 from tipcast.tracking.credentials import redact as redact
 
 DEFAULT_URI = "sqlite:///mlflow.db"
+DATABASES = ("postgresql", "mysql")
+"""Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
-"""How long a tracking server may take to answer at all."""
+"""How long tracking server or database may take to answer at all."""
 
 _patience_ms: int | None = None
 
@@ -59,6 +61,8 @@ def open_store(spec: TrackingSpec) -> Any:
     uri = resolve(spec)
     if not 0 <= spec.wait_s < 1e6:
         raise TipcastError("C003", "tracking.wait_s", f"must be 0 to 1e6 seconds, got {spec.wait_s:g}", "use 60")
+    if spec.max_retries < 0:
+        raise TipcastError("C003", "tracking.max_retries", f"must be at least 0, got {spec.max_retries}", "use 5")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
@@ -75,6 +79,8 @@ def open_store(spec: TrackingSpec) -> Any:
             check_credentials(address, insecure=spec.insecure)
     if scheme in {"http", "https"}:
         _probe(uri)
+    elif scheme.partition("+")[0] in DATABASES:
+        _probe_database(uri)
     import mlflow  # after the variables that it reads at import
 
     mlflow.set_tracking_uri(uri)
@@ -197,6 +203,18 @@ def _probe(uri: str) -> None:
         ) from problem
 
 
+def _probe_database(uri: str) -> None:
+    """Connect once to a database server in a bounded time, before MLflow tries ten times over a minute and a half."""
+    import sqlalchemy
+
+    with contextlib.suppress(ModuleNotFoundError), failures(uri):  # of a driver that is missing MLflow tells
+        address = sqlalchemy.make_url(uri)
+        limit = {"connect_timeout": int(PROBE_S)}
+        engine = sqlalchemy.create_engine(address, connect_args=limit, poolclass=sqlalchemy.NullPool)
+        with engine.connect():
+            pass
+
+
 def sqlite_file(uri: str) -> Path | None:
     """Return the absolute path of an sqlite store's file; None for other stores."""
     name = unquote(uri.removeprefix("sqlite:///").partition("?")[0])  # `mlflow run` encodes blanks
@@ -243,3 +261,34 @@ def _from_mlflow(problem: BaseException) -> bool:
 def _first_line(problem: BaseException) -> str:
     cause: BaseException = getattr(problem, "orig", None) or problem
     return str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+
+
+def release(problem: BaseException) -> None:
+    """Free what the calls that ended with an exception still hold.
+
+    A signal in mid-statement leaves SQLAlchemy's cursor to the traceback's frames, and SQLite keeps the transaction of
+    a closed connection, and with it the database's lock, until its last cursor is gone.
+    """
+    cause: BaseException | None = problem
+    while cause:
+        traceback.clear_frames(cause.__traceback__)  # leaves frames that still run
+        cause = cause.__context__
+
+
+def load_model(model_uri: str, store: str | None) -> Any:
+    """Load a model's pyfunc from a store, which becomes MLflow's current one."""
+    import mlflow
+
+    uri = store or DEFAULT_URI
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(os.environ.get("MLFLOW_REGISTRY_URI") or uri)
+    with failures(uri):
+        return mlflow.pyfunc.load_model(model_uri)
+
+
+def forget_store() -> None:
+    """Leave MLflow without a current store but that of the environment."""
+    import mlflow
+
+    mlflow.set_tracking_uri(None)
+    mlflow.set_registry_uri(None)

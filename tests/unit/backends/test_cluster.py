@@ -16,9 +16,9 @@ import pytest
 from distributed import Client, Status
 from distributed.comm.core import CommClosedError
 
-from tipcast.backends.cluster import connect
-from tipcast.backends.recording import recorded
-from tipcast.backends.session import check, session
+from tipcast.backends import cluster
+from tipcast.backends.cluster import connect, shared_out
+from tipcast.backends.session import check, recorded, session
 from tipcast.backends.workers import QUIET
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
@@ -193,3 +193,37 @@ def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(TipcastError) as caught, connect(ClusterSpec("slurm"), "pandas"):
         raise AssertionError("not reached")
     assert caught.value.code == "C003"
+
+
+def test_cores_are_those_of_this_process() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert cluster.cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert cluster.cores() == len(before)
+
+
+@pytest.mark.parametrize(
+    ("there", "n_workers", "threads", "expected"),
+    [
+        (2, None, None, (1, 2)),
+        (16, None, None, (1, 16)),
+        (17, None, None, (2, 8)),
+        (64, None, None, (4, 16)),
+        (2, 4, None, (4, 1)),
+        (8, 2, None, (2, 4)),
+        (8, None, 3, (1, 3)),
+        (8, 2, 16, (2, 16)),
+    ],
+)
+def test_cores_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch,
+    there: int,
+    n_workers: int | None,
+    threads: int | None,
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(cluster, "cores", lambda: there)
+    assert shared_out(LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)) == expected

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tipcast.backends import cluster, cuda_cluster, gpus, remote
-from tipcast.backends.session import OPENERS, check
+from tipcast.backends.session import check
+from tipcast.config import schema
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SlurmCluster, SshCluster
@@ -52,13 +53,16 @@ def test_bad_settings(settings: dict[str, Any], told: str) -> None:
         cuda_cluster.check(LocalCudaCluster("local_cuda", **settings))
 
 
-@pytest.mark.parametrize("kind", OPENERS)
-def test_every_kind_is_known_and_its_numbers_are_looked_at(kind: type) -> None:
-    with pytest.raises(TipcastError, match=r"C003.*cluster\.wait_s"):
-        cluster.check(kind("kind", wait_s=0), OPENERS)
-    cluster.check(kind("kind"), OPENERS)
-    with pytest.raises(TipcastError, match="C003.*no such kind"):
-        cluster.check(kind("kind"))
+@pytest.mark.parametrize(("name", "kind"), schema.CLUSTERS.items())
+def test_every_kind_is_known_and_its_settings_are_checked(
+    name: str, kind: type[schema.ClusterSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "CHECKS", dict.fromkeys(cluster.CHECKS, lambda _: None))
+    cluster.check(kind(name))
+    with pytest.raises(TipcastError, match=r"C003.*cluster\.wait_s.*must be positive, got 0"):
+        cluster.check(kind(name, wait_s=0))
+    with pytest.raises(TipcastError, match=rf"C003.*cluster\.kind.*must be {name}, got nope.*cluster={name}"):
+        cluster.check(kind("nope"))
 
 
 def test_a_backend_and_a_cluster_that_do_not_go_together() -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from tipcast.backends import cuda_workers, device_memory, gpus
+from tipcast.backends import gpus, session
 from tipcast.backends.host import device_of, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
@@ -75,29 +75,29 @@ def single() -> Iterator[Client]:
 def test_workers_without_gpus_are_named(single: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(TipcastError, match="K006.*worker without a GPU.*dask cuda worker"):
-        cuda_workers.prepare(single)
+        session.prepare_gpus(single)
 
 
 def test_workers_of_several_threads_are_refused(client: Client) -> None:
     with pytest.raises(TipcastError, match="K006.*several threads.*dask cuda worker"):
-        cuda_workers.prepare(client)
+        session.prepare_gpus(client)
 
 
 def test_workers_that_share_a_gpu_are_refused(single: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     same = ("GPU-1", gpus.Gpu(0, "H", 1, "1"))
-    monkeypatch.setattr(cuda_workers, "everywhere", lambda *_: {"tcp://a": same, "tcp://b": same})
+    monkeypatch.setattr(session, "everywhere", lambda *_: {"tcp://a": same, "tcp://b": same})
     with pytest.raises(TipcastError, match="K006.*GPU-1.*more than one worker"):
-        cuda_workers.prepare(single)
+        session.prepare_gpus(single)
 
 
 def test_every_worker_is_asked(client) -> None:
-    assert cuda_workers.everywhere(client, sum, [1, 2]) == dict.fromkeys(client.nthreads(), 3)
+    assert session.everywhere(client, sum, [1, 2]) == dict.fromkeys(client.nthreads(), 3)
 
 
 def test_nothing_is_watched_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    device_memory.watch()
-    assert device_memory.peak_bytes() is None
+    gpus.watch()
+    assert gpus.peak_bytes() is None
 
 
 def test_the_idle_part_of_a_pool_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +105,16 @@ def test_the_idle_part_of_a_pool_is_not_in_use(monkeypatch: pytest.MonkeyPatch) 
     device = types.SimpleNamespace(used=1000)
     nvml = types.SimpleNamespace(nvmlDeviceGetMemoryInfo=lambda _: device)
     counts = types.SimpleNamespace(allocation_counts=types.SimpleNamespace(current_bytes=100))
-    monkeypatch.setattr(device_memory, "EVERY_S", 60)
-    monkeypatch.setattr(device_memory, "_pool", lambda: (types.SimpleNamespace(pool_size=lambda: 700), counts))
-    watcher = device_memory.Watcher(nvml, None)
+    monkeypatch.setattr(gpus, "EVERY_S", 60)
+    monkeypatch.setattr(gpus, "_pool", lambda: (types.SimpleNamespace(pool_size=lambda: 700), counts))
+    watcher = gpus.Watcher(nvml, None)
     assert watcher.sample() == 400
     counts.allocation_counts.current_bytes, device.used = 650, 1100
     assert watcher.sample() == 1050
     device.used = 900
     assert watcher.sample() == 1050
-    monkeypatch.setattr(device_memory, "_pool", lambda: (None, None))
-    assert device_memory.Watcher(nvml, None).sample() == 900
+    monkeypatch.setattr(gpus, "_pool", lambda: (None, None))
+    assert gpus.Watcher(nvml, None).sample() == 900
 
 
 def test_what_is_on_the_host_stays() -> None:

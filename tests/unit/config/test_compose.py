@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tipcast.config import location, schema
+from tipcast.config import conf_files, schema
 from tipcast.config.compose import compose, to_object
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
-from tipcast.config.location import conf_dir
 
 
 def load(job: str, *overrides: str) -> object:
@@ -115,7 +115,7 @@ def test_unknown_key_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytes
     shutil.copytree(conf_dir(), copy)
     file = copy / "data" / "sample.yaml"
     file.write_text(file.read_text() + "\nrowz: 5\n")
-    monkeypatch.setattr(location, "conf_dir", lambda: copy)
+    monkeypatch.setattr(conf_files, "conf_dir", lambda: copy)
     with pytest.raises(TipcastError) as caught:
         load("train")
     assert "conf/data/sample.yaml" in str(caught.value)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tipcast.config.errors import EXIT_CODES, TipcastError
+from tipcast.config.errors import EXIT_CODES, State, TipcastError, failed, ok, warning
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
@@ -33,3 +33,18 @@ def test_long_fix_keeps_what_is_wrong() -> None:
     error = TipcastError("C001", "model.params.foo", "unknown parameter", "choose from " + "abc, " * 100)
     assert len(str(error)) <= 300
     assert "model.params.foo: unknown parameter. Fix: choose from abc" in str(error)
+
+
+def test_an_error_is_a_finding_with_its_fix() -> None:
+    problem = TipcastError("D001", "trips.csv", "no such file", "check the path")
+    finding = failed(problem)
+    assert (finding.state, finding.found, finding.fix) == (State.fail, "trips.csv: no such file", "check the path")
+    assert finding.problem is problem
+
+
+def test_nothing_else_ends_a_job() -> None:
+    assert ok("2 cores").problem is None
+    assert (warning("little room", "free some").state, warning("little room", "free some").problem) == (
+        State.warning,
+        None,
+    )

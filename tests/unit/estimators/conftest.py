@@ -10,7 +10,7 @@ import pytest
 import yaml
 from distributed import Client, LocalCluster
 
-from tipcast.config.location import conf_dir
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 
 NAMES = [

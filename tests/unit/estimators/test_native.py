@@ -12,7 +12,7 @@ import pytest
 import treelite
 import yaml
 
-from tipcast.config.location import conf_dir
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.estimators import native
 from tipcast.estimators.base import scoring_code

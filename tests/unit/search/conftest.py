@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tipcast.backends.cpu import CpuFrames
-from tipcast.config.location import conf_dir
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SampleData
 from tipcast.config.schema_sweep import SearchSpec
 from tipcast.data.features import BASE_FEATURES

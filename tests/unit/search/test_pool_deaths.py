@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
-from tipcast.backends.ending import closed
+from tipcast.backends.workers import closed
 from tipcast.search.events import Ended, Event, Failed, Lost
 from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool

@@ -10,7 +10,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.failure import tag_run
+from tipcast.tracking.run import tag_run
 from tipcast.tracking.store import open_store
 
 MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")

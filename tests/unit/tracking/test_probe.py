@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from mlflow.entities import ViewType
 
-from tipcast.config.errors import TipcastError
-from tipcast.config.finding import State
+from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.probe import check_store
 from tipcast.tracking.store import open_store

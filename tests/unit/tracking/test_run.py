@@ -22,7 +22,7 @@ from sqlalchemy.engine import Engine
 import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import process, system
+from tipcast.tracking import process
 from tipcast.tracking import run as module
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
@@ -301,12 +301,12 @@ def test_a_lock_that_does_not_end(
 
 
 def test_long_runs_are_sampled_seldom(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "YOUNG_S", 0.2)
+    monkeypatch.setattr(module, "YOUNG_S", 0.2)
     with open_run(spec, name="n", tags={}, params={}) as run:
-        monitor = system.started(run.id, run.store, resume=False)
-        assert monitor.sampling_interval == system.SAMPLING_S
+        monitor = module._system_metrics(run.id, run.store, resume=False)
+        assert monitor.sampling_interval == module.SAMPLING_S
         time.sleep(0.5)
-        assert monitor.sampling_interval == system.SELDOM_S
+        assert monitor.sampling_interval == module.SELDOM_S
         monitor.finish()
 
 

@@ -1,8 +1,8 @@
-"""`python -m tipcast.backends.leash -m MODULE WORDS ...`: a program over ssh that ends with the connection.
+"""`python -m tipcast.backends.ssh_watchdog -m MODULE WORDS ...`: kill the process group when the SSH connection closes.
 
-As root, OpenSSH passes on no signals, and what a process says is read by nobody once Dask knows its address. So whoever
-started it holds its standard input open: where that ends, its whole process group does. Of standard error the lines up
-to the address are passed on, and the rest is dropped, so that nobody waits for a reader.
+As root, OpenSSH passes on no signals, and nobody reads what a process writes once Dask knows its address. So the
+starting process holds standard input open; when that ends, the whole remote process group is killed. Standard error is
+forwarded up to the address and dropped after it, so that a full pipe blocks nobody.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ADDRESSES = (b"Scheduler at:", b"worker at:")
 
 
 def main() -> None:
-    """Run a module of this interpreter as its command line says, on the leash."""
+    """Run a module of this interpreter as its command line says, and watch the connection."""
     read, write = os.pipe()
     told = os.dup(2)
     os.dup2(write, 2)

@@ -22,25 +22,25 @@ time.sleep(600)
 
 
 @pytest.fixture
-def leashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).resolve().parents[3] / 'src'}")
-    command = [sys.executable, "-m", "tipcast.backends.leash", "-m", "program", "--word", "-m"]
+    command = [sys.executable, "-m", "tipcast.backends.ssh_watchdog", "-m", "program", "--word", "-m"]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
-def test_it_ends_with_the_connection_and_never_waits_for_a_reader(leashed: subprocess.Popen[str]) -> None:
-    assert leashed.stdin
-    assert leashed.stdout
-    assert leashed.stderr
-    pid, *words = leashed.stdout.readline().split()
+def test_it_ends_with_the_connection_and_never_waits_for_a_reader(watched: subprocess.Popen[str]) -> None:
+    assert watched.stdin
+    assert watched.stdout
+    assert watched.stderr
+    pid, *words = watched.stdout.readline().split()
     child = psutil.Process(int(pid))
     assert words == ["--word", "-m"]
-    assert leashed.stdout.readline() == "said\n"
-    leashed.stdin.close()
-    assert leashed.wait(10) == -9
+    assert watched.stdout.readline() == "said\n"
+    watched.stdin.close()
+    assert watched.wait(10) == -9
     child.wait(10)
-    assert leashed.stderr.read() == "starting\nworker at: tcp://1.2.3.4:5\n"
-    leashed.stdout.close()
-    leashed.stderr.close()
+    assert watched.stderr.read() == "starting\nworker at: tcp://1.2.3.4:5\n"
+    watched.stdout.close()
+    watched.stderr.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -9,7 +10,10 @@ import psutil
 import pytest
 from distributed import LocalCluster, Status
 
-from tipcast.backends import ending
+from tipcast.backends import workers as worker_processes
+from tipcast.backends.cluster import connect
+from tipcast.backends.waiting import ENVIRONMENT, waiting
+from tipcast.config.schema import LocalCluster as LocalClusterSpec
 
 
 def cluster() -> LocalCluster:
@@ -25,7 +29,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 def test_failure_ends_workers_at_once() -> None:
-    with pytest.raises(RuntimeError, match="mine"), ending.closed(cluster) as (started, client):
+    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster) as (started, client):
         processes = workers(started)
         client.submit(time.sleep, 600)
         time.sleep(0.5)
@@ -37,8 +41,8 @@ def test_failure_ends_workers_at_once() -> None:
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "CLOSE_S", 1.0)
-    with ending.closed(cluster) as (started, _):
+    monkeypatch.setattr(worker_processes, "CLOSE_S", 1.0)
+    with worker_processes.closed(cluster) as (started, _):
         processes = workers(started)
         (nanny,) = started.workers.values()
         nanny.process.status = Status.starting  # as one is left whose worker dies while it starts
@@ -51,7 +55,7 @@ def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A nanny that heard of its worker's death before it is closed would start one, and closing wait for it."""
-    kill = ending._kill
+    kill = worker_processes._kill
 
     def heard(cluster: LocalCluster) -> None:
         kill(cluster)
@@ -62,13 +66,13 @@ def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    monkeypatch.setattr(ending, "_kill", heard)
-    with pytest.raises(RuntimeError, match="mine"), ending.closed(cluster):
+    monkeypatch.setattr(worker_processes, "_kill", heard)
+    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster):
         raise RuntimeError("mine")
 
 
 def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
-    with pytest.raises(KeyboardInterrupt), ending.closed(cluster) as (started, _):
+    with pytest.raises(KeyboardInterrupt), worker_processes.closed(cluster) as (started, _):
         processes = workers(started)
         close = started.close
 
@@ -85,7 +89,7 @@ def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
 def test_jobs_that_overlap_leave_the_main_module_as_it_was() -> None:
     main = sys.modules["__main__"]
     before = main.__spec__
-    one, other = ending._main_not_run(), ending._main_not_run()
+    one, other = worker_processes._main_not_run(), worker_processes._main_not_run()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "__spec__", None)
         one.__enter__()
@@ -95,3 +99,23 @@ def test_jobs_that_overlap_leave_the_main_module_as_it_was() -> None:
         other.__exit__(None, None, None)
         assert main.__spec__ is None
     assert main.__spec__ is before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}],
+)
+def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert waiting() == (given or ENVIRONMENT)
+
+
+def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    with connect(LocalClusterSpec(kind="local", n_workers=1), "pandas") as client:
+        (found,) = client.run(lambda: dict(os.environ)).values()
+    assert ENVIRONMENT.items() <= found.items()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tipcast.config import location
+from tipcast.config import conf_files
 from tipcast.config.compose import compose
+from tipcast.config.conf_files import unreadable
 from tipcast.config.errors import TipcastError
-from tipcast.config.yaml_files import unreadable
 
 GLOBAL = b"# @package _global_\n"
 
@@ -19,8 +19,8 @@ GLOBAL = b"# @package _global_\n"
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of conf/ that a user edits."""
     copy = tmp_path / "conf"
-    shutil.copytree(location.conf_dir(), copy)
-    monkeypatch.setattr(location, "conf_dir", lambda: copy)
+    shutil.copytree(conf_files.conf_dir(), copy)
+    monkeypatch.setattr(conf_files, "conf_dir", lambda: copy)
     monkeypatch.chdir(tmp_path)
     return copy
 

@@ -1,4 +1,4 @@
-"""What is wrong with a YAML file of conf/, which users edit and add to, told with its place in one line."""
+"""The folder conf/: where it is, and what is wrong with a YAML file in it, told with line and column."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ from pathlib import Path
 
 import yaml
 
-from tipcast.config import location
 from tipcast.config.errors import TipcastError
 
 BOM = b"\xef\xbb\xbf"
 PACKAGE = "# @package _global_"
+
+
+def conf_dir() -> Path:
+    """Return the absolute path of the folder of configuration groups.
+
+    Raises
+    ------
+    FileNotFoundError
+        When neither a checkout's nor a wheel's folder is there (a broken installation).
+
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package.parent.parent / "conf", package / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    msg = f"conf/ is missing beside {package}: reinstall tipcast"
+    raise FileNotFoundError(msg)
 
 
 def unreadable(problem: Exception) -> TipcastError:
@@ -35,12 +51,12 @@ def unreadable(problem: Exception) -> TipcastError:
         place = f"{_shown(mark.name)}, line {mark.line + 1}, column {mark.column + 1}"
         return _broken(place, f"is no YAML: {problem.problem or problem.context}", fix)
     if isinstance(problem, OSError) and problem.filename is not None:
-        if Path(problem.filename).is_relative_to(location.conf_dir()):
+        if Path(problem.filename).is_relative_to(conf_dir()):
             return _broken(_shown(problem.filename), f"cannot be read: {problem.strerror}", "check its permissions")
         what = f"cannot be written: {problem.strerror}"
         return TipcastError("C021", problem.filename, what, "name another folder, or leave hydra.run.dir as it is")
-    for path in sorted(location.conf_dir().rglob("*.yaml")):
-        if broken := not_as_hydra_wants(f"conf/{path.relative_to(location.conf_dir())}"):
+    for path in sorted(conf_dir().rglob("*.yaml")):
+        if broken := not_as_hydra_wants(f"conf/{path.relative_to(conf_dir())}"):
             return broken
     return _broken("conf", f"holds a file that cannot be read: {problem}", "look at the files there")
 
@@ -54,7 +70,7 @@ def not_as_hydra_wants(name: str) -> TipcastError | None:
         Path from the folder that conf/ is in, as ``conf/experiment/mine.yaml``.
 
     """
-    path = location.conf_dir().parent / name
+    path = conf_dir().parent / name
     try:
         raw = path.read_bytes()
     except OSError as problem:
@@ -95,5 +111,5 @@ def _place(name: str, before: str) -> str:
 
 def _shown(path: str) -> str:
     """Return a path from conf/ on."""
-    folder = location.conf_dir().parent
+    folder = conf_dir().parent
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path

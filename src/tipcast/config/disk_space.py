@@ -1,4 +1,4 @@
-"""How much room a disk has, for messages of what did not fit."""
+"""Free disk space, for messages about what did not fit, and the path of a failed write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def free(path: str | Path) -> str:
-    """Return the room where a file would be, in words; empty where that cannot be told."""
+    """Return the free space where a file would be, in words; empty if unknown."""
     folder = Path(path).absolute()
     for place in (folder, *folder.parents):
         try:
@@ -25,7 +25,7 @@ def free(path: str | Path) -> str:
 
 
 def shortage(uri: str, message: str) -> str:
-    """Return how much room there is, where an sqlite file's message says that it lacks some; otherwise nothing."""
+    """Return the free space if an sqlite error says that the disk is full, else an empty text."""
     if uri.startswith("sqlite:///") and re.search(r"disk is full|disk I/O error", message):
         return f", {free(uri.removeprefix('sqlite:///'))}"
     return ""

@@ -1,0 +1,267 @@
+"""Jobs as functions: `tipcast.train(model="xgboost", data={"rows": 100_000})` does what `tipcast train ...` does."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import shlex
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tipcast.backends.waiting import waiting
+from tipcast.config.errors import TipcastError
+
+OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
+"""Group of conf/ -> its key that has the name of the option."""
+WHOLE = {"search.space"}
+"""Mappings whose values are replaced rather than merged."""
+
+_ONE_AT_A_TIME = threading.RLock()
+"""MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A job with its checked configuration, ready to run."""
+
+    job: str
+    config: Any
+    """An instance of the job's schema."""
+    command: str
+    """What a shell repeats it with."""
+
+    def run(self) -> Mapping[str, Any]:
+        """Run the job and return what it has to say."""
+        if hasattr(self.config, "cluster") and self.job != "doctor":  # the doctor tells it in its table
+            from tipcast.backends import gpus
+
+            gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
+        result: Mapping[str, Any] = importlib.import_module(f"tipcast.jobs.{self.job}").run(self.config, self.command)
+        return result
+
+
+def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
+    """Compose and check a job's configuration: one, several with ``--multirun``, none after flags that only show.
+
+    Parameters
+    ----------
+    job
+        Name of a module in ``tipcast.jobs`` and of a file in conf/.
+    arguments
+        What follows the job's name on the command line.
+
+    Raises
+    ------
+    TipcastError
+        C-errors of what was typed.
+
+    """
+    from tipcast.config.arguments import as_given, named, to_overrides
+    from tipcast.config.compose import compose, to_object
+    from tipcast.config.plain import redact
+
+    found = compose(job, to_overrides(named(job, arguments)))
+    return [
+        Composed(
+            job,
+            to_object(composed.config),
+            shlex.join(["tipcast", job, *(redact(as_given(override)) for override in composed.overrides)]),
+        )
+        for composed in found
+    ]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a job has done."""
+
+    run_id: str | None
+    """The run in MLflow that records it; None where none was made."""
+    experiment_id: str | None
+    metrics: Mapping[str, float]
+    """The headline metrics, as ``test/auc``."""
+    model_uri: str | None
+    """The model that was logged, registered, promoted or scored with."""
+    tracking_uri: str | None
+    """The store that has the run."""
+    command: str
+    """What a shell repeats the job with."""
+    details: Mapping[str, Any] = field(repr=False)
+    """All that the command says with ``print=json``."""
+
+    def load(self) -> Any:
+        """Load the model as an ``mlflow.pyfunc.PyFuncModel``: its ``predict`` takes raw rows as a pandas DataFrame.
+
+        Raises
+        ------
+        TipcastError
+            M001 there is no model.
+
+        """
+        if self.model_uri is None:
+            raise TipcastError("M001", "model_uri", "this job has no model", "load the one of a training")
+        from tipcast.tracking.store import load_model
+
+        with _ONE_AT_A_TIME, _kept():
+            return load_model(self.model_uri, self.tracking_uri)
+
+
+def train(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Fit a model on one period, test it on a later one, log it, and register it where ``tracking.register`` asks.
+
+    Parameters
+    ----------
+    overrides
+        As on the command line: ``["model=xgboost", "data.rows=20000"]``.
+    **settings
+        Groups and keys of conf/train.yaml: an option's name (``model="random_forest"``), a value (``seed=1``), or a
+        mapping of values (``data={"rows": 100_000}``), which may name its option too
+        (``model={"name": "random_forest", "params": {"max_depth": 4}}``).
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    TipcastError
+        As the command ends with, see docs/errors.md.
+
+    Notes
+    -----
+    Runs of several threads are made one after another. Nothing is printed to standard output; progress goes to the
+    logger ``tipcast``.
+
+    """
+    return _call("train", overrides, settings)
+
+
+def sweep(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Try many parameters in parallel, fit the best again and log it; parameters and errors as of :func:`train`."""
+    return _call("sweep", overrides, settings)
+
+
+def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Score files with a model that is logged or registered; the rest as of :func:`train`.
+
+    Parameters
+    ----------
+    model_uri
+        ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``.
+    input
+        A path, a glob, a folder, an address or a list of them.
+    output
+        Folder or s3:// prefix that gets the scores.
+    overrides, **settings
+        See :func:`train`.
+
+    """
+    return _call("score", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings})
+
+
+def promote(model_uri: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Move an alias, as champion, to a registered version that is not worse than its holder; else as :func:`train`."""
+    return _call("promote", overrides, {"model_uri": model_uri, **settings})
+
+
+def compare(first: str, second: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Find what differs between two runs, by their ids, as ``details`` of the result; the rest as of :func:`train`."""
+    return _call("compare", overrides, {"runs": [first, second], **settings})
+
+
+def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Write a dataset as Parquet months that spread over workers; parameters and errors as of :func:`train`."""
+    return _call("prepare", overrides, settings)
+
+
+def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Result:
+    flags = [word for word in overrides if word.startswith("-")]
+    if flags:
+        raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
+    with _ONE_AT_A_TIME, _kept():
+        os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
+        (composed,) = compose_jobs(job, [*as_overrides(settings), *overrides])
+        details = dict(composed.run())
+        tracking = None
+        if hasattr(composed.config, "tracking"):
+            from tipcast.tracking.store import resolve
+
+            tracking = resolve(composed.config.tracking)
+    return Result(
+        run_id=details.get("run_id"),
+        experiment_id=details.get("experiment_id"),
+        metrics=details["metrics"] if isinstance(details.get("metrics"), Mapping) else {},
+        model_uri=details.get("model_uri"),
+        tracking_uri=tracking,
+        command=composed.command,
+        details=details,
+    )
+
+
+def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return keywords and nested mappings as overrides of Hydra.
+
+    Parameters
+    ----------
+    settings
+        Key -> value; a mapping has those of the keys below it.
+    prefix
+        What the keys are below, with a dot at its end.
+
+    """
+    found: list[str] = []
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and prefix.removesuffix(".") not in WHOLE:
+            inner = dict(value)
+            if not prefix and (option := inner.pop(OPTION.get(name), None)):
+                found.append(f"{name}={option}")
+            found += as_overrides(inner, f"{key}.")
+        else:
+            found.append(f"{key}={value if key in OPTION else _literal(value)}")
+    return found
+
+
+def _literal(value: Any) -> str:
+    """Return a value in the grammar of Hydra's overrides."""
+    from tipcast.config.arguments import quoted
+
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{quoted(str(name))}: {_literal(item)}' for name, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    return quoted(str(value))  # a path too
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """Leave the process as it was: environment, warnings' filters, levels and handlers of loggers, MLflow's store."""
+    environment = dict(os.environ)
+    import distributed  # noqa: F401 - it sets its loggers up as it is imported
+
+    from tipcast.tracking.store import forget_store
+
+    loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+    known = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        forget_store()
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
+        for logger, level, propagate, handlers in known:
+            logger.setLevel(level)
+            logger.propagate, logger.handlers[:] = propagate, handlers

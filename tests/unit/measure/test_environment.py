@@ -1,0 +1,206 @@
+"""What the doctor looks at before any job: versions and builds, of this environment and of made-up ones; memory."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import xgboost
+
+from tipcast.config.errors import State, TipcastError
+from tipcast.measure import environment
+from tipcast.measure.environment import (
+    GIB,
+    RAPIDS,
+    check_folder,
+    check_memory,
+    check_python,
+    check_rapids,
+    check_versions,
+    check_xgboost,
+    judged,
+    misfits,
+    providers,
+    requirements,
+)
+
+Install = Callable[..., None]
+PROJECT = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
+CUDA = bool(xgboost.build_info()["USE_CUDA"])
+PARTS = {name: f"{name.replace('_', '-')}-cu13" for name in RAPIDS}
+
+
+def test_this_environment_fits() -> None:
+    assert misfits(PROJECT["dependencies"], "cpu") == {}
+
+
+def test_wrong_requirements_are_told() -> None:
+    numpy = importlib.metadata.version("numpy")
+    asked = ["numpy<1", "no-such-package>=3", "pandas>=2", 'scipy<0.1; extra == "gpu"', 'dask<1; extra == "cpu"']
+    found = misfits(asked, "cpu")
+    assert found == {
+        "numpy": f"numpy {numpy} is not <1",
+        "no-such-package": "no-such-package is missing",
+        "dask": f"dask {importlib.metadata.version('dask')} is not <1",
+    }
+
+
+def test_a_requirement_of_another_platform_does_not_count() -> None:
+    asked = ["numpy<1; sys_platform == 'nowhere'", "NumPy>=1", "b>=1; python_version < '3'"]
+    assert misfits(asked, "cpu") == {}
+
+
+def test_a_release_candidate_counts_as_what_it_is() -> None:
+    assert misfits(["cudf-cu13==26.10.*"], "gpu", lambda _: "26.10.0a12") == {}
+    assert misfits(["cudf-cu13==26.10.*"], "gpu", lambda _: "26.12.0a3") == {
+        "cudf-cu13": "cudf-cu13 26.12.0a3 is not ==26.10.*"
+    }
+
+
+def test_any_build_will_do(install: Install) -> None:
+    install("cudf", "26.10.0", "cudf/__init__.py")
+    install("xgboost", "3.2.0", "xgboost/__init__.py")
+    assert misfits(["cudf-cu13==26.10.*", "xgboost-cpu>=3.2,<3.5"], "cpu") == {}
+    assert set(misfits(["cuml-cu13==26.10.*", "xgboost-cpu>=3.3"], "cpu")) == {"cuml-cu13", "xgboost-cpu"}
+
+
+def test_requirements_of_the_installed_distribution(install: Install) -> None:
+    needs = 'Requires-Python: >=3.11\nRequires-Dist: numpy>=2\nRequires-Dist: uv; extra == "cpu"\n'
+    install("tipcast", "0.1.0", metadata=needs)
+    assert requirements("cpu") == (">=3.11", ["numpy>=2", 'uv; extra == "cpu"'])
+    with pytest.raises(TipcastError, match=r"C020.*numpy is missing.*requirements/cpu.txt"):
+        check_versions("cpu")
+    install("numpy", "2.4.0")
+    finding = check_versions("cpu")
+    assert finding.state is State.warning, "no job needs uv"
+    assert finding.found == "uv is missing: needed by mlflow run --env-manager uv"
+    install("uv", "0.9")
+    assert check_versions("cpu").state is State.ok
+
+
+@pytest.mark.usefixtures("site")
+def test_requirements_of_a_checkout() -> None:
+    python, asked = requirements("gpu")
+    assert python == PROJECT["requires-python"]
+    assert asked == [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["gpu"]]
+
+
+def test_neither_a_checkout_nor_installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "conf_dir", lambda: site / "tipcast" / "conf")
+    with pytest.raises(TipcastError, match="C020"):
+        requirements("cpu")
+
+
+def test_python_is_in_its_range() -> None:
+    assert check_python("cpu", "3.12.4", "Linux").found == "3.12.4 on Linux"
+    for version in ("3.10.14", "3.14.0"):
+        with pytest.raises(TipcastError, match=f"C020.*Python {version}"):
+            check_python("cpu", version, "Linux")
+
+
+def test_a_provider_has_the_package_s_files(install: Install) -> None:
+    install("xgboost-cpu", "3.2.0", "xgboost/__init__.py")
+    install("xgboost-ray", "0.1", "xgboost_ray/__init__.py", "xgboost_ray/xgboost/__init__.py")
+    install("dask-cudf-cu13", "26.10.0", "dask_cudf/__init__.py")
+    assert providers(("xgboost", "cudf", "dask_cudf")) == {
+        "xgboost": {"xgboost-cpu": "3.2.0"},
+        "cudf": {},
+        "dask_cudf": {"dask-cudf-cu13": "26.10.0"},
+    }
+
+
+def test_the_build_of_this_environment() -> None:
+    finding = check_xgboost(cuda=CUDA)
+    assert finding.state is State.ok
+    assert xgboost.__version__ in finding.found
+    assert finding.found.endswith("CUDA build" if CUDA else "CPU build")
+
+
+def test_a_cpu_build_does_not_train_on_a_gpu() -> None:
+    if CUDA:
+        assert check_xgboost(cuda=False).state is State.ok, "a CUDA build trains on a CPU too"
+        return
+    with pytest.raises(TipcastError, match=r"C020.*CPU build.*pip install xgboost"):
+        check_xgboost(cuda=True)
+
+
+def test_two_packages_of_xgboost_are_an_error(
+    install: Install, site: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("xgboost-cu13", "9.9.9", "xgboost/__init__.py")
+    monkeypatch.setattr(sys, "path", [*paths, str(site)])
+    with pytest.raises(TipcastError) as caught:
+        check_xgboost(cuda=False)
+    assert caught.value.code == "C020"
+    assert "xgboost-cu13 9.9.9" in caught.value.what
+    assert xgboost.__version__ in caught.value.what
+    assert caught.value.fix.startswith("pip uninstall ")
+
+
+def test_xgboost_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "xgboost")
+    for text, words in (("raise OSError('libomp is not loaded')", "libomp"), ("import no_such_part", "no_such_part")):
+        (tmp_path / "xgboost.py").write_text(text)
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        sys.path_importer_cache.pop(str(tmp_path), None)
+        with pytest.raises(TipcastError, match=f"C020.*{words}"):
+            check_xgboost(cuda=False)
+
+
+def test_rapids(install: Install) -> None:
+    assert check_rapids(needed=False).found == "not installed and not needed"
+    with pytest.raises(TipcastError, match=r"C020.*lacks cudf, cuml"):
+        check_rapids(needed=True)
+    for package, name in PARTS.items():
+        install(name, "26.10.0", f"{package}/__init__.py")
+    finding = check_rapids(needed=True)
+    assert finding.state is State.ok
+    assert "cuml-cu13 26.10.0" in finding.found
+
+
+@pytest.mark.parametrize(("name", "version"), [("cuml-cu12", "26.10.0"), ("cuml-cu13", "26.08.0")])
+def test_rapids_of_several_releases(install: Install, name: str, version: str) -> None:
+    for package, usual in PARTS.items():
+        if package != "cuml":
+            install(usual, "26.10.0", f"{package}/__init__.py")
+    install(name, version, "cuml/__init__.py")
+    with pytest.raises(TipcastError, match=f"C020.*several releases or builds.*{name} {version}"):
+        check_rapids(needed=True)
+    assert check_rapids(needed=False).state is State.ok
+
+
+def test_memory_is_that_of_the_machine() -> None:
+    try:
+        found = check_memory().found
+    except TipcastError as problem:
+        found = problem.what
+    free = float(found.partition(" GiB free")[0].rpartition(" ")[2].replace(",", ""))
+    assert 0 < free <= psutil.virtual_memory().total / GIB + 0.1
+
+
+def test_a_folder_is_written_to_and_left_empty(tmp_path: Path) -> None:
+    assert check_folder(tmp_path).found.startswith(f"{tmp_path}: ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["file/below", "nowhere"])
+def test_a_folder_that_cannot_be_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TipcastError, match=f"C021.*{name}.*no file can be written"):
+        check_folder(tmp_path / name)
+
+
+@pytest.mark.parametrize(("free", "state"), [(10, State.ok), (2, State.warning), (1, None)])
+def test_judgement(free: int, state: State | None) -> None:
+    if state is None:
+        with pytest.raises(TipcastError) as caught:
+            judged("/data", free * GIB, 100 * GIB, (2 * GIB, 3 * GIB), "free some room")
+        assert caught.value.code == "C021"
+        assert caught.value.fix == "free some room"
+        return
+    assert judged("/data", free * GIB, 100 * GIB, (GIB, 3 * GIB), "free some room").state is state
