@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from tipcast.backends.base import Session
 from tipcast.config.compose import compose, to_object
 from tipcast.estimators import base, logistic, xgboost
-from tipcast.jobs import rehearsal
+from tipcast.evaluation import classification
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train import make_plan
 
@@ -35,7 +35,7 @@ def planned(*words: str):
 @pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
 def test_every_model_rehearses(cpu_session: Session, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     counted = []
-    monkeypatch.setattr(rehearsal, "tally", lambda *arguments, **_: counted.append(arguments))
+    monkeypatch.setattr(classification, "tally", lambda *arguments, **_: counted.append(arguments))
     rehearse(dataclasses.replace(cpu_session, rehearses=True), *planned(f"model={model}"))
     assert len(counted) == 2, "of all rows, and of those paid by card"
 

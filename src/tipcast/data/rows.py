@@ -40,8 +40,8 @@ class Rows:
     """Futures of (rows, features) float32 DataFrames."""
     y: list[Any]
     """Futures of (rows,) int32 Series."""
-    card: list[Any]
-    """Futures of (rows,) bool arrays; empty where the recipe did not ask."""
+    subsets: Mapping[str, list[Any]]
+    """Name -> futures of (rows,) bool arrays; empty where the recipe did not ask."""
     counts: Counts
     """Sums over the parts."""
     parts: tuple[int, ...]
@@ -126,10 +126,14 @@ def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
 
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int) -> Rows:
     filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
-    fields = {
-        name: client.map(_field, filled, side=side, name=name, pure=False, key=name) for name in ("x", "y", "card")
-    }
-    return Rows(counts=total(counts), parts=tuple(count.rows for count in counts if count.rows), **fields)
+    x, y, card = (client.map(_field, filled, side=side, name=name, pure=False, key=name) for name in ("x", "y", "card"))
+    return Rows(
+        x=x,
+        y=y,
+        subsets={"card": card},
+        counts=total(counts),
+        parts=tuple(count.rows for count in counts if count.rows),
+    )
 
 
 def _field(parts: Sequence[Part], side: int, name: str) -> Any:

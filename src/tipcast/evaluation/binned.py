@@ -1,6 +1,6 @@
-"""An evaluation from counts in fine score bins: its memory does not grow with the rows, which need not be kept.
+"""Two classes counted in fine score bins while rows are scored: memory does not grow with them, and none is kept.
 
-`metrics.evaluate` is exact and keeps a key of each row. Here rows in one bin of 1/20,000 count as tied; log loss, Brier
+`classification` is exact and keeps a key of each row. Here rows in one bin of 1/20,000 count as tied; log loss, Brier
 score, the mean and what depends on the threshold are exact all the same.
 """
 
@@ -15,17 +15,19 @@ import numpy as np
 
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of, to_host
-from tipcast.evaluation.curve import thin
-from tipcast.evaluation.interval import delong
-from tipcast.evaluation.result import (
+from tipcast.evaluation.two_classes import (
     CALIBRATION_BINS,
     HISTOGRAM_BINS,
     Calibration,
+    ClassificationEvaluation,
     Confusion,
-    Evaluation,
     Histogram,
     PrecisionRecall,
     Roc,
+    Sums,
+    delong,
+    metrics,
+    thin,
 )
 
 BINS = 20_000
@@ -127,7 +129,7 @@ def resolution(found: Binned) -> float:
     return float((found.positives * found.negatives).sum()) / (2 * pairs)
 
 
-def evaluation(found: Binned, threshold: float) -> Evaluation | None:
+def evaluation(found: Binned, threshold: float) -> ClassificationEvaluation | None:
     """Evaluate the labelled rows; None where they are of fewer than two classes."""
     p_all, n_all = int(found.positives.sum()), int(found.negatives.sum())
     if not p_all or not n_all:
@@ -139,23 +141,24 @@ def evaluation(found: Binned, threshold: float) -> Evaluation | None:
     missed = float((p * (1 - (above + n / 2) / n_all) ** 2).sum()), float((n * ((below + p / 2) / p_all) ** 2).sum())
     interval = delong(auc, p_all, n_all, *missed)
     hits, alarms = p_all - below, n_all - above
-    rows, tp, fp = p_all + n_all, found.true_positives, found.false_positives
-    confusion = Confusion(n_all - fp, fp, p_all - tp, tp)
-    metrics = {
-        "auc": auc,
-        "average_precision": float((p * hits / (hits + alarms)).sum()) / p_all,
-        "log_loss": found.log_loss / rows,
-        "brier": found.squares / rows,
-        "accuracy": (tp + n_all - fp) / rows,
-        "precision": tp / (tp + fp) if tp + fp else 0.0,
-        "recall": tp / p_all,
-        "f1": 2 * tp / (tp + fp + p_all),
-        "positive_rate": p_all / rows,
-        "rows": float(rows),
-    }
+    tp, fp = found.true_positives, found.false_positives
+    sums = Sums(
+        auc=auc,
+        precision=float((p * hits / (hits + alarms)).sum()),
+        log_loss=found.log_loss,
+        squares=found.squares,
+        confusion=Confusion(n_all - fp, fp, p_all - tp, tp),
+    )
     roc, precision_recall = _curves(used / BINS, p, n)
-    return Evaluation(
-        metrics, interval, threshold, confusion, roc, precision_recall, _calibration(found), _histogram(found)
+    return ClassificationEvaluation(
+        metrics=metrics(sums),
+        interval=interval,
+        threshold=threshold,
+        confusion=sums.confusion,
+        roc=roc,
+        precision_recall=precision_recall,
+        calibration=_calibration(found),
+        histogram=_histogram(found),
     )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tipcast.backends.base import Array
-from tipcast.evaluation.keys import key_of, module_of
+from tipcast.backends.host import module_of
+from tipcast.evaluation.sorted_scores import Whole, key_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 24}
 """Array module -> rows walked at a time, so that temporaries stay small, and a device's launches few."""
@@ -19,16 +20,6 @@ GRID = 8192
 """Cells along the ROC curve; a vertex is kept on both sides of each border between cells."""
 
 _FOLD = 16
-
-
-@dataclass(frozen=True)
-class Whole:
-    """What a bucket is a part of: rows of each class in all buckets, and in the buckets of lower scores."""
-
-    positives: int
-    negatives: int
-    positives_below: int
-    negatives_below: int
 
 
 @dataclass

@@ -1,21 +1,29 @@
-"""How far rows have moved from those of training: the population stability index of each feature and of the score.
+"""How far rows have moved from those of training: the population stability index of each feature and of predictions.
 
 PSI = sum over bins of (share now - share then) * ln(share now / share then). Below 0.1 little has changed, from 0.25
 on much has: the rule of thumb of Siddiqi, Credit Risk Scorecards (Wiley 2006). Of two samples of one population, PSI is
 about (1/n + 1/m) times a chi-squared variable with one degree of freedom less than there are bins: Yurdakul,
 Statistical Properties of Population Stability Index (dissertation, Western Michigan University 2018). So few rows have
 a large PSI by chance alone, and a verdict needs more than chance.
+
+What training's rows were like travels with the model, as JSON: ``rows``; ``features``: name -> ``edges`` or ``values``
+of its bins and their ``shares`` of the rows; ``score``: the ``split`` and number of ``rows`` whose predictions it
+tells of, their ``histogram``, its ``bins`` put together to about ten (first and last bin) and their ``shares``.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tipcast.evaluation import binned, profile
-from tipcast.evaluation.binned import Binned
+import numpy as np
+
+from tipcast.backends.base import Array
+from tipcast.backends.host import module_of, to_host
+from tipcast.evaluation.base import added
 
 SOME, MUCH = 0.1, 0.25
 EMPTY = 0.5
@@ -23,11 +31,188 @@ EMPTY = 0.5
 Z95 = 1.6448536269514722
 """95 % point of the normal distribution."""
 SCORE = "score"
+SAMPLE = 20_000
+"""Rows, at even distances, that the bins of features are cut by; their shares are of all rows."""
+GROUPS = 10
+"""Bins of about equal share that ordered values are put into: deciles, as is usual for a stability index."""
+COMMON = 19
+"""Values of a nominal feature that have a bin of their own; the others share one."""
+MISSING = -1.0
+"""What a feature without other negative values has where it is missing."""
+
+Counts = np.ndarray[Any, Any]
+Bins = Sequence[Sequence[int]]
+"""First and last code of each bin."""
+
+
+# Profiles of training
+
+
+def profile(
+    client: Any, x: Sequence[Any], parts: Sequence[int], score: Mapping[str, Any], nominal: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Describe the rows that a model was trained on, in two passes over them where they lie.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    x
+        Futures of (rows, features) float32 frames.
+    parts
+        Rows of each.
+    score
+        What ``Evaluator.profile`` told of held-out rows' predictions.
+    nominal
+        Features whose neighbouring values have nothing in common.
+
+    Returns
+    -------
+    dict
+        Fit for JSON, see above.
+
+    """
+    rows = sum(parts)
+    step = max(math.ceil(rows / SAMPLE), 1)
+    starts = [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
+    taken = [client.submit(sample, part, start, step, pure=False) for part, start in zip(x, starts, strict=True)]
+    features: dict[str, dict[str, Any]] = client.submit(cut, taken, tuple(nominal), pure=False).result()
+    counts = added(client, of_frame, total, (x,), features)
+    for name, each in features.items():
+        each["shares"] = spread(counts[name])
+    return {"rows": rows, "features": features, "score": dict(score)}
+
+
+def described(histogram: Counts, split: str, edges: Sequence[float] | None = None) -> dict[str, Any]:
+    """Describe held-out predictions by their histogram.
+
+    Parameters
+    ----------
+    histogram
+        (bins,) rows: of numbers by equal bins, else by class or cluster.
+    split
+        Name of the rows.
+    edges
+        (bins + 1,) of numbers; None: a bin is a class.
+
+    """
+    bins = _deciles(histogram) if edges is not None else [[at, at] for at in range(len(histogram))]
+    found = {"split": split, "rows": int(histogram.sum()), "bins": bins, "shares": shares(histogram, bins)}
+    found["histogram"] = spread(histogram)
+    return found if edges is None else {**found, "edges": list(edges)}
+
+
+def sample(x: Any, start: int, step: int) -> Any:
+    """Return every so manieth row of a frame, on the host."""
+    return to_host(x.iloc[start::step])
+
+
+def cut(samples: Sequence[Any], nominal: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return name -> the bins of a feature, by samples of its rows."""
+    found = {}
+    for name in samples[0].columns:
+        values = np.concatenate([np.asarray(each[name], dtype=np.float64) for each in samples])
+        values = values[np.isfinite(values)]
+        if name in nominal:
+            known, many = np.unique(values, return_counts=True)
+            common = known[np.argsort(-many, kind="stable")[:COMMON]]
+            found[str(name)] = {"values": sorted(common.tolist())}
+        else:
+            found[str(name)] = {"edges": _edges(values)}
+    return found
+
+
+def _edges(values: Counts) -> list[float]:
+    """Return the borders of deciles; one value with several of them leaves fewer."""
+    whole = values[values != MISSING]
+    if not len(whole):
+        return []
+    edges = np.quantile(whole, np.arange(1, GROUPS) / GROUPS, method="higher")
+    low = [0.0] if whole.min() >= 0 else []  # what is below is missing
+    return sorted({*low, *(edge for edge in edges.tolist() if edge > whole.min())})
+
+
+# Counts of rows
+
+
+def of_frame(x: Any, features: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:
+    """Count the values of a (rows, features) frame; see ``count``."""
+    return count(x.values, [str(name) for name in x.columns], features)
+
+
+def count(matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:
+    """Count rows in the bins of a profile.
+
+    Parameters
+    ----------
+    matrix
+        (rows, features) float32 of any device.
+    names
+        The features.
+    features
+        ``features`` of a profile; other features are not counted.
+
+    Returns
+    -------
+    dict
+        Feature -> (bins,) rows, on the host. The last bin is of NaN, of a nominal feature of all other values.
+
+    """
+    return {name: _counted(matrix[:, at], features[name]) for at, name in enumerate(names) if name in features}
+
+
+def _counted(values: Array, bins: Mapping[str, Any]) -> Counts:
+    xp = module_of(values)
+    borders = xp.asarray(bins.get("values", bins.get("edges")), dtype=values.dtype)
+    last = len(borders) + ("edges" in bins)
+    if "edges" in bins:
+        at = xp.searchsorted(borders, values, side="right")
+        at = xp.where(xp.isnan(values), last, at)
+    elif last:
+        at = xp.minimum(xp.searchsorted(borders, values), last - 1)
+        at = xp.where(borders[at] == values, at, last)
+    else:
+        at = xp.zeros(len(values), dtype=xp.int64)
+    found: Counts = to_host(xp.bincount(at, minlength=last + 1))
+    return found
+
+
+def total(counts: Sequence[Mapping[str, Counts]]) -> dict[str, Counts]:
+    """Return the sums of several parts' counts."""
+    return {name: np.sum([part[name] for part in counts], axis=0) for name in (counts[0] if counts else ())}
+
+
+def _deciles(counts: Counts) -> list[list[int]]:
+    """Cut codes at deciles of the rows; one code with several of them leaves fewer bins."""
+    every = max(int(counts.sum()), 1)
+    bins: list[list[int]] = []
+    seen, first, decile = 0, 0, 1
+    for code in range(len(counts) - 1):
+        seen += int(counts[code])
+        if decile < GROUPS and seen * GROUPS >= every * decile:
+            bins.append([first, code])
+            first, decile = code + 1, seen * GROUPS // every + 1
+    return [*bins, [first, len(counts) - 1]]
+
+
+def shares(counts: Counts, bins: Bins) -> list[float]:
+    """Return the share of the rows in each bin of codes; zeros where there are no rows."""
+    every = float(counts.sum()) or 1.0
+    return [float(counts[first : last + 1].sum()) / every for first, last in bins]
+
+
+def spread(counts: Counts) -> list[float]:
+    """Return each code's share of the rows; zeros where there are no rows."""
+    found: list[float] = (counts / max(int(counts.sum()), 1)).tolist()
+    return found
+
+
+# Later rows against a profile
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How one feature, or the score, has moved."""
+    """How one feature, or the predictions, have moved."""
 
     name: str
     psi: float
@@ -60,17 +245,17 @@ def chance(bins: int, then_rows: int, now_rows: int) -> float:
     return (1 / max(then_rows, 1) + 1 / max(now_rows, 1)) * free * (1 - spread + Z95 * math.sqrt(spread)) ** 3
 
 
-def drifts(described: Mapping[str, Any], features: Mapping[str, Any], scores: Binned) -> list[Drift]:
+def drifts(then: Mapping[str, Any], features: Mapping[str, Counts], histogram: Counts) -> list[Drift]:
     """Hold rows against a training's profile.
 
     Parameters
     ----------
-    described
-        What ``profile.profile`` returned at training.
+    then
+        What ``profile`` returned at training.
     features
-        Feature -> counts, see ``profile.count``.
-    scores
-        All rows' scores.
+        Feature -> counts, see ``count``.
+    histogram
+        All rows' predictions, see ``Evaluator.histogram``.
 
     Returns
     -------
@@ -78,22 +263,44 @@ def drifts(described: Mapping[str, Any], features: Mapping[str, Any], scores: Bi
         The score first, then the features, the most moved first.
 
     """
-    rows = int(scores.rows.sum())
+    rows = int(histogram.sum())
     if not rows:
         return []
-    score = _drift(SCORE, described["score"], binned.coarse(scores.rows), described["score"]["rows"], rows)
+    score = then[SCORE]
+    histogram = np.pad(histogram, (0, max(len(score["histogram"]) - len(histogram), 0)))  # classes that none is of now
+    now = shares(histogram, score["bins"])
     found = [
-        _drift(name, described["features"][name], counts, described["rows"], rows)
-        for name, counts in features.items()
-        if name in described["features"]
+        _drift(name, labels(each), each["shares"], spread(features[name]), then["rows"], int(features[name].sum()))
+        for name, each in then["features"].items()
+        if name in features
     ]
-    return [score, *sorted(found, key=lambda drift: (-drift.psi, drift.name))]
+    first = _drift(SCORE, labels(score), score["shares"], now, score["rows"], rows)
+    return [first, *sorted(found, key=lambda drift: (-drift.psi, drift.name))]
 
 
-def _drift(name: str, then: Mapping[str, Any], counts: Any, then_rows: int, rows: int) -> Drift:
-    now = profile.shares(counts, then["bins"])
-    labels = [profile.label(name, each) for each in then["bins"]]
-    filled = sum(1 for pair in zip(then["shares"], now, strict=True) if max(pair) > 0)
-    limit = chance(filled, then_rows, rows)
-    moved = psi(then["shares"], now, then_rows, rows)
-    return Drift(name, moved, limit, labels, then["shares"], now)
+def _drift(
+    name: str, words: Sequence[str], then: Sequence[float], now: Sequence[float], then_rows: int, rows: int
+) -> Drift:
+    filled = sum(1 for pair in zip(then, now, strict=True) if max(pair) > 0)
+    return Drift(name, psi(then, now, then_rows, rows), chance(filled, then_rows, rows), words, then, now)
+
+
+def labels(bins: Mapping[str, Any]) -> list[str]:
+    """Return what each bin of a feature, or of predictions, holds, in words."""
+    if "histogram" in bins:
+        if "edges" not in bins:
+            return [str(first) for first, _ in bins["bins"]]
+        edges = bins["edges"]
+        width = functools.partial(_number, decimals=2) if (edges[0], edges[-1]) == (0, 1) else _number
+        return [f"{width(edges[first])} to {width(edges[last + 1])}" for first, last in bins["bins"]]
+    if "values" in bins:
+        return [*map(_number, bins["values"]), "others"]
+    edges = [_number(edge) for edge in bins["edges"]]
+    if not edges:
+        return ["all", "missing"]
+    between = [f"{low} to {high}" for low, high in zip(edges, edges[1:], strict=False)]
+    return [f"below {edges[0]}", *between, f"{edges[-1]} on", "missing"]
+
+
+def _number(value: float, decimals: int | None = None) -> str:
+    return f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"

@@ -1,17 +1,22 @@
-"""Two models on the same rows: the difference of their areas under the ROC curve, with a bootstrap interval."""
+"""Two models on the same rows: the difference of their headline with a 95 % interval.
+
+Of two AUCs the interval is of a paired bootstrap (``bootstrap``); of a mean over rows, as the log loss, and of a
+function of one, as the root of the mean squared error, it is asymptotic (``difference_of_means``).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tipcast.backends.host import to_host
-from tipcast.evaluation.interval import Interval
-from tipcast.evaluation.result import Floats, Ints
+from tipcast.backends.base import Array
+from tipcast.backends.host import module_of, to_host
+from tipcast.evaluation.base import Z95, Interval, added, values_of
+from tipcast.evaluation.two_classes import Floats, Ints
 
 MOST_ROWS = 200_000
 """Rows that are resampled; of more rows at most so many are taken at even distances, and the spread is scaled."""
@@ -21,16 +26,73 @@ TASKS = 16
 
 @dataclass(frozen=True)
 class Difference:
-    """AUC of the first model less that of the second."""
+    """The headline of the first model less that of the second."""
 
     value: float
     """Of all rows, exact."""
     interval: Interval
-    """95 %, between percentiles."""
+    """95 %."""
     replicates: Floats
-    """The bootstrap's differences (replicates,), centred on ``value``."""
+    """The bootstrap's differences (replicates,), centred on ``value``; empty where the interval is asymptotic."""
     rows: int
     resampled: int
+    """Rows that the interval is of."""
+
+    def gain(self, maximize: bool, *, certain: bool = False) -> float:
+        """Return by how much the first is better, at least (``certain``) or as measured; negative: worse."""
+        least, most = (self.interval.low, self.interval.high) if certain else (self.value, self.value)
+        return least if maximize else -most
+
+
+def difference_of_means(
+    client: Any,
+    loss: Callable[[Array, Array], Array],
+    first: Sequence[Any],
+    second: Sequence[Any],
+    targets: Sequence[Any],
+    *,
+    root: bool = False,
+) -> Difference:
+    """Compare two models' mean loss, or its root, on the same rows.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    loss
+        Of predictions and target: (rows,) values whose mean is compared.
+    first, second
+        Futures of each model's predictions, of the same rows in the same order.
+    targets
+        Futures of the rows' target.
+    root
+        Whether the root of the mean is compared, by the delta method.
+
+    References
+    ----------
+    van der Vaart (1998), Asymptotic Statistics, chapter 3.
+
+    """
+    sums = added(client, _moments, lambda parts: sum(parts), (first, second, targets), loss)
+    rows, a, b, aa, bb, ab = (float(value) for value in sums)
+    means = a / rows, b / rows
+    values = (math.sqrt(means[0]), math.sqrt(means[1])) if root else means
+    slopes = [1 / (2 * value) if value else 0.0 for value in values] if root else [1.0, 1.0]
+    spare = max(rows - 1, 1.0)
+    variances = (aa - rows * means[0] ** 2) / spare, (bb - rows * means[1] ** 2) / spare
+    shared = (ab - rows * means[0] * means[1]) / spare
+    variance = slopes[0] ** 2 * variances[0] + slopes[1] ** 2 * variances[1] - 2 * slopes[0] * slopes[1] * shared
+    half = Z95 * math.sqrt(max(variance, 0.0) / rows)
+    value = values[0] - values[1]
+    return Difference(value, Interval(value - half, value + half), np.empty(0), int(rows), int(rows))
+
+
+def _moments(first: Any, second: Any, target: Any, loss: Callable[[Array, Array], Array]) -> Floats:
+    """Return the rows of a part, and the sums of both losses, their squares and their product."""
+    a, b = (loss(values_of(each), values_of(target)) for each in (first, second))
+    xp = module_of(a)
+    products = (xp.dot(a, a), xp.dot(b, b), xp.dot(a, b))
+    return np.asarray([len(a), float(a.sum()), float(b.sum()), *(float(each) for each in products)])
 
 
 @dataclass(frozen=True)
@@ -43,7 +105,7 @@ class Ranks:
     """Different scores."""
 
 
-def difference(
+def bootstrap(
     client: Any,
     first: Sequence[Any],
     second: Sequence[Any],

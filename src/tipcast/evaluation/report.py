@@ -1,18 +1,21 @@
-"""The note of a run in Markdown: what came out, of which rows, how long it took, how to repeat it."""
+"""The note of a run and the page of a version in Markdown: what came out, of which rows, how to repeat and use it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from urllib.parse import urlencode
 
-from tipcast.evaluation.result import Auc, Evaluation
+from tipcast.evaluation.base import SHOWN, Estimate, Evaluation, Evaluator
 
 MAX_NOTE = 8000
 """Characters that MLflow keeps of a tag, and so of a note."""
-ROC_PLOT = "plots/roc_small.png"
-"""The artifact that the note shows."""
+USE = """```python
+import mlflow, pandas as pd
 
-INTERVAL = "Beside an AUC is its 95 % interval by DeLong, which is asymptotic."
+rows = pd.read_parquet("rows.parquet")  # as in the input example
+mlflow.pyfunc.load_model("{uri}").predict(rows)
+```"""
 
 Split = tuple[str, str, int]
 """Name, period in words, rows."""
@@ -20,26 +23,29 @@ Split = tuple[str, str, int]
 
 def note(
     model: str,
+    judge: Evaluator,
     test: Evaluation,
     *,
     splits: Sequence[Split],
     phases: Mapping[str, float],
     command: str,
     validation: Evaluation | None = None,
-    card: Auc | None = None,
+    subsets: Mapping[str, Estimate] | None = None,
     run_id: str | None = None,
     changes: str = "",
     remarks: Sequence[str] = (),
 ) -> str:
     """Write the note of a training run.
 
-    MLflow shows Markdown and removes ``data:`` images, but keeps images of relative addresses: the ROC plot is shown
-    from the run's own artifacts, through the tracking server that serves the page.
+    MLflow shows Markdown and removes ``data:`` images, but keeps images of relative addresses: the leading figure is
+    shown from the run's own artifacts, through the tracking server that serves the page.
 
     Parameters
     ----------
     model
         The model's name.
+    judge
+        The evaluator.
     test
         The evaluation that the note leads with.
     splits
@@ -50,10 +56,10 @@ def note(
         What repeats the run.
     validation
         The evaluation that the threshold was chosen on.
-    card
-        AUC of the test rows paid by card; None where payment is unknown.
+    subsets
+        Name -> the headline of a part of the test rows.
     run_id
-        The run, whose artifact ``plots/roc_small.png`` is shown; None only names it.
+        The run, whose figure is shown; None only names it.
     changes
         What the command needs beside a commit to repeat the run, in a sentence.
     remarks
@@ -66,13 +72,13 @@ def note(
 
     """
     parts = [
-        _headline(model, test),
+        headline(model, judge, test),
         repeat(command, changes),
-        _cash(test, card),
-        _scores(test, validation),
+        _subsets(judge, test, subsets or {}),
+        _scores(judge, test, validation),
         _splits(splits),
     ]
-    parts += [plot(run_id), _phases(phases), "\n\n".join(remarks)]
+    parts += [plot(run_id, judge.figure), _phases(phases), "\n\n".join(remarks)]
     order = [0, 5, 2, 3, 4, 6, 1, 7]  # as read; ``parts`` is by importance
     while True:
         text = "\n\n".join(parts[i] for i in order if i < len(parts) and parts[i]) + "\n"
@@ -81,34 +87,87 @@ def note(
         parts.pop()
 
 
-def _headline(model: str, test: Evaluation) -> str:
-    return f"### {model}: test AUC {test.metrics['auc']:.4f} ({_interval(test)})"
+def version_page(
+    uri: str,
+    model: str,
+    judge: Evaluator,
+    test: Evaluation,
+    *,
+    subsets: Mapping[str, Estimate],
+    splits: Sequence[Split],
+    facts: Mapping[str, str],
+    run_id: str,
+) -> str:
+    """Write a registered version's description: what it predicts, how well, from what, and how to use it.
+
+    The figure is the run's artifact: MLflow shows pictures of relative addresses and removes ``data:`` ones, and a
+    description has room for 5000 characters.
+
+    Parameters
+    ----------
+    uri
+        Of the logged model, which is known before the version has a number.
+    model
+        The model's kind, as ``xgboost``.
+    judge, test
+        The evaluator, and how well the model does.
+    subsets
+        Name -> the headline of a part of the test rows.
+    splits
+        Name, period and rows of each split, in order of time.
+    facts
+        What else to say, one line each.
+    run_id
+        The run that trained it.
+
+    """
+    lines = [[name, value] for name, (value,) in metric_lines([test], most=SHOWN)]
+    lines += [[f"{judge.headline.name}, {name}", each.interval.around(each.value)] for name, each in subsets.items()]
+    parts = [
+        headline(model, judge, test),
+        plot(run_id, judge.figure),
+        table(["test metric", "value"], lines),
+        judge.interval_remark,
+        _splits(splits),
+        "\n".join(f"- {what}: `{value}`" for what, value in facts.items() if value),
+        USE.format(uri=uri),
+    ]
+    return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character
 
 
-def _interval(found: Evaluation | Auc) -> str:
-    bounds = found.interval if isinstance(found, Auc) else found.auc_interval
-    return f"95 % interval {bounds.low:.4f} to {bounds.high:.4f}"
+def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
+    """Return the title: the model and how well it does on test rows."""
+    low, high = (number(bound) for bound in (test.interval.low, test.interval.high))
+    return f"### {model}: test {judge.headline.title} {number(test.headline)} (95 % interval {low} to {high})"
 
 
-def _cash(test: Evaluation, card: Auc | None) -> str:
-    known = "Tips paid in cash are not recorded, so a trip paid in cash always counts as one without a high tip."
-    if card is None:
-        return f"{known} How these trips were paid is not known."
-    cash = 100 * (1 - card.rows / test.metrics["rows"])
-    return (
-        f"{known} {cash:.1f} % of the test trips were not paid by card. On the {card.rows:,} that were, "
-        f"the AUC is **{card.value:.4f}** ({_interval(card)})."
-    )
+def metric_lines(found: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:
+    """Return (name, one value for each evaluation) of the metrics, the headline with its interval."""
+    first, *names = list(found[0].shown())[:most]
+    lines = [(first, [each.interval.around(each.headline) for each in found])]
+    return lines + [(name, [number(each.metrics[name]) for each in found]) for name in names]
 
 
-def _scores(test: Evaluation, validation: Evaluation | None) -> str:
-    found = [("test", test)] + ([("validation", validation)] if validation else [])
-    names = ("average_precision", "log_loss", "brier", "accuracy", "precision", "recall", "f1", "positive_rate")
-    lines = [["auc", *(each.auc_interval.around(each.metrics["auc"]) for _, each in found)]]
-    lines += [[name, *(f"{each.metrics[name]:.4f}" for _, each in found)] for name in names]
-    basis = "the most accurate one on validation rows" if validation else "set beforehand"
-    text = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}. {INTERVAL}"
-    return table(["metric", *(name for name, _ in found)], lines) + "\n\n" + text
+def number(value: float) -> str:
+    """Return a metric for a table."""
+    return f"{value:.4f}" if abs(value) < 10_000 else f"{value:.6g}"
+
+
+def _subsets(judge: Evaluator, test: Evaluation, subsets: Mapping[str, Estimate]) -> str:
+    lines = []
+    for name, each in subsets.items():
+        low, high = number(each.interval.low), number(each.interval.high)
+        lines.append(
+            f"On the {each.rows:,} test rows of `{name}` ({100 * each.rows / test.rows:.1f} %), the "
+            f"{judge.headline.title} is **{number(each.value)}** (95 % interval {low} to {high})."
+        )
+    return "\n\n".join(lines)
+
+
+def _scores(judge: Evaluator, test: Evaluation, validation: Evaluation | None) -> str:
+    found = {"test": test} | ({"validation": validation} if validation else {})
+    lines = [[name, *values] for name, values in metric_lines(list(found.values()))]
+    return table(["metric", *found], lines) + "\n\n" + judge.remark(test, chosen=validation is not None)
 
 
 def _splits(splits: Sequence[Split]) -> str:
@@ -121,11 +180,17 @@ def _phases(phases: Mapping[str, float]) -> str:
     return table(["phase", "seconds"], [*lines, ["all", f"{total:.2f}"]])
 
 
-def plot(run_id: str | None) -> str:
-    """Return what shows the small ROC plot of a run on MLflow's pages."""
+def small_name(figure: str) -> str:
+    """Return the artifact path of a figure in half its size, as notes show it."""
+    return str(PurePosixPath(figure).with_name(f"{PurePosixPath(figure).stem}_small.png"))
+
+
+def plot(run_id: str | None, figure: str) -> str:
+    """Return what shows the small version of a run's figure on MLflow's pages."""
+    path = small_name(figure)
     if run_id is None:
-        return f"The ROC curve is the artifact `{ROC_PLOT}`."
-    return f"![ROC curve: artifact {ROC_PLOT}](get-artifact?{urlencode({'path': ROC_PLOT, 'run_uuid': run_id})})"
+        return f"The figure is the artifact `{path}`."
+    return f"![artifact {path}](get-artifact?{urlencode({'path': path, 'run_uuid': run_id})})"
 
 
 def repeat(command: str, changes: str = "") -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
+from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.drift import Drift
-from tipcast.evaluation.report import INTERVAL, MAX_NOTE, repeat, table
-from tipcast.evaluation.result import Evaluation
+from tipcast.evaluation.report import MAX_NOTE, repeat, table
+from tipcast.evaluation.two_classes import ClassificationEvaluation
 
 SCORES_PLOT, DRIFT_PLOT = "plots/scores_small.png", "plots/drift_small.png"
 LIMITS = "below 0.1 little has changed, from 0.25 on much has"
@@ -19,7 +20,7 @@ def note(
     *,
     refused: Mapping[str, str],
     drifts: Sequence[Drift],
-    labelled: Evaluation | None,
+    labelled: ClassificationEvaluation | None,
     warning: str,
     phases: Mapping[str, float],
     command: str,
@@ -78,14 +79,14 @@ def _refused(refused: Mapping[str, str]) -> str:
     return "Refused:\n\n" + table(["file", "why"], shown) + more
 
 
-def _labelled(found: Evaluation | None) -> str:
+def _labelled(found: ClassificationEvaluation | None) -> str:
     if found is None:
         return "No metrics: the trips have no tips to compare with, or all are alike."
     names = ("average_precision", "log_loss", "brier", "accuracy", "positive_rate")
-    values = [["auc", found.auc_interval.around(found.metrics["auc"])]]
+    values = [["auc", found.interval.around(found.headline)]]
     values += [[name, f"{found.metrics[name]:.4f}"] for name in names]
     shown = table(["metric", "value"], values)
-    return f"On {found.metrics['rows']:,.0f} trips whose tips are known:\n\n{shown}\n\n{INTERVAL}"
+    return f"On {found.metrics['rows']:,.0f} trips whose tips are known:\n\n{shown}\n\n{Classification.interval_remark}"
 
 
 def _drifts(drifts: Sequence[Drift], run_id: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from tipcast.evaluation.interval import Interval
+from tipcast.evaluation.base import Interval
 from tipcast.evaluation.report import MAX_NOTE, table
 
 ROC_PLOT, PARALLEL_PLOT, PARETO_PLOT = "sweep/roc_small.png", "sweep/parallel_small.png", "sweep/seconds_small.png"

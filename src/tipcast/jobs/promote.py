@@ -22,8 +22,7 @@ from tipcast.data.sources import list_fragments
 from tipcast.data.sources.identical import identical
 from tipcast.estimators.base import NativeFile
 from tipcast.estimators.predict import predict_saved
-from tipcast.evaluation.metrics import evaluate
-from tipcast.evaluation.paired import difference
+from tipcast.evaluation.base import evaluator, judged_by
 from tipcast.jobs import closing, promote_gate, promote_record
 from tipcast.jobs.promote_gate import Check, Entrant, Rescored
 from tipcast.measure.clock import Clock
@@ -89,7 +88,10 @@ def run(config: PromoteConfig, command: str) -> None:
         record.set_tags(workers.tags)
         with clock.phase("score"):
             rescored = rescore(workers, config, contest)
-        checks = [*contest.checks, promote_gate.compared(rescored, config.margin, certain=config.certain)]
+        checks = [
+            *contest.checks,
+            promote_gate.compared(challenger.headline, rescored, config.margin, certain=config.certain),
+        ]
         verdict = promote_record.Verdict(challenger, contest.champion, before, tuple(checks), rescored)
         with clock.phase("log"):
             promote_record.write(record, config, contest.test, verdict, command)
@@ -183,6 +185,8 @@ def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescor
     validate.check_counts(contest.test, loaded.per_file, config.data.limits)
     (test,) = loaded.splits
     validate.check_split("data.test", test.counts.rows, test.counts.positives, config.data.limits)
+    judge = evaluator(contest.challenger.kind)
+    truth = judged_by(test)
     scores, found = [], []
     with progress("score"):
         for entrant in contest.entrants:
@@ -190,17 +194,17 @@ def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescor
             native = NativeFile(entrant.fetched.path, entrant.fetched.format)
             scores.append(predict_saved(client, native, workers.device, x))
             found.append(
-                evaluate(client, scores[-1], test.y, threshold=entrant.manifest["threshold"], where="data.test")
+                judge.evaluate(client, scores[-1], truth, threshold=entrant.manifest["threshold"], where="data.test")
             )
         if len(found) == 1:
             return Rescored(found[0], None, None)
         first, second = found
-        compared = difference(
+        compared = judge.difference(
             client,
             scores[0],
             scores[1],
-            test.y,
-            (first.metrics["auc"], second.metrics["auc"]),
+            truth,
+            (first, second),
             parts=test.parts,
             replicates=config.replicates,
             seed=config.seed,

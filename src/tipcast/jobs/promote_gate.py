@@ -9,8 +9,8 @@ from typing import Any
 
 from tipcast.data import split
 from tipcast.data.fragments import Listing
+from tipcast.evaluation.base import Evaluation, Metric, evaluator
 from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.result import Evaluation
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.portable import TOLERANCE
 from tipcast.tracking.registry import MANIFEST_TAG
@@ -41,6 +41,16 @@ class Entrant:
     def manifest(self) -> Mapping[str, Any]:
         """What the model says of itself."""
         return self.fetched.manifest
+
+    @property
+    def kind(self) -> str:
+        """Of its task."""
+        return str(self.manifest["task"]["kind"])
+
+    @property
+    def headline(self) -> Metric:
+        """What it is compared by."""
+        return evaluator(self.kind).headline
 
     @property
     def features(self) -> list[str]:
@@ -76,7 +86,7 @@ def known(entrant: Entrant) -> list[Check]:
         Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
         Check(
             "metrics",
-            "test/auc" in tests and not odd,
+            f"test/{entrant.headline.name}" in tests and not odd,
             f"{odd[0]} is not finite"
             if odd
             else f"{len(tests)} test metrics are finite"
@@ -128,12 +138,12 @@ def unseen(entrants: Sequence[Entrant], test: Listing) -> Check:
     return Check("test rows", not told, said)
 
 
-def compared(rescored: Rescored, margin: float, *, certain: bool) -> Check:
+def compared(headline: Metric, rescored: Rescored, margin: float, *, certain: bool) -> Check:
     """Check that the challenger is not worse than the champion by more than the margin."""
     found = rescored.difference
     if found is None:
         return Check("comparison", True, "there is no champion to compare with")
-    low, high = found.interval.low, found.interval.high
-    passed = (low if certain else found.value) >= -margin
-    said = f"AUC {found.value:+.5f} ({low:+.5f} to {high:+.5f}), at least {-margin:g}"
+    limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
+    said = f"{headline.title} {found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f}), {limit}"
+    passed = found.gain(headline.maximize, certain=certain) >= -margin
     return Check("comparison", passed, f"{said} with its whole interval" if certain else said)

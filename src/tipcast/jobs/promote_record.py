@@ -13,13 +13,13 @@ from tipcast.config.schema import PromoteConfig
 from tipcast.data import split
 from tipcast.data.fragments import Listing
 from tipcast.evaluation import plots, report
+from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator
 from tipcast.jobs import opening
 from tipcast.jobs.promote_gate import Check, Entrant, Rescored
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.run import Run
 
-METRICS = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "seed")
 
 
@@ -33,6 +33,11 @@ class Verdict:
     """Version that holds the alias, compared with or not."""
     checks: tuple[Check, ...]
     rescored: Rescored
+
+    @property
+    def judge(self) -> Evaluator:
+        """What both are judged by."""
+        return evaluator(self.challenger.kind)
 
     @property
     def passed(self) -> bool:
@@ -60,11 +65,11 @@ def opened(config: PromoteConfig, fetched: Fetched, test: Listing, command: str)
 def write(run: Run, config: PromoteConfig, test: Listing, verdict: Verdict, command: str) -> None:
     """Record metrics, plots, the gate's table and the note."""
     rescored, period = verdict.rescored, split.describe(test.period)
-    rows = int(rescored.challenger.metrics["rows"])
-    run.log_metrics(_metrics(rescored))
+    rows = rescored.challenger.rows
+    run.log_metrics(_metrics(verdict))
     profile = {"rows": rows, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.colour} {period}", "test", profile)
-    _plots(run, config, verdict, f"{rows:,} {test.colour} trips of {period}")
+    _plots(run, config, verdict, f"{rows:,} {test.colour} rows of {period}")
     gate = [(check.name, "passed" if check.passed else "failed", check.what) for check in verdict.checks]
     names, results, said = zip(*gate, strict=True)
     run.log_table({"check": names, "result": results, "what": said}, "tables/gate.json")
@@ -94,7 +99,7 @@ def said(
         "forced": moved and not verdict.passed,
         "holder": verdict.before,
         "checks": {check.name: {"passed": check.passed, "what": check.what} for check in verdict.checks},
-        "metrics": _metrics(verdict.rescored),
+        "metrics": _metrics(verdict),
         "phases": phases,
         "command": command,
     }
@@ -118,45 +123,50 @@ def _compared(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines of the table of metrics."""
     first, second = verdict.rescored.challenger, verdict.rescored.champion
     head = f"challenger, {verdict.challenger.name}"
-    own = [first.auc_interval.around(first.metrics["auc"], 5)]
+    headline, *names = list(first.shown())[:SHOWN]
+    own = [first.interval.around(first.headline, 5)]
     if second is None or verdict.champion is None or verdict.rescored.difference is None:
-        rest = [[name, f"{first.metrics[name]:.5f}"] for name in METRICS[1:]]
-        return ["test metric", head], [["auc", *own], *rest]
+        rest = [[name, f"{first.metrics[name]:.5f}"] for name in names]
+        return ["test metric", head], [[headline, *own], *rest]
     between = verdict.rescored.difference
-    bounds = f"{between.value:+.5f} ({between.interval.low:+.5f} to {between.interval.high:+.5f})"
-    lines = [["auc", *own, second.auc_interval.around(second.metrics["auc"], 5), bounds]]
+    apart = f"{between.value:+.5f} ({between.interval.low:+.5f} to {between.interval.high:+.5f})"
+    lines = [[headline, *own, second.interval.around(second.headline, 5), apart]]
     lines += [
         [name, f"{mine:.5f}", f"{theirs:.5f}", f"{mine - theirs:+.5f}"]
-        for name, mine, theirs in ((name, first.metrics[name], second.metrics[name]) for name in METRICS[1:])
+        for name, mine, theirs in ((name, first.metrics[name], second.metrics[name]) for name in names)
     ]
     return ["test metric", head, f"champion, {verdict.champion.name}", "difference"], lines
 
 
-def _metrics(rescored: Rescored) -> dict[str, float]:
+def _metrics(verdict: Verdict) -> dict[str, float]:
+    rescored, key = verdict.rescored, f"difference/{verdict.judge.headline.name}"
     found: dict[str, float] = {}
     if rescored.difference:
-        found["difference/auc"] = rescored.difference.value
-        found |= {"difference/auc_low": rescored.difference.interval.low}
-        found |= {"difference/auc_high": rescored.difference.interval.high}
+        found = {key: rescored.difference.value, **bounds(rescored.difference.interval, key)}
     for side, each in (("challenger", rescored.challenger), ("champion", rescored.champion)):
         if each:
-            found |= {f"{side}/{name}": each.metrics[name] for name in METRICS}
-    return {**found, "test/rows": rescored.challenger.metrics["rows"]}
+            found |= {f"{side}/{name}": value for name, value in list(each.shown().items())[:SHOWN]}
+    return {**found, "test/rows": float(rescored.challenger.rows)}
 
 
 def _plots(run: Run, config: PromoteConfig, verdict: Verdict, rows: str) -> None:
-    rescored = verdict.rescored
+    rescored, judge = verdict.rescored, verdict.judge
     names: dict[str, Any] = {"name": verdict.challenger.name, "other": rescored.champion}
     if verdict.champion:
         names["other_name"] = verdict.champion.name
-    roc = plots.roc(rescored.challenger, rows, **names)
-    run.log_bytes(roc, "plots/roc.png")
-    run.log_bytes(plots.small(roc), report.ROC_PLOT)
+    lead = judge.lead(rescored.challenger, rows, **names)
+    run.log_bytes(lead, judge.figure)
+    run.log_bytes(plots.small(lead), report.small_name(judge.figure))
     if rescored.difference and verdict.champion:
         drawn = plots.difference(
-            rescored.difference, config.margin, rows, first=verdict.challenger.name, second=verdict.champion.name
+            rescored.difference,
+            config.margin,
+            rows,
+            first=verdict.challenger.name,
+            second=verdict.champion.name,
+            metric=judge.headline,
         )
-        run.log_bytes(drawn, "plots/auc_difference.png")
+        run.log_bytes(drawn, f"plots/{judge.headline.name}_difference.png")
 
 
 def _note(run: Run, config: PromoteConfig, verdict: Verdict, period: str, command: str) -> str:
@@ -166,10 +176,10 @@ def _note(run: Run, config: PromoteConfig, verdict: Verdict, period: str, comman
     gate = [[check.name, "passed" if check.passed else "**failed**", check.what] for check in verdict.checks]
     parts = [
         head,
-        report.plot(run.id),
+        report.plot(run.id, verdict.judge.figure),
         report.table(*_compared(verdict)),
         report.table(["check", "result", "what"], gate),
-        f"Scored on the same trips of {period}. {report.INTERVAL} That of the difference is of a paired bootstrap.",
+        f"Scored on the same rows of {period}. {verdict.judge.interval_remark} {verdict.judge.difference_remark}",
         *filter(None, map(_changed, (verdict.challenger, verdict.champion))),
         report.repeat(command, origin.source().remark),
     ]

@@ -9,11 +9,10 @@ from typing import Any
 from tipcast.backends.base import Frames, Session
 from tipcast.config.errors import travelling
 from tipcast.config.schema import ModelSpec, TrainConfig
-from tipcast.data.fragments import Fragment, Part
+from tipcast.data.fragments import Fragment
 from tipcast.data.prepare import Recipe, prepare_fragment
 from tipcast.estimators.build import build
-from tipcast.evaluation import keys
-from tipcast.evaluation.counts import Whole, tally
+from tipcast.evaluation.base import evaluator, values_of
 from tipcast.jobs.training import Plan
 
 
@@ -76,19 +75,8 @@ def _rehearse(
     estimator = build(model, device, "local", categorical)
     fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
     scores = fitted.scorer.score(tested.x)
-    _count(scores, tested, None)
-    _count(scores, tested, tested.card)
+    judge = evaluator(model.kind)
+    judge.warm_up(scores, tested.y)
+    if tested.card is not None:
+        judge.warm_up(scores[tested.card], values_of(tested.y)[tested.card])
     return part.x, part.y
-
-
-def _count(scores: Any, part: Part, mask: Any) -> None:
-    """Sort and count as the evaluation does."""
-    keys.inspect(scores, part.y, mask)
-    ordered = keys.sort_keys(scores, part.y, mask)
-    if not len(ordered):
-        return
-    middle = keys.sample(ordered, 1)[0] & ~1
-    whole = keys.merge([keys.cut(ordered, None, middle), keys.cut(ordered, middle, None)])
-    positives, negatives = keys.classes_below(whole)
-    if positives and negatives:
-        tally(whole, Whole(positives, negatives, 0, 0), details=True)

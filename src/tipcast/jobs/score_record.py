@@ -13,9 +13,11 @@ from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import split
 from tipcast.data.scored import Entry
-from tipcast.evaluation import binned, plots, profile, score_report
+from tipcast.data.taxi.old_profile import in_edges
+from tipcast.evaluation import binned, drift, plots, score_report
+from tipcast.evaluation.base import bounds
 from tipcast.evaluation.drift import Drift, drifts
-from tipcast.evaluation.result import Evaluation
+from tipcast.evaluation.two_classes import ClassificationEvaluation
 from tipcast.jobs import opening
 from tipcast.jobs.score_plan import Item, ScorePlan
 from tipcast.jobs.score_task import Scored
@@ -38,7 +40,7 @@ class Account:
     """What a scoring found, of the files that it scored now."""
 
     total: Scored
-    labelled: Evaluation | None
+    labelled: ClassificationEvaluation | None
     drifts: Sequence[Drift]
     threshold: float
 
@@ -65,8 +67,7 @@ class Account:
         found |= {f"drift/{drift.name}": drift.psi for drift in self.drifts}
         if self.labelled:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
-            interval = self.labelled.auc_interval
-            found |= {"labelled/auc_low": interval.low, "labelled/auc_high": interval.high}
+            found |= bounds(self.labelled.interval, "labelled/auc")
             found["labelled/rows_of_training"] = self.total.seen
             found["labelled/auc_resolution"] = binned.resolution(scores)
         return found
@@ -75,7 +76,8 @@ class Account:
 def account(total: Scored, manifest: Mapping[str, Any], threshold: float) -> Account:
     """Evaluate the scores that have labels, and hold all against the training's rows where the model tells of them."""
     described = manifest.get("profile")
-    moved = drifts(described, total.values, total.scores) if described else []
+    histogram = binned.coarse(total.scores.rows)
+    moved = drifts(in_edges(described), total.values, histogram) if described else []
     return Account(total, binned.evaluation(total.scores, threshold), moved, threshold)
 
 
@@ -180,7 +182,7 @@ class ScoreRecord:
         log, described = self.run.log_bytes, self.fetched.manifest.get("profile")
         then = described["score"]["histogram"] if described else None
         behind = f"{described['score']['split']} trips at training" if described else ""
-        now = profile.spread(binned.coarse(found.total.scores.rows))
+        now = drift.spread(binned.coarse(found.total.scores.rows))
         drawn = plots.distribution(now, then, behind, found.threshold, subtitle)
         log(drawn, "plots/scores.png")
         log(plots.small(drawn), score_report.SCORES_PLOT)
@@ -193,7 +195,9 @@ class ScoreRecord:
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
             log(plots.roc(found.labelled, known, name="scored"), "plots/roc.png")
             log(plots.calibration(found.labelled, known), "plots/calibration.png")
-            log(plots.confusion(found.labelled, known), "plots/confusion.png")
+            called = f"predicted, at threshold {found.threshold:.3f}"
+            matrix = found.labelled.confusion.matrix
+            log(plots.confusion(matrix, known, ("0", "1"), called), "plots/confusion.png")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from tipcast.data.concatenate import Joined
 from tipcast.data.fragments import merged
 from tipcast.data.named import made_folders
 from tipcast.data.scored import Entry
+from tipcast.data.taxi.old_profile import in_edges
 from tipcast.data.writing import failures
 from tipcast.estimators import native
 from tipcast.estimators.base import Scorer
@@ -187,4 +188,5 @@ def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
         version=fetched.version,
         compression=config.compression,
         storage=address.storage(place.whole, config.storage_options),
+        bins=in_edges(manifest["profile"])["features"] if "profile" in manifest else {},
     )

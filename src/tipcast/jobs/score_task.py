@@ -22,7 +22,7 @@ from tipcast.data.prepare import high_tip
 from tipcast.data.read import read_fragment
 from tipcast.data.writing import written
 from tipcast.estimators.base import Scorer
-from tipcast.evaluation import binned, profile
+from tipcast.evaluation import binned, drift
 from tipcast.evaluation.binned import Binned
 
 MAY_LACK = ("passenger_count",)
@@ -50,6 +50,8 @@ class Work:
     compression: str
     storage: Mapping[str, Any]
     """For the output, as ``address.storage`` returns them."""
+    bins: Mapping[str, Any]
+    """Feature -> its bins in the profile of the training rows, where the model tells of them."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ class Scored:
     unscored: Mapping[str, int]
     """Reason -> rows whose probability is null."""
     values: Mapping[str, Any]
-    """Feature -> counts of its values, see ``evaluation.profile``."""
+    """Feature -> counts of its values, see ``evaluation.drift``."""
     scores: Binned
     seen: int
     """Labelled rows of the period that the model was trained on."""
@@ -113,7 +115,7 @@ def score_fragment(
         paths=write(table, path, work, HOST_THREADS if alone else 1),
         rows=len(scores),
         unscored=unscored,
-        values=profile.count(matrix[good], work.features),
+        values=drift.count(matrix[good], work.features, work.bins),
         scores=binned.count(scores[good], None if labels is None else labels[good], work.threshold),
         seen=0 if labels is None or seen is None else _within(columns["pickup"][good], labels[good], seen),
     )
@@ -203,7 +205,7 @@ def total(parts: Sequence[Scored]) -> Scored:
         paths=(),
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
-        values=profile.total([part.values for part in parts]),
+        values=drift.total([part.values for part in parts]),
         scores=binned.total([part.scores for part in parts]),
         seen=sum(part.seen for part in parts),
     )

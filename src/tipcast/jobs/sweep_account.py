@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tipcast.evaluation import plots, sweep_report
-from tipcast.evaluation.interval import Interval
+from tipcast.evaluation.base import Interval
 from tipcast.evaluation.sweep_report import Row
 from tipcast.jobs.sweep_record import CURVE, SweepRecord
 from tipcast.search.importance import importance

@@ -10,16 +10,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tipcast.backends.base import Array, Session
-from tipcast.backends.host import to_host
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
 from tipcast.data.fragments import merged
 from tipcast.estimators import build, sharing
-from tipcast.evaluation.metrics import evaluate_here
+from tipcast.evaluation.base import bounds, evaluator
 from tipcast.jobs.sweep_again import FREE, GROWING
 from tipcast.jobs.training import Plan
 from tipcast.search import space as spaces
@@ -29,18 +26,15 @@ from tipcast.search.searchers import Asked, Known, Listed, Searcher
 from tipcast.search.space import Space
 from tipcast.search.trial import TREES, Measured, Study
 
-CURVE_STEPS = 25
-"""Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 SEARCHES = ("random", "tpe", "grid", "halving")
 THROUGH = ("pool", "joblib")
 
 
 def measured(scores: Array, labels: Any) -> Measured:
     """Measure a trial on its worker."""
-    found = evaluate_here(scores, labels)
-    rates = np.interp(np.linspace(0, 1, CURVE_STEPS + 1), found.roc.fpr, found.roc.tpr)
-    bounds = {"auc_low": found.auc_interval.low, "auc_high": found.auc_interval.high}
-    return Measured(found.metrics | bounds, tuple(float(to_host(rate)) for rate in rates))
+    judge = evaluator("classification")
+    found = judge.evaluate_here(scores, labels)
+    return Measured({**found.metrics, **bounds(found.interval, judge.headline.name)}, tuple(found.trial_curve))
 
 
 def check(config: SweepConfig) -> Space:

@@ -23,10 +23,9 @@ from tipcast.data.sources.identical import identical
 from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way, predict
-from tipcast.evaluation.metrics import auc, evaluate
-from tipcast.evaluation.profile import profile
+from tipcast.evaluation.base import SHOWN, bounds, evaluator, judged_by
+from tipcast.evaluation.drift import profile
 from tipcast.jobs import closing
-from tipcast.jobs.registering import register
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train_record import Record, opened
 from tipcast.jobs.training import Data, Outcome, Plan
@@ -41,7 +40,6 @@ CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
-HEADLINES = ("auc", "average_precision", "log_loss", "brier", "accuracy")
 
 
 def run(config: TrainConfig, command: str) -> None:
@@ -74,8 +72,8 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
             fitted = fit(workers, config, data)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts:
-            outcome = measure(workers, fitted, data)
-            facts.append(f"test/auc {outcome.test.metrics['auc']:.4f}")
+            outcome = measure(workers, config, fitted, data)
+            facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
         record.data(data)
         record.metrics(data, fitted, outcome)
@@ -87,19 +85,19 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
         logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
         facts.append(logged.uri)
     record.close(data, outcome, clock.seconds, peaks(workers.client))
-    return outcome, register(record, logged, difference, data, outcome)  # last: its run is whole
+    return outcome, record.register(logged, difference, data, outcome)  # last: its run is whole
 
 
 def summary(record: Record, outcome: Outcome, logged: Logged, phases: Mapping[str, float]) -> dict[str, Any]:
     """Return what the job says at its end."""
-    interval = outcome.test.auc_interval
+    test = outcome.test
     return {
         "run_id": record.run.id,
         "experiment_id": record.run.experiment_id,
         "run": record.run.link,
         "model_uri": logged.registered or logged.uri,
-        "metrics": {f"test/{name}": outcome.test.metrics[name] for name in HEADLINES}
-        | {"test/auc_low": interval.low, "test/auc_high": interval.high},
+        "metrics": {f"test/{name}": value for name, value in list(test.shown().items())[:SHOWN]}
+        | bounds(test.interval, f"test/{record.judge.headline.name}"),
         "phases": phases,
         "command": record.command,
     }
@@ -178,24 +176,26 @@ def fit(workers: Session, config: TrainConfig, data: Data) -> Fitted:
     return fitted
 
 
-def measure(workers: Session, fitted: Fitted, data: Data) -> Outcome:
-    """Choose the threshold on validation rows and measure on test rows."""
-    client = workers.client
-    validation = None
+def measure(workers: Session, config: TrainConfig, fitted: Fitted, data: Data) -> Outcome:
+    """Measure on validation rows, where a threshold is chosen, and then on test rows."""
+    client, judge = workers.client, evaluator(config.task.kind)
+    validation, threshold, subsets = None, judge.threshold, {}
     with progress("evaluate"):
         if data.validation:
-            scores = predict(client, fitted.scorer, data.validation.x)
-            validation = evaluate(client, scores, data.validation.y, threshold=None, where="data.train (validation)")
-        scores = predict(client, fitted.scorer, data.test.x)
-        threshold = validation.threshold if validation else 0.5
-        test = evaluate(client, scores, data.test.y, threshold=threshold, where="data.test")
-        try:
-            card = auc(client, scores, data.test.y, data.test.card, where="data.test, paid by card")
-        except TipcastError as problem:  # no row is known to be paid by card, or all such have one label
-            LOG.warning("no AUC of rows paid by card: %s", problem.what)
-            card = None
-        described = profile(client, data.train.x, validation or test, "validation" if validation else "test")
-    return Outcome(validation, test, card, described)
+            predictions = predict(client, fitted.scorer, data.validation.x)
+            where = "data.train (validation)"
+            validation = judge.evaluate(client, predictions, judged_by(data.validation), where=where)
+            threshold = validation.threshold
+        predictions, truth = predict(client, fitted.scorer, data.test.x), judged_by(data.test)
+        test = judge.evaluate(client, predictions, truth, threshold=threshold, where="data.test")
+        for name, masks in data.test.subsets.items():
+            try:
+                subsets[name] = judge.estimate(client, predictions, truth, masks, where=f"data.test, {name}")
+            except TipcastError as problem:  # it has no rows, or all have one label
+                LOG.warning("no %s of test rows of %s: %s", judge.headline.title, name, problem.what)
+        score = judge.profile(validation or test, "validation" if validation else "test")
+        described = profile(client, data.train.x, data.train.parts, score, config.task.categorical)
+    return Outcome(validation, test, subsets, described)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

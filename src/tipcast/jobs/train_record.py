@@ -19,10 +19,11 @@ from tipcast.data import split
 from tipcast.data.fragments import Period
 from tipcast.estimators.base import Fitted, NativeFile
 from tipcast.evaluation import plots, report
+from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.jobs import opening
 from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure import origin
-from tipcast.tracking import portable
+from tipcast.tracking import portable, registry
 from tipcast.tracking.run import Run
 
 EXAMPLES = 5
@@ -63,6 +64,11 @@ class Record:
     """Key of the sweep's trial whose parameters are fitted again."""
 
     @property
+    def judge(self) -> Evaluator:
+        """What the predictions are judged by."""
+        return evaluator(self.config.task.kind)
+
+    @property
     def periods(self) -> dict[str, str]:
         """Split -> its period in words."""
         train, cutoff = self.plan.train.period, self.plan.recipe.cutoff
@@ -98,17 +104,13 @@ class Record:
 
     def metrics(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
-        found = {f"test/{name}": value for name, value in outcome.test.metrics.items() if name != "rows"}
-        found |= {"test/auc_low": outcome.test.auc_interval.low, "test/auc_high": outcome.test.auc_interval.high}
-        found["test/threshold"] = outcome.test.threshold
-        if outcome.card:
-            found["test/auc_card"] = outcome.card.value
+        headline = self.judge.headline
+        found = logged(outcome.test, "test", headline)
+        if outcome.test.threshold is not None:
+            found["test/threshold"] = outcome.test.threshold
+        found |= {f"test/{headline.name}_{name}": each.value for name, each in outcome.subsets.items()}
         if outcome.validation:
-            found |= {
-                f"validation/{name}": value for name, value in outcome.validation.metrics.items() if name != "rows"
-            }
-            bounds = outcome.validation.auc_interval
-            found |= {"validation/auc_low": bounds.low, "validation/auc_high": bounds.high}
+            found |= logged(outcome.validation, "validation", headline)
         for name, rows in data.splits.items():
             found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
@@ -119,18 +121,18 @@ class Record:
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def plots(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
-        """Record the plots, and the ROC's points as a table."""
-        test, name = outcome.test, self.config.model.name
-        subtitle = f"{name}, {test.metrics['rows']:,.0f} {self.plan.test.colour} trips of {self.periods['test']}"
+        """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
+        test, name, judge = outcome.test, self.config.model.name, self.judge
+        subtitle = f"{name}, {test.rows:,} {self.plan.test.colour} rows of {self.periods['test']}"
         log = self.run.log_bytes
-        roc = plots.roc(test, subtitle, other=outcome.validation)
-        log(roc, "plots/roc.png")
-        log(plots.small(roc), report.ROC_PLOT)
-        log(plots.precision_recall(test, subtitle), "plots/precision_recall.png")
-        log(plots.calibration(test, subtitle), "plots/calibration.png")
-        log(plots.confusion(test, subtitle), "plots/confusion.png")
-        log(plots.scores(test, subtitle), "plots/scores.png")
-        trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.colour} trips of {self.periods['train']}"
+        lead = judge.lead(test, subtitle, other=outcome.validation)
+        log(lead, judge.figure)
+        log(plots.small(lead), report.small_name(judge.figure))
+        for path, drawn in judge.figures(test, subtitle).items():
+            log(drawn, path)
+        for path, columns in judge.tables(test).items():
+            self.run.log_table(columns, path)
+        trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.colour} rows of {self.periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
@@ -139,11 +141,6 @@ class Record:
                 plots.history(fitted.history, metric, trained, best=None if best is None else int(best)),
                 "plots/history.png",
             )
-        curve = test.roc
-        self.run.log_table(
-            {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist(), "threshold": curve.thresholds.tolist()},
-            "tables/roc.json",
-        )
 
     def model(
         self, native: NativeFile, outcome: Outcome, trips: pd.DataFrame, scores: Mapping[str, Any], device: str
@@ -196,6 +193,58 @@ class Record:
         self.run.set_tags({"parity.ways": ", ".join(scores)})
         return logged, difference
 
+    def register(self, logged: portable.Logged, difference: float, data: Data, outcome: Outcome) -> portable.Logged:
+        """Register the logged model where that is asked for, with everything that the version's page should say.
+
+        Parameters
+        ----------
+        logged, difference
+            The model, and the largest difference of its scores from the estimator's.
+        data, outcome
+            What it was trained on, and how well it does.
+
+        Returns
+        -------
+        Logged
+            With the version's URI where it was registered.
+
+        Raises
+        ------
+        TipcastError
+            M011 where the model is not fit to be registered.
+
+        """
+        name = self.config.tracking.register
+        if name is None:
+            return logged
+        test, manifest, headline = outcome.test, logged.manifest, self.judge.headline.name
+        metrics = {f"test/{key}": value for key, value in list(test.shown().items())[:SHOWN]}
+        metrics |= bounds(test.interval, f"test/{headline}")
+        if test.threshold is not None:
+            metrics["test/threshold"] = test.threshold
+        page = report.version_page(
+            logged.uri,
+            self.config.model.name,
+            self.judge,
+            test,
+            subsets=outcome.subsets,
+            splits=[(split, self.periods[split], rows.counts.rows) for split, rows in data.splits.items()],
+            facts={
+                "target": manifest["target"],
+                "features": ", ".join(manifest["features"]),
+                "trained on": manifest["trained_on"],
+                "digest of the training data": manifest["data_digest"],
+                "code": manifest["git_commit"] or f"tipcast {__version__}",
+                "changes of it, in no commit": f"{origin.DIFF} of the run" if manifest["git_dirty"] else "",
+                "file": f"{manifest['file']}, {manifest['format']}",
+                "SHA-256 of the file": manifest["sha256"]["model"],
+                "largest difference of its scores from the estimator's": f"{difference:.2g}",
+                "run": self.run.id,
+            },
+            run_id=self.run.id,
+        )
+        return registry.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
+
     def close(self, data: Data, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
         """Record how long it took and how much memory, and write the note."""
         self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
@@ -206,12 +255,13 @@ class Record:
         self.run.note(
             report.note(
                 self.config.model.name,
+                self.judge,
                 outcome.test,
                 splits=[(name, self.periods[name], rows.counts.rows) for name, rows in data.splits.items()],
                 phases=phases,
                 command=self.command,
                 validation=outcome.validation,
-                card=outcome.card,
+                subsets=outcome.subsets,
                 run_id=self.run.id,
                 changes=origin.source().remark,
             )

@@ -9,7 +9,7 @@ from typing import Any
 from tipcast.data.fragments import Listing
 from tipcast.data.prepare import Recipe
 from tipcast.data.rows import Rows
-from tipcast.evaluation.result import Auc, Evaluation
+from tipcast.evaluation.base import Estimate, Evaluation
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Outcome:
 
     validation: Evaluation | None
     test: Evaluation
-    card: Auc | None
-    """On test rows paid by card; None where there are none to measure."""
+    subsets: Mapping[str, Estimate]
+    """Name -> the headline of a part of the test rows."""
     profile: Mapping[str, Any]
-    """What trained-on rows and scores of others look like, see ``evaluation.profile``."""
+    """What trained-on rows and scores of others look like, see ``evaluation.drift``."""

@@ -7,7 +7,9 @@ import pytest
 
 from tipcast.backends.base import Session
 from tipcast.evaluation import binned
-from tipcast.evaluation.metrics import evaluate_here
+from tipcast.evaluation.classification import Classification
+
+evaluate_here = Classification().evaluate_here
 
 THRESHOLD = 0.45
 
@@ -34,7 +36,7 @@ def test_against_exact_metrics(count: int, dtype: type) -> None:
     for name in ("log_loss", "brier", "accuracy", "precision", "recall", "f1", "positive_rate", "rows"):
         assert found.metrics[name] == pytest.approx(exact.metrics[name], rel=1e-9), name
     assert found.confusion == exact.confusion
-    assert found.auc_interval.low == pytest.approx(exact.auc_interval.low, abs=1e-5)
+    assert found.interval.low == pytest.approx(exact.interval.low, abs=1e-5)
     assert found.histogram.positives.tolist() == exact.histogram.positives.tolist()
     assert found.calibration.rows.tolist() == exact.calibration.rows.tolist()
     assert np.nanmax(np.abs(found.calibration.mean_score - exact.calibration.mean_score)) < 1e-4

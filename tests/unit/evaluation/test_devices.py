@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tipcast.backends.base import Session
-from tipcast.evaluation import buckets, metrics
+from tipcast.evaluation import sorted_scores
+from tipcast.evaluation.classification import Classification
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +30,7 @@ def spread(session: Session, values: np.ndarray, parts: int = 5) -> list[Any]:
 def test_a_gpu_evaluates_as_the_cpu_does(
     cpu_session: Session, gpu_session: Session, monkeypatch: pytest.MonkeyPatch, dtype: type, rows: int, digits: int
 ) -> None:
-    monkeypatch.setattr(buckets, "LEAST_ROWS", 4096)
+    monkeypatch.setattr(sorted_scores, "LEAST_ROWS", 4096)
     draw = np.random.default_rng(3)
     scores = np.round(draw.random(rows), digits).astype(dtype)
     labels = (draw.random(rows) < scores).astype(np.int32)
@@ -39,13 +40,13 @@ def test_a_gpu_evaluates_as_the_cpu_does(
     found = []
     for session in (cpu_session, gpu_session):
         spreads = [spread(session, values) for values in (scores, labels, card)]
-        whole = metrics.evaluate(session.client, *spreads[:2], threshold=None)
-        found.append((whole, metrics.auc(session.client, *spreads)))
+        whole = Classification().evaluate(session.client, *spreads[:2], threshold=None)
+        found.append((whole, Classification().estimate(session.client, *spreads)))
     (cpu, cpu_card), (gpu, gpu_card) = found
     assert gpu.metrics == pytest.approx(cpu.metrics, abs=1e-12, rel=1e-12)
     assert gpu.threshold == cpu.threshold
     assert gpu.confusion == cpu.confusion
-    assert (gpu_card.rows, gpu_card.positives) == (cpu_card.rows, cpu_card.positives)
+    assert gpu_card.rows == cpu_card.rows
     assert gpu_card.value == cpu_card.value
     for curve in ("roc", "precision_recall", "calibration", "histogram"):
         for field in dataclasses.fields(getattr(cpu, curve)):
@@ -58,7 +59,7 @@ def test_many_blocks_count_as_one(gpu_session: Session) -> None:
     scores = draw.random(10_000).astype(np.float32)
     labels = (draw.random(10_000) < scores).astype(np.int32)
     spreads = [spread(gpu_session, values) for values in (scores, labels)]
-    whole = metrics.evaluate(gpu_session.client, *spreads, threshold=0.5)
+    whole = Classification().evaluate(gpu_session.client, *spreads, threshold=0.5)
 
     def resize(size: int) -> int:  # nested, so that it travels by value
         from tipcast.evaluation import counts
@@ -69,7 +70,7 @@ def test_many_blocks_count_as_one(gpu_session: Session) -> None:
 
     sizes = gpu_session.client.run(resize, 333)
     try:
-        blocks = metrics.evaluate(gpu_session.client, *spreads, threshold=0.5)
+        blocks = Classification().evaluate(gpu_session.client, *spreads, threshold=0.5)
     finally:
         gpu_session.client.run(resize, next(iter(sizes.values())))
     assert blocks.metrics == pytest.approx(whole.metrics, abs=1e-12)

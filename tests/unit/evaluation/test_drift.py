@@ -11,10 +11,13 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from tipcast.evaluation import binned, drift, profile
-from tipcast.evaluation.metrics import evaluate_here
+from tipcast.data.taxi.old_profile import in_edges
+from tipcast.evaluation import drift
+from tipcast.evaluation.classification import Classification
 
+JUDGE = Classification()
 NAMES = ["pickup_hour", "passenger_count", "PULocationID", "trip_distance"]
+BINS = {"pickup_hour": {"edges": [0.0, 6.0, 12.0, 18.0]}, "PULocationID": {"values": [1.0, 2.0, 3.0]}}
 
 
 def matrix(rows: int, seed: int, shift: float = 0.0) -> np.ndarray:
@@ -30,14 +33,16 @@ def matrix(rows: int, seed: int, shift: float = 0.0) -> np.ndarray:
 
 def described(client: Client, rows: int = 40_000) -> dict[str, Any]:
     whole = matrix(rows, 0)
-    parts = [client.submit(pd.DataFrame, part, columns=NAMES) for part in np.array_split(whole, 3)]
+    split = np.array_split(whole, 3)
+    parts = [client.submit(pd.DataFrame, part, columns=NAMES, pure=False) for part in split]
     scores = np.random.default_rng(5).beta(3, 4, rows).astype(np.float32)
     labels = (np.random.default_rng(6).random(rows) < scores).astype(int)
-    return profile.profile(client, parts, evaluate_here(scores, labels), "validation")
+    score = JUDGE.profile(JUDGE.evaluate_here(scores, labels), "validation")
+    return drift.profile(client, parts, [len(part) for part in split], score, ["PULocationID"])
 
 
-def scored(rows: int, seed: int) -> binned.Binned:
-    return binned.count(np.random.default_rng(seed).beta(3, 4, rows).astype(np.float32), None, 0.5)
+def scored(rows: int, seed: int) -> np.ndarray:
+    return JUDGE.histogram(JUDGE.count(np.random.default_rng(seed).beta(3, 4, rows).astype(np.float32), None))
 
 
 def test_a_profile_is_json_and_adds_up(client: Client) -> None:
@@ -49,46 +54,68 @@ def test_a_profile_is_json_and_adds_up(client: Client) -> None:
     assert sum(found["score"]["histogram"]) == pytest.approx(1)
     for name, each in [*found["features"].items(), ("score", found["score"])]:
         assert sum(each["shares"]) == pytest.approx(1), name
-        assert len(each["bins"]) == len(each["shares"])
+        assert len(drift.labels(each)) == len(each["shares"])
     hours = found["features"]["pickup_hour"]
-    assert hours["bins"][0] == [0, 0], "what is missing has its own"
-    assert len(hours["bins"]) == 11
+    assert hours["edges"][0] == 0, "what is missing has its own"
+    assert hours["shares"][0] == hours["shares"][-1] == 0
+    assert len(hours["shares"]) == 12
     assert max(hours["shares"]) < 0.2
     zones = found["features"]["PULocationID"]
-    assert zones["bins"][-1] == []
-    assert len(zones["bins"]) == 21
-    assert zones["shares"][1] == pytest.approx((matrix(40_000, 0)[:, 2] == 1).mean())
-    assert found["features"]["passenger_count"]["shares"][0] == pytest.approx(0.05, abs=0.01)
+    assert len(zones["shares"]) == 20
+    assert zones["shares"][0] == (matrix(40_000, 0)[:, 2] == 1).mean()
+    assert found["features"]["passenger_count"]["shares"][0] == (matrix(40_000, 0)[:, 1] == -1).mean()
     assert len(json.dumps(found)) < 10_000
 
 
-def test_counts_do_not_depend_on_parts(client: Client) -> None:
+def test_the_bins_do_not_depend_on_parts(client: Client) -> None:
+    whole = pd.DataFrame(matrix(50_000, 3), columns=NAMES)
+    found = []
+    for cuts in ((), (1, 20_000, 20_001)):
+        borders = [0, *cuts, 50_000]
+        split = [whole.iloc[low:high] for low, high in zip(borders, borders[1:], strict=False)]
+        parts = [client.submit(pd.DataFrame, part, pure=False) for part in split]
+        found.append(drift.profile(client, parts, [len(part) for part in split], {}, ["PULocationID"]))
+    assert found[0] == found[1]
+
+
+def test_counts_do_not_depend_on_parts() -> None:
     whole = matrix(9000, 3)
-    parts = profile.total([profile.count(part, NAMES) for part in np.array_split(whole, 7)])
-    for name, counts in profile.count(whole, NAMES).items():
+    parts = drift.total([drift.count(part, NAMES, BINS) for part in np.array_split(whole, 7)])
+    for name, counts in drift.count(whole, NAMES, BINS).items():
         assert counts.tolist() == parts[name].tolist()
         assert counts.sum() == 9000
 
 
 def test_a_value_of_several_deciles_leaves_fewer_bins() -> None:
-    counts = np.zeros(profile.CODES, dtype=np.int64)
-    assert profile.grouped(counts, "passenger_count") == [[0, 0], [1, profile.CODES - 1]]
-    counts[1:8] = [200, 7200, 1500, 450, 250, 250, 150]
-    bins = profile.grouped(counts, "passenger_count")
-    assert bins == [[0, 0], [1, 2], [3, 3], [4, 4], [5, profile.CODES - 1]]
-    assert min(profile.shares(counts, bins)[1:]) > 0.04
+    values = np.repeat([-1.0, 0, 1, 2, 3, 4], [200, 7200, 1500, 450, 250, 400]).astype(np.float32)
+    frame = pd.DataFrame({"passengers": values, "temperature": values - 20, "constant": 1.0})
+    found = drift.cut([frame], [])
+    assert found["passengers"]["edges"] == [0.0, 1.0, 2.0, 3.0][: len(found["passengers"]["edges"])]
+    assert found["temperature"]["edges"][0] > -21
+    assert found["constant"]["edges"] == [0.0]
+    counts = drift.of_frame(frame, found)
+    assert counts["passengers"][0] == 200
+    assert counts["constant"].tolist() == [0, 10_000, 0]
 
 
 def test_every_value_has_a_bin() -> None:
-    odd = np.asfortranarray(np.array([[-1, -1], [0, 0], [300, 1e6], [301, np.inf], [5000, 0.05]], dtype=np.float32))
-    for counts in profile.count(odd, ["pickup_week_hour", "trip_distance"]).values():
-        assert counts.sum() == 5
-        assert counts[0] == 1
-        assert len(counts) == profile.CODES
+    odd = np.array([[-1, 3], [0, 4], [300, 1e6], [np.inf, np.nan], [np.nan, -1]], dtype=np.float32)
+    bins = {"numbers": {"edges": [0.0, 5.0]}, "zones": {"values": [-1.0, 3.0, 4.0]}}
+    found = drift.count(odd, ["numbers", "zones"], bins)
+    assert found["numbers"].tolist() == [1, 1, 2, 1]
+    assert found["zones"].tolist() == [1, 1, 1, 2]
+    assert drift.labels(bins["numbers"]) == ["below 0", "0 to 5", "5 on", "missing"]
+    assert drift.labels(bins["zones"]) == ["-1", "3", "4", "others"]
+    nothing = {"none": {"edges": []}, "no": {"values": []}}
+    assert {name: each.tolist() for name, each in drift.count(odd, ["none", "no"], nothing).items()} == {
+        "none": [4, 1],
+        "no": [5],
+    }
 
 
 def test_unmoved_rows_have_moved_little(client: Client) -> None:
-    found = drift.drifts(described(client), profile.count(matrix(20_000, 9), NAMES), scored(20_000, 9))
+    then = described(client)
+    found = drift.drifts(then, drift.count(matrix(20_000, 9), NAMES, then["features"]), scored(20_000, 9))
     assert [each.name for each in found][0] == "score"
     assert {each.name for each in found} == {"score", *NAMES}
     assert all(each.psi < 0.01 for each in found)
@@ -98,9 +125,9 @@ def test_unmoved_rows_have_moved_little(client: Client) -> None:
 def test_moved_rows(client: Client) -> None:
     moved = matrix(20_000, 9, shift=2.0)
     moved[:, 0] = 7
-    found = {
-        each.name: each for each in drift.drifts(described(client), profile.count(moved, NAMES), scored(20_000, 9))
-    }
+    then = described(client)
+    now = drift.count(moved, NAMES, then["features"])
+    found = {each.name: each for each in drift.drifts(then, now, scored(20_000, 9))}
     assert found["pickup_hour"].verdict == "much"
     assert found["pickup_hour"].psi > 2
     assert found["trip_distance"].verdict == "some"
@@ -133,25 +160,45 @@ def test_few_rows_hardly_make_a_verdict(client: Client) -> None:
     found = [
         each
         for seed in range(60)
-        for each in drift.drifts(then, profile.count(matrix(60, 100 + seed), NAMES), scored(60, 100 + seed))
+        for each in drift.drifts(
+            then, drift.count(matrix(60, 100 + seed), NAMES, then["features"]), scored(60, 100 + seed)
+        )
     ]
     assert np.mean([each.psi > 0.1 for each in found]) > 0.5, "by the limits alone most would have moved"
-    assert np.mean([each.verdict != "little" for each in found]) < 0.08
-    assert drift.drifts(then, profile.count(matrix(60, 9)[:0], NAMES), scored(0, 0)) == []
+    assert np.mean([each.verdict != "little" for each in found]) < 0.1
+    assert drift.drifts(then, drift.count(matrix(60, 9)[:0], NAMES, then["features"]), scored(0, 0)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "codes", "said"),
-    [
-        ("pickup_hour", [0, 0], "missing"),
-        ("pickup_hour", [3, 5], "2 to 4"),
-        ("pickup_hour", [4, 4], "3"),
-        ("pickup_hour", [20, profile.CODES - 1], "19 on"),
-        ("PULocationID", [], "others"),
-        ("score", [10, 24], "0.20 to 0.50"),
-        ("trip_distance", [1, 1], "0.0 to 0.1"),
-        ("trip_distance", [97, profile.CODES - 1], "200.0 on"),
-    ],
-)
-def test_bins_in_words(name: str, codes: list[int], said: str) -> None:
-    assert profile.label(name, codes) == said
+def test_classes_that_none_was_of(client: Client) -> None:
+    then = {"rows": 100, "features": {}, "score": drift.described(np.array([40, 60, 0]), "test")}
+    (found,) = drift.drifts(then, {}, np.array([45, 55]))
+    assert found.labels == ["0", "1", "2"]
+    assert found.now == [0.45, 0.55, 0]
+    assert found.verdict == "little"
+
+
+def test_profiles_of_older_models_are_read() -> None:
+    """Bins were ranges of codes: of missing values, of whole ones, of distances' places among borders."""
+    old = {
+        "rows": 1000,
+        "features": {
+            "pickup_hour": {"bins": [[0, 0], [1, 8], [9, 301]], "shares": [0.1, 0.4, 0.5]},
+            "PULocationID": {"bins": [[0, 0], [5, 5], [75, 75], []], "shares": [0.0, 0.3, 0.2, 0.5]},
+            "trip_distance": {"bins": [[0, 0], [1, 1], [2, 96], [97, 301]], "shares": [0.0, 0.2, 0.7, 0.1]},
+        },
+        "score": {"split": "test", "rows": 500, "bins": [[0, 24], [25, 49]], "shares": [0.5, 0.5],
+                  "histogram": [0.02] * 50},
+    }  # fmt: skip
+    found = in_edges(old)
+    assert found["features"]["pickup_hour"] == {"edges": [0, 8], "shares": [0.1, 0.4, 0.5, 0]}
+    assert found["features"]["PULocationID"] == {"values": [-1, 4, 74], "shares": [0, 0.3, 0.2, 0.5]}
+    assert found["features"]["trip_distance"]["edges"] == pytest.approx([0, 0.1, 200])
+    assert in_edges(found) == found
+    rows = np.array([[-1, 4, 0.05], [7, 74, 0.1], [8, 5, 250], [23, -1, 3]], dtype=np.float32)
+    counts = drift.count(rows, list(old["features"]), found["features"])
+    assert counts["pickup_hour"].tolist() == [1, 1, 2, 0]
+    assert counts["PULocationID"].tolist() == [1, 1, 1, 1]
+    assert counts["trip_distance"].tolist() == [0, 1, 2, 1, 0]
+    moved = drift.drifts(found, counts, np.full(50, 10))
+    assert moved[0].labels == ["0.00 to 0.50", "0.50 to 1.00"]
+    assert moved[0].psi == pytest.approx(0)

@@ -10,8 +10,9 @@ import pytest
 from distributed import Client
 
 from tipcast.backends.base import Session
-from tipcast.evaluation import metrics, paired
-from tipcast.evaluation.paired import Difference, area, difference
+from tipcast.evaluation import paired
+from tipcast.evaluation.classification import Classification
+from tipcast.evaluation.paired import Difference, area, bootstrap
 
 Z95 = 1.959963984540054
 
@@ -45,9 +46,9 @@ def _delong(labels: Any, first: Any, second: Any) -> tuple[float, float]:
 def _found(client: Client, labels: Any, first: Any, second: Any, cuts: Sequence[int] = (), **more: Any) -> Difference:
     parts = [np.split(values, cuts) for values in (first, second, labels)]
     futures = [[client.submit(np.array, part, pure=False) for part in each] for each in parts]
-    aucs = tuple(metrics.auc(client, scores, futures[2]).value for scores in futures[:2])
+    aucs = tuple(Classification().estimate(client, scores, futures[2]).value for scores in futures[:2])
     given: dict[str, Any] = {"replicates": 2000, "seed": 0, **more}
-    return difference(client, *futures, aucs, parts=[len(part) for part in parts[0]], **given)
+    return bootstrap(client, *futures, aucs, parts=[len(part) for part in parts[0]], **given)
 
 
 @pytest.mark.parametrize("better", [0.0, 0.3])
@@ -119,7 +120,7 @@ def test_scores_may_be_on_a_device(backend: Session) -> None:
         for values in (first, second, labels)
     ]
     value, _ = _delong(labels, first, second)
-    found = difference(backend.client, *futures, (0.5 + value, 0.5), parts=[123, 377], replicates=100, seed=0)
+    found = bootstrap(backend.client, *futures, (0.5 + value, 0.5), parts=[123, 377], replicates=100, seed=0)
     assert found.value == pytest.approx(value, abs=1e-12)
     assert found.interval.low < value < found.interval.high
 

@@ -16,14 +16,17 @@ from distributed import Client
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from tipcast.evaluation import metrics, plots
+from tipcast.evaluation import plots
+from tipcast.evaluation.base import Interval, Metric
+from tipcast.evaluation.classification import Classification
+from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.drift import Drift
-from tipcast.evaluation.interval import Interval
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.curves import wilson
 from tipcast.evaluation.plots.trials import pareto_front
-from tipcast.evaluation.result import Evaluation
+from tipcast.evaluation.regression import RegressionEvaluation
+from tipcast.evaluation.two_classes import ClassificationEvaluation
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
@@ -41,15 +44,16 @@ DRIFTS = [
     Drift(name, value, 0.002, [], [], [])
     for name, value in (("score", 0.02), ("passenger_count", 2.1), ("pickup_week_hour", 0.13), ("PULocationID", 0.001))
 ]
+AUC = Metric("auc", True, label="AUC")
 SECONDS = [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.fixture(scope="module")
-def evaluation(client: Client) -> Evaluation:
+def evaluation(client: Client) -> ClassificationEvaluation:
     r = np.random.default_rng(0)
     scores = r.beta(4, 4, 4000)
     labels = (r.random(4000) < scores).astype(int)
-    return metrics.evaluate(
+    return Classification().evaluate(
         client, [client.submit(np.array, scores)], [client.submit(np.array, labels)], threshold=0.45
     )
 
@@ -69,12 +73,37 @@ def _difference(value: float) -> Difference:
     return Difference(value, Interval(float(low), float(high)), replicates, 5000, 5000)
 
 
-def draw(kind: str, found: Evaluation) -> bytes:
+def _regression() -> RegressionEvaluation:
+    r = np.random.default_rng(1)
+    truth = r.normal(10, 3, 5000)
+    predicted = truth + r.normal(0, 1, 5000)
+    axis = np.linspace(0, 20, 51)
+    joint = np.histogram2d(truth, predicted, (axis, axis))[0].astype(int)
+    residual_axis = np.linspace(-3, 3, 51)
+    residuals = np.histogram(predicted - truth, residual_axis)[0]
+    metrics = {"rmse": 1.0, "r2": 0.9, "bias": 0.01, "rows": 5000.0}
+    return RegressionEvaluation(metrics, Interval(0.98, 1.02), axis, joint, residual_axis, residuals)
+
+
+def _map() -> tuple[Map, np.ndarray]:
+    r = np.random.default_rng(2)
+    centroids = np.array([[-2.0, 1.0], [1.0, -2.0], [2.5, 2.0]])
+    places = centroids[r.integers(0, 3, 3000)] + r.normal(0, 0.6, (3000, 2))
+    axes = (np.linspace(-5, 5, 61),) * 2
+    cells = np.histogram2d(*places.T, axes)[0].astype(int)
+    return Map(axes, cells, centroids, (0.6, 0.25)), np.array([1000, 1500, 500])
+
+
+def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     each: dict[str, Any] = {
         "roc": lambda: plots.roc(found, SUBTITLE, other=found),
         "precision_recall": lambda: plots.precision_recall(found, SUBTITLE),
         "calibration": lambda: plots.calibration(found, SUBTITLE),
-        "confusion": lambda: plots.confusion(found, SUBTITLE),
+        "confusion": lambda: plots.confusion(found.confusion.matrix, SUBTITLE, ("low", "high")),
+        "classes": lambda: plots.classes(["a", "bb", "ccc"], np.array([0.2, 0.9, 1]), np.array([0.4, 0, 1]), SUBTITLE),
+        "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
+        "residuals": lambda: plots.residuals(_regression(), SUBTITLE),
+        "clusters": lambda: plots.clusters(*_map(), SUBTITLE),
         "scores": lambda: plots.scores(found, SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
@@ -82,11 +111,9 @@ def draw(kind: str, found: Evaluation) -> bytes:
         "parallel": lambda: plots.parallel(PARAMS, SCORES, SUBTITLE, logs=["learning_rate"]),
         "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
         "difference": lambda: plots.difference(
-            _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2"
+            _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
         ),
-        "distribution": lambda: plots.distribution(
-            SPREAD, SPREAD[::-1], "validation trips at training", 0.45, SUBTITLE
-        ),
+        "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], "validation rows at training", 0.45, SUBTITLE),
         "stability": lambda: plots.stability(DRIFTS, SUBTITLE),
         "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
     }
@@ -105,7 +132,9 @@ def words(figure: Figure) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_is_a_square_png_with_nothing_cut_off(kind: str, evaluation: Evaluation, drawn: list[Figure]) -> None:
+def test_is_a_square_png_with_nothing_cut_off(
+    kind: str, evaluation: ClassificationEvaluation, drawn: list[Figure]
+) -> None:
     image = imread(io.BytesIO(draw(kind, evaluation)), format="png")
     assert image.shape[:2] == (900, 900)
     border = np.concatenate(
@@ -116,7 +145,7 @@ def test_is_a_square_png_with_nothing_cut_off(kind: str, evaluation: Evaluation,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_do_not_collide(kind: str, evaluation: Evaluation, drawn: list[Figure]) -> None:
+def test_texts_do_not_collide(kind: str, evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
     draw(kind, evaluation)
     boxes = []
     for axes in drawn[0].axes:
@@ -126,9 +155,9 @@ def test_texts_do_not_collide(kind: str, evaluation: Evaluation, drawn: list[Fig
         assert not [other for other, second in boxes[:i] if box.overlaps(second)], one
 
 
-def test_roc_says_auc_interval_and_threshold(evaluation: Evaluation, drawn: list[Figure]) -> None:
+def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
     plots.roc(evaluation, SUBTITLE, other=evaluation)
-    low, high = evaluation.auc_interval.low, evaluation.auc_interval.high
+    low, high = evaluation.interval.low, evaluation.interval.high
     text = f"AUC {evaluation.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
     assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
     ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
@@ -137,15 +166,15 @@ def test_roc_says_auc_interval_and_threshold(evaluation: Evaluation, drawn: list
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
 
 
-def test_pictures_of_notes(evaluation: Evaluation) -> None:
+def test_pictures_of_notes(evaluation: ClassificationEvaluation) -> None:
     image = imread(io.BytesIO(plots.small(plots.roc(evaluation, SUBTITLE))), format="png")
     assert image.shape[:2] == (450, 450)
 
 
-def test_confusion_shows_counts_and_shares_of_rows(evaluation: Evaluation, drawn: list[Figure]) -> None:
-    plots.confusion(evaluation, SUBTITLE, classes=("low", "high"))
+def test_confusion_shows_counts_and_shares_of_rows(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
+    plots.confusion(evaluation.confusion.matrix, SUBTITLE, ("low", "high"))
     c, said = evaluation.confusion, words(drawn[0])
-    assert f"{c.true_positives:,} trips" in said
+    assert f"{c.true_positives:,} rows" in said
     assert f"{100 * c.false_negatives / (c.false_negatives + c.true_positives):.1f} %" in said
     assert {"low", "high"} <= set(said)
 
@@ -182,7 +211,7 @@ def test_wilson_bounds_stay_inside_and_cover() -> None:
     assert high == pytest.approx([0.4899, 0.5962, 1], abs=1e-4)
 
 
-def test_threads_draw_the_same_without_pyplot(evaluation: Evaluation) -> None:
+def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:
     alone = [draw(kind, evaluation) for kind in KINDS]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda kind: draw(kind, evaluation), KINDS))
@@ -217,7 +246,7 @@ def test_busy_workers_show_their_share(drawn: list[Figure]) -> None:
 @pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])
 def test_difference(drawn: list[Figure], value: float, margin: float) -> None:
     found = _difference(value)
-    plots.difference(found, margin, SUBTITLE, first="version 3", second="version 2")
+    plots.difference(found, margin, SUBTITLE, first="version 3", second="version 2", metric=AUC)
     (figure,) = drawn
     axes = figure.axes[0]
     texts = [text.get_text() for text in axes.texts]
@@ -243,3 +272,23 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
         style.png(figure)
+
+
+def test_an_asymptotic_difference_of_what_is_better_lower(drawn: list[Figure]) -> None:
+    found = Difference(0.02, Interval(0.01, 0.03), np.empty(0), 5000, 5000)
+    metric = Metric("rmse", False, label="RMSE")
+    plots.difference(found, 0.001, SUBTITLE, first="version 3", second="version 2", metric=metric)
+    assert {"RMSE of version 3 less that of version 2", "asymptotic distribution", " margin 0.001 "} <= set(
+        words(drawn[0])
+    )
+
+
+@pytest.mark.parametrize("many", [3, 8, 60])
+def test_confusion_of_many_classes(many: int, drawn: list[Figure]) -> None:
+    matrix = np.random.default_rng(0).integers(0, 50, (many, many)) + 400 * np.eye(many, dtype=int)
+    plots.confusion(matrix, SUBTITLE, [f"a class with a long name {at}" for at in range(many)])
+    axes = drawn[0].axes[0]
+    assert len(axes.patches) == many * many
+    assert len(axes.get_xticklabels()) <= 25
+    written = [text.get_text() for text in axes.texts]
+    assert len(written) == {3: 18, 8: 64, 60: 0}[many]

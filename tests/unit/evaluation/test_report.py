@@ -6,33 +6,40 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from tipcast.evaluation import metrics, report
-from tipcast.evaluation.interval import Interval
-from tipcast.evaluation.result import Auc, Evaluation
+from tipcast.evaluation import report
+from tipcast.evaluation.base import Estimate, Evaluation, Interval
+from tipcast.evaluation.classification import Classification
+from tipcast.evaluation.regression import Regression, RegressionEvaluation
 
 SPLITS = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
 COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
-CARD = Auc(0.71234, Interval(0.70111, 0.72222), 1000, 700)
+CARD = Estimate(0.71234, Interval(0.70111, 0.72222), 1000)
+JUDGE = Classification()
 
 
 @pytest.fixture(scope="module")
 def evaluation(client: Client) -> Evaluation:
     scores = np.random.default_rng(0).random(4000)
     labels = (scores > 0.4).astype(int)
-    return metrics.evaluate(client, [client.submit(np.array, scores)], [client.submit(np.array, labels)], threshold=0.5)
+    return JUDGE.evaluate(client, [client.submit(np.array, scores)], [client.submit(np.array, labels)], threshold=0.5)
 
 
 def note(found: Evaluation, **changes: object) -> str:
-    options = {"splits": SPLITS, "phases": {"read": 1.5, "fit": 2.25}, "command": COMMAND, "card": CARD, **changes}
-    return report.note("xgboost", found, **options)
+    options = {
+        "splits": SPLITS,
+        "phases": {"read": 1.5, "fit": 2.25},
+        "command": COMMAND,
+        "subsets": {"card": CARD},
+        **changes,
+    }
+    return report.note("xgboost", JUDGE, found, **options)
 
 
 def test_says_what_matters(evaluation: Evaluation) -> None:
     text = note(evaluation, run_id="abc", remarks=["The test is later."])
     for said in (
         "### xgboost: test AUC 1.0000 (95 % interval 1.0000 to 1.0000)",
-        "75.0 % of the test trips were not paid by card. On the 1,000 that were, ",
-        "the AUC is **0.7123** (95 % interval 0.7011 to 0.7222)",
+        "On the 1,000 test rows of `card` (25.0 %), the AUC is **0.7123** (95 % interval 0.7011 to 0.7222)",
         "| train | \u20032018-01 to 2018-12 | \u2003102,000 |",
         "| fit | \u20032.25 |",
         "| all | \u20033.75 |",
@@ -46,10 +53,23 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
     assert "data:" not in text  # MLflow's page removes such images
 
 
-def test_without_run_or_card(evaluation: Evaluation) -> None:
-    text = note(evaluation, card=None)
+def test_without_run_or_subset(evaluation: Evaluation) -> None:
+    text = note(evaluation, subsets={})
     assert "`plots/roc_small.png`" in text
-    assert "How these trips were paid is not known." in text
+    assert "test rows of" not in text
+
+
+def test_of_numbers() -> None:
+    found = RegressionEvaluation({"rmse": 2.5, "mae": 1.25, "r2": 0.5, "rows": 100.0}, Interval(2.25, 2.75))
+    text = report.note("forest", Regression(), found, splits=SPLITS, phases={}, command=COMMAND, run_id="abc")
+    for said in (
+        "### forest: test RMSE 2.5000 (95 % interval 2.2500 to 2.7500)",
+        "| rmse | \u20032.5000 (2.2500 to 2.7500) |",
+        "| mae | \u20031.2500 |",
+        "Beside an RMSE is its asymptotic 95 % interval.",
+        "plots%2Fpredicted_small.png",
+    ):
+        assert said in text
 
 
 @pytest.mark.parametrize("length", [10, 3000, 9000, 20_000])

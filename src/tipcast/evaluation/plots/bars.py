@@ -1,8 +1,8 @@
-"""Plots of counts: confusion matrix, score distribution and feature importance."""
+"""Plots of counts: confusion matrix, score distribution, recall and precision of classes, feature importance."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,27 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.result import Evaluation
+from tipcast.evaluation.two_classes import ClassificationEvaluation, Floats, Ints
+
+MOST_WRITTEN = 12
+"""Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
+MOST_CLASSES = 20
+"""Classes whose recall and precision are drawn, the largest first."""
 
 
-def confusion(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str] = ("not high", "high")) -> bytes:
+def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str = "predicted") -> bytes:
     """Draw the confusion matrix: counts, and shares of the rows of each true class by shade.
 
     Parameters
     ----------
-    evaluation
-        What is drawn.
+    matrix
+        Rows (classes, classes) by true and by predicted class.
     subtitle
         Model, rows and period.
     classes
-        Names of class 0 and class 1.
+        Names of the classes.
+    called
+        How the rows were called one class, for the axis.
 
     Returns
     -------
@@ -32,30 +39,67 @@ def confusion(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str]
 
     """
     figure, axes = style.page("Confusion matrix", subtitle, (0.165, 0.135, 0.8, 0.7))
-    found = evaluation.confusion
-    cells = np.asarray([[found.true_negatives, found.false_positives], [found.false_negatives, found.true_positives]])
-    for row in range(2):
-        for column in range(2):
-            share = cells[row, column] / max(cells[row].sum(), 1)
+    many = len(classes)
+    plain: dict[str, Any] = {"ha": "center", "va": "center", "bbox": None}
+    for row in range(many):
+        for column in range(many):
+            share = matrix[row, column] / max(matrix[row].sum(), 1)
             colour = style.BLUE if row == column else style.ORANGE
             box = (column - 0.485, row - 0.485)
             axes.add_patch(Rectangle(box, 0.97, 0.97, facecolor=colour, alpha=0.08 + 0.6 * share))
-            plain: dict[str, Any] = {"ha": "center", "va": "center", "bbox": None}
-            style.write(axes, column, row - 0.07, style.percent(share, 1), fontsize=25, weight="bold", **plain)
-            style.write(axes, column, row + 0.13, f"{cells[row, column]:,} trips", fontsize=style.TEXT, **plain)
-    axes.set_xlim(-0.5, 1.5)
-    axes.set_ylim(1.5, -0.5)
+            if many > MOST_WRITTEN:
+                continue
+            size = min(25, 50 / many) if many < 5 else 42 / many
+            lift = 0.07 if many < 5 else 0
+            style.write(
+                axes,
+                column,
+                row - lift,
+                style.percent(share, 1 if many < 5 else 0),
+                fontsize=size,
+                weight="bold",
+                **plain,
+            )
+            if many < 5:
+                text = f"{matrix[row, column]:,} rows"
+                style.write(axes, column, row + 0.13, text, fontsize=min(style.TEXT, 26 / many), **plain)
+    axes.set_xlim(-0.5, many - 0.5)
+    axes.set_ylim(many - 0.5, -0.5)
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_xticks([0, 1], list(classes))
-    axes.set_yticks([0, 1], list(classes), rotation=90, va="center")
-    axes.tick_params(labelsize=style.TEXT)
-    style.name_axes(axes, f"predicted, at threshold {evaluation.threshold:.3f}", "in truth (each row adds to 100 %)")
+    shown = range(0, many, -(-many // 25))
+    names = [_short(classes[at], many) for at in shown]
+    axes.set_xticks(list(shown), names)
+    axes.set_yticks(list(shown), names, rotation=90 if many < 5 else 0, va="center")
+    axes.tick_params(labelsize=style.TEXT if many < 5 else 8)
+    style.name_axes(axes, called, "in truth (each row adds to 100 %)")
     return style.png(figure)
 
 
-def scores(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str] = ("not high", "high")) -> bytes:
+def _short(name: str, many: int) -> str:
+    most = max(3, 40 // many)
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
+    """Draw recall and precision of each class as pairs of bars; of many classes the first; see ``confusion``."""
+    names, recall, precision = names[:MOST_CLASSES], recall[:MOST_CLASSES], precision[:MOST_CLASSES]
+    left = min(0.09 + 0.0165 * max(len(_short(name, 1)) for name in names), 0.5)
+    figure, axes = style.page("Classes", subtitle, (left, 0.125, 0.92 - left, 0.715))
+    places = np.arange(len(names))
+    axes.barh(places - 0.19, recall, height=0.34, color=style.BLUE, alpha=0.85, label="recall: share found")
+    axes.barh(places + 0.19, precision, height=0.34, color=style.ORANGE, alpha=0.7, label="precision: share right")
+    axes.set_yticks(places.tolist(), [_short(name, 1) for name in names])
+    axes.set_ylim(max(len(names), 5) - 0.4, -1.2)
+    style.shares(axes, y=False)
+    axes.grid(False, axis="y")
+    style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
+    style.name_axes(axes, "share of the class's rows", "")
+    return style.png(figure)
+
+
+def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tuple[str, ...] = ("0", "1")) -> bytes:
     """Draw the distribution of scores in each class (adding to 100 %) and the threshold; see ``confusion``."""
     figure, axes = style.page("Scores by class", subtitle)
     bins = evaluation.histogram
@@ -64,7 +108,7 @@ def scores(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str] = 
         share = rows / max(rows.sum(), 1)
         highest = max(highest, float(share.max()))
         axes.stairs(share, bins.edges, fill=True, color=colour, alpha=0.16)
-        axes.stairs(share, bins.edges, color=colour, linewidth=2.2, label=f"{name}: {rows.sum():,} trips")
+        axes.stairs(share, bins.edges, color=colour, linewidth=2.2, label=f"{name}: {rows.sum():,} rows")
     top = highest * 1.32
     axes.plot([evaluation.threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
     right = evaluation.threshold < 0.6
@@ -75,7 +119,9 @@ def scores(evaluation: Evaluation, subtitle: str, *, classes: tuple[str, str] = 
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if top > 0.06 else 1, symbol=" %"))
     axes.grid(False, axis="x")
-    style.name_axes(axes, "score: predicted probability of a high tip", "share of the class's trips in a bin of 0.02")
+    style.name_axes(
+        axes, f"score: predicted probability of class {classes[1]}", "share of the class's rows in a bin of 0.02"
+    )
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)
 

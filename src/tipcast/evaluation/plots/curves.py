@@ -8,20 +8,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tipcast.evaluation.interval import Z95
+from tipcast.evaluation.base import Z95
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.result import Evaluation, Floats, Ints
+from tipcast.evaluation.two_classes import ClassificationEvaluation, Floats, Ints
 
 LEAST_ROWS = 10
 """Of a bin of the calibration curve."""
 
 
 def roc(
-    evaluation: Evaluation,
+    evaluation: ClassificationEvaluation,
     subtitle: str,
     *,
     name: str = "test",
-    other: Evaluation | None = None,
+    other: ClassificationEvaluation | None = None,
     other_name: str = "validation",
 ) -> bytes:
     """Draw the ROC curve with its AUC and DeLong's 95 % interval, the chance line and the operating point.
@@ -49,7 +49,7 @@ def roc(
     if other is not None:
         drawn.insert(0, (other, other_name, style.ORANGE, 1.8))
     for each, label, colour, width in drawn:
-        text = f"{label}: AUC {each.auc_interval.around(each.metrics['auc'], 3)}"
+        text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
         axes.plot(each.roc.fpr, each.roc.tpr, color=colour, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=style.BLUE, alpha=0.06, linewidth=0)
     found = evaluation.confusion
@@ -62,7 +62,7 @@ def roc(
     return style.png(figure)
 
 
-def precision_recall(evaluation: Evaluation, subtitle: str) -> bytes:
+def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
     """Draw precision against recall with the base rate and the operating point; see ``roc``."""
     figure, axes = style.page("Precision and recall", subtitle)
     curve, rate = evaluation.precision_recall, evaluation.metrics["positive_rate"]
@@ -88,7 +88,7 @@ def _operating_point(axes: Axes, x: float, y: float, threshold: float, above: bo
     style.write(axes, x + (0.035 if right else -0.035), height, f"threshold {threshold:.3f}", ha=side, va="top")
 
 
-def calibration(evaluation: Evaluation, subtitle: str) -> bytes:
+def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: str = "1") -> bytes:
     """Draw the rate of positives against the mean score of 20 bins, above the number of rows in each; see ``roc``.
 
     Bins of fewer than 10 rows are left out of the curve: their rate says nothing.
@@ -106,7 +106,7 @@ def calibration(evaluation: Evaluation, subtitle: str) -> bytes:
     style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
     style.write(axes, 0.97, 0.14, f"Brier score {evaluation.metrics['brier']:.4f}", ha="right")
     style.shares(axes)
-    style.name_axes(axes, "", "share of trips tipped high")
+    style.name_axes(axes, "", f"share of rows of class {name}")
     axes.tick_params(labelbottom=False)
     below = style.dress(figure.add_axes((left, bottom, width, strip)))
     number, share = len(bins.rows), bins.rows / bins.rows.sum()
@@ -116,7 +116,7 @@ def calibration(evaluation: Evaluation, subtitle: str) -> bytes:
     most = float(share.max())
     below.set_ylim(0, most * 1.15)
     below.set_yticks([0, most], ["0 %", style.percent(most)])
-    style.name_axes(below, "mean score of a bin", "of all trips")
+    style.name_axes(below, "mean score of a bin", "of all rows")
     figure.align_ylabels([axes, below])
     return style.png(figure)
 

@@ -1,4 +1,4 @@
-"""Plots of scored trips: the distribution of their scores, and how far they have moved from those of training."""
+"""Plots of scored rows: the distribution of their scores, and how far they have moved from those of training."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def distribution(
     if then:
         axes.stairs(then, edges, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
     axes.stairs(now, edges, fill=True, color=style.BLUE, alpha=0.16)
-    axes.stairs(now, edges, color=style.BLUE, linewidth=2.2, label="scored trips")
+    axes.stairs(now, edges, color=style.BLUE, linewidth=2.2, label="scored rows")
     axes.plot([threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
     right = threshold < 0.6
     place, side = threshold + (0.015 if right else -0.015), "left" if right else "right"
@@ -59,7 +59,7 @@ def distribution(
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.06 else 1, symbol=" %"))
     axes.grid(False, axis="x")
-    style.name_axes(axes, "score: predicted probability of a high tip", "share of trips in a bin of 0.02")
+    style.name_axes(axes, "score: predicted probability", "share of rows in a bin of 0.02")
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)
 

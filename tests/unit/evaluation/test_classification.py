@@ -1,4 +1,4 @@
-"""Exact metrics against scikit-learn."""
+"""Exact metrics of two classes against scikit-learn, over workers and inside one process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from distributed import Client
 from sklearn import metrics as reference
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import buckets, counts, keys, metrics
+from tipcast.evaluation import classification, counts, sorted_scores
+from tipcast.evaluation.classification import Classification
 
 TIGHT = 1e-12
 
@@ -45,10 +46,10 @@ def cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("name", list(cases()))
 def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, name: str, dtype: type) -> None:
     monkeypatch.setattr(counts, "BLOCKS", dict.fromkeys(counts.BLOCKS, 257))
-    monkeypatch.setattr(buckets, "LEAST_ROWS", 64)
+    monkeypatch.setattr(sorted_scores, "LEAST_ROWS", 64)
     scores, labels = cases()[name]
     scores = scores.astype(dtype)
-    found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=0.3)
+    found = Classification().evaluate(client, spread(client, scores), spread(client, labels), threshold=0.3)
     wide = scores.astype(np.float64)  # scikit-learn sums float32 in float32
     called = wide >= 0.3
     eps = np.finfo(dtype).eps
@@ -74,7 +75,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
 @pytest.mark.parametrize("name", list(cases()))
 def test_curve_keeps_the_area_and_lies_on_the_exact_one(client: Client, name: str) -> None:
     scores, labels = cases()[name]
-    found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=None)
+    found = Classification().evaluate(client, spread(client, scores), spread(client, labels), threshold=None)
     roc = found.roc
     assert len(roc.fpr) <= 2000
     assert (roc.fpr[0], roc.tpr[0], roc.fpr[-1], roc.tpr[-1]) == (0, 0, 1, 1)
@@ -96,7 +97,7 @@ def test_curve_keeps_the_area_and_lies_on_the_exact_one(client: Client, name: st
 def test_chosen_threshold_is_the_most_accurate(client: Client, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(counts, "BLOCKS", dict.fromkeys(counts.BLOCKS, 100))
     scores, labels = cases()[name]
-    found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=None)
+    found = Classification().evaluate(client, spread(client, scores), spread(client, labels), threshold=None)
     best = max(np.mean((scores >= t) == labels) for t in [*np.unique(scores), 2])
     assert found.metrics["accuracy"] == pytest.approx(best, abs=TIGHT)
     assert np.mean((scores >= found.threshold) == labels) == pytest.approx(best, abs=TIGHT)
@@ -105,7 +106,7 @@ def test_chosen_threshold_is_the_most_accurate(client: Client, monkeypatch: pyte
 def test_bins_count_every_row(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "BLOCKS", dict.fromkeys(counts.BLOCKS, 333))
     scores, labels = cases()["heavy ties"]  # full of scores on the bins' borders
-    found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=0.5)
+    found = Classification().evaluate(client, spread(client, scores), spread(client, labels), threshold=0.5)
     at = np.minimum(np.searchsorted(np.arange(1, 20) / 20, scores, side="right"), 19)
     for i in range(20):
         inside = at == i
@@ -119,7 +120,7 @@ def test_bins_count_every_row(client: Client, monkeypatch: pytest.MonkeyPatch) -
 
 def test_empty_bins_have_no_rate(client: Client) -> None:
     scores, labels = cases()["two values"]
-    found = metrics.evaluate(client, spread(client, scores), spread(client, labels), threshold=0.5)
+    found = Classification().evaluate(client, spread(client, scores), spread(client, labels), threshold=0.5)
     assert np.flatnonzero(found.calibration.rows).tolist() == [4, 14]
     assert np.isnan(found.calibration.rate).sum() == 18
 
@@ -128,13 +129,13 @@ def test_masks_choose_rows(client: Client) -> None:
     scores, labels = cases()["smooth"]
     card = np.random.default_rng(1).integers(-1, 2, len(scores)).astype(np.int8)
     columns = [spread(client, column) for column in (scores, labels, card)]
-    found = metrics.auc(client, *columns)
+    found = Classification().estimate(client, *columns)
     paid = card == 1
     assert found.value == pytest.approx(reference.roc_auc_score(labels[paid], scores[paid]), abs=TIGHT)
-    assert (found.rows, found.positives) == (paid.sum(), labels[paid].sum())
-    whole = metrics.evaluate(client, *columns[:2], threshold=0.5, masks=columns[2])
+    assert found.rows == paid.sum()
+    whole = Classification().evaluate(client, *columns[:2], threshold=0.5, masks=columns[2])
     assert whole.metrics["auc"] == found.value
-    assert whole.auc_interval == found.interval
+    assert whole.interval == found.interval
 
 
 def test_series_and_empty_partitions(client: Client) -> None:
@@ -143,19 +144,21 @@ def test_series_and_empty_partitions(client: Client) -> None:
     scores, labels = cases()["smooth"]
     s = [client.submit(pd.Series, part, pure=False) for part in (scores[:0], scores, scores[:0])]
     y = [client.submit(pd.Series, part, pure=False) for part in (labels[:0], labels, labels[:0])]
-    assert metrics.auc(client, s, y).value == pytest.approx(reference.roc_auc_score(labels, scores), abs=TIGHT)
+    assert Classification().estimate(client, s, y).value == pytest.approx(
+        reference.roc_auc_score(labels, scores), abs=TIGHT
+    )
 
 
 @pytest.mark.parametrize("borders", [[0.5], [0.2, 0.2, 0.9], [0.0, 0.999999, 1.0]])
 def test_any_borders_give_the_same(client: Client, borders: list[float]) -> None:
     scores, labels = cases()["two values"]  # nothing lies between 0.2 and 0.7, or above: some buckets are empty
     parts = zip(spread(client, scores), spread(client, labels), strict=True)
-    ordered = [client.submit(keys.sort_keys, *part, pure=False) for part in parts]
-    split = [keys.key_of(border, "uint64") for border in borders]
-    found = metrics.measure(client, buckets.merge(client, ordered, split, "uint64", "here"), None)
-    whole = metrics.measure(client, buckets.merge(client, ordered, [], "uint64", "here"), None)
+    ordered = [client.submit(sorted_scores.sort_keys, *part, pure=False) for part in parts]
+    split = [sorted_scores.key_of(border, "uint64") for border in borders]
+    found = classification.of_buckets(client, sorted_scores.merge(client, ordered, split, "uint64", "here"), None)
+    whole = classification.of_buckets(client, sorted_scores.merge(client, ordered, [], "uint64", "here"), None)
     assert found.metrics == pytest.approx(whole.metrics, abs=TIGHT)
-    assert found.auc_interval == whole.auc_interval
+    assert found.interval == whole.interval
     assert found.roc.tpr.tolist() == whole.roc.tpr.tolist()
     assert found.metrics["auc"] == pytest.approx(reference.roc_auc_score(labels, scores), abs=TIGHT)
 
@@ -177,7 +180,7 @@ def test_any_borders_give_the_same(client: Client, borders: list[float]) -> None
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_refuses(client: Client, scores: list, labels: list, code: str, said: str, dtype: type) -> None:
     columns = [spread(client, np.asarray(scores, dtype=dtype), 2), spread(client, np.asarray(labels, dtype=int), 2)]
-    for measure in (metrics.auc, lambda *a, **k: metrics.evaluate(*a, threshold=None, **k)):
+    for measure in (Classification().estimate, lambda *a, **k: Classification().evaluate(*a, threshold=None, **k)):
         with pytest.raises(TipcastError) as caught:
             measure(client, *columns, where="data.test")
         assert caught.value.code == code
@@ -188,10 +191,26 @@ def test_refuses(client: Client, scores: list, labels: list, code: str, said: st
 def test_mistakes_of_the_caller(client: Client) -> None:
     one, two = np.asarray([0.5]), np.asarray([0.5, 0.6])
     with pytest.raises(ValueError, match="differ in number"):
-        metrics.auc(client, spread(client, two, 2), spread(client, np.asarray([0, 1]), 1))
+        Classification().estimate(client, spread(client, two, 2), spread(client, np.asarray([0, 1]), 1))
     with pytest.raises(ValueError, match="1 scores came with 2 labels"):
-        metrics.auc(client, spread(client, one, 1), spread(client, np.asarray([0, 1]), 1))
+        Classification().estimate(client, spread(client, one, 1), spread(client, np.asarray([0, 1]), 1))
     mixed = [client.submit(np.array, two), client.submit(np.array, two.astype(np.float32))]
     truth = [client.submit(np.array, np.asarray([0, 1]), pure=False) for _ in range(2)]
     with pytest.raises(ValueError, match="several dtypes"):
-        metrics.auc(client, mixed, truth)
+        Classification().estimate(client, mixed, truth)
+
+
+def test_the_same_as_over_workers(client: Client) -> None:
+    r = np.random.default_rng(0)
+    scores = np.round(r.beta(4, 4, 5000), 3).astype(np.float32)
+    labels = (r.random(5000) < scores).astype(np.int32)
+    parts = [slice(0, 2000), slice(2000, 5000)]
+    x, y = ([client.submit(np.array, values[part], pure=False) for part in parts] for values in (scores, labels))
+    whole, here = Classification().evaluate(client, x, y), Classification().evaluate_here(scores, labels)
+    assert here.metrics.keys() == whole.metrics.keys()
+    for name, value in here.metrics.items():
+        assert abs(value - whole.metrics[name]) < 1e-12, name
+    assert here.threshold == whole.threshold
+    assert here.confusion == whole.confusion
+    assert here.interval == whole.interval
+    assert abs(here.metrics["auc"] - reference.roc_auc_score(labels, scores)) < 1e-12

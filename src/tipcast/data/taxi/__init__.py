@@ -1,0 +1,1 @@
+"""Taxi trips of New York: all that knows what a trip is."""

@@ -1,0 +1,401 @@
+"""Clusters: how near rows are to their centre and how far clusters are apart, from sums made where the rows lie.
+
+There is no target: rows are judged by their features as the model gets them. The headline is the mean squared distance
+to the row's own centre in the model's space. Davies-Bouldin and Calinski-Harabasz indices, which more clusters do not
+improve by themselves, are of the features and of the centroids of the rows at hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from tipcast.backends.base import Array
+from tipcast.backends.host import module_of, to_host
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation.base import (
+    ROWS,
+    Evaluation,
+    Evaluator,
+    Metric,
+    added,
+    mean_interval,
+    own_means,
+    own_means_here,
+    values_of,
+    with_own,
+)
+from tipcast.evaluation.paired import Difference
+from tipcast.evaluation.two_classes import Floats, Ints
+
+BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
+"""Array module -> rows widened to float64 at a time."""
+BINS = 60
+"""Of each axis of the figure."""
+REACH = 3.0
+"""Standard deviations from the mean at which the figure's axes end; rows beyond are counted in the outermost cells."""
+MOST_CLUSTERS = 50
+"""Of which each has its own number of rows among the metrics."""
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Rows by cluster, and sums of their distances to the model's centres."""
+
+    rows: Ints
+    """(clusters,)"""
+    squares: float = 0.0
+    fourths: float = 0.0
+    not_numbers: int = 0
+    """Rows without a cluster or with a distance that is not finite."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """First and second moments of rows' features."""
+
+    rows: int
+    mean: Floats
+    """(features,)"""
+    scatter: Floats
+    """(features, features) sum of outer products of the rows less their mean."""
+    sums: Floats
+    """(clusters, features) of each cluster's rows."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """Rows on two principal components of the standardised features."""
+
+    axes: tuple[Floats, Floats]
+    """Edges (BINS + 1,) of the cells along each component."""
+    cells: Ints
+    """(BINS, BINS) rows by first and by second component."""
+    centroids: Floats
+    """(clusters, 2)"""
+    shares: tuple[float, float]
+    """Of the variance, by component."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What metrics are made of."""
+
+    assigned: Assigned
+    between: float
+    """Sum over rows of the squared distance of their cluster's centroid from the mean of all."""
+    within: float
+    """Sum over rows of their squared distance from their cluster's centroid."""
+    centroids: Floats
+    distances: Floats
+    """(clusters,) mean distance of a cluster's rows from their centroid."""
+
+
+def davies_bouldin(facts: _Facts) -> float:
+    """Return the mean over clusters of the worst ratio of two clusters' spread to their distance.
+
+    References
+    ----------
+    Davies, Bouldin (1979), IEEE Transactions on Pattern Analysis and Machine Intelligence 1(2), 224-227.
+
+    """
+    apart = np.linalg.norm(facts.centroids[:, None] - facts.centroids[None], axis=2)
+    spread = facts.distances[:, None] + facts.distances[None]
+    if len(apart) < 2 or not spread.any():
+        return 0.0
+    apart[apart == 0] = np.inf  # a cluster and itself, as scikit-learn has it
+    return float((spread / apart).max(axis=1).mean())
+
+
+def calinski_harabasz(facts: _Facts) -> float:
+    """Return the ratio of the variance between clusters to that within them.
+
+    References
+    ----------
+    Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27.
+
+    """
+    clusters, rows = len(facts.centroids), int(facts.assigned.rows.sum())
+    if clusters < 2 or rows <= clusters:
+        return 0.0
+    return facts.between * (rows - clusters) / (facts.within * (clusters - 1)) if facts.within > 0 else 1.0
+
+
+METRICS = (
+    Metric("inertia", False, lambda facts: facts.assigned.squares / facts.assigned.rows.sum(), label="inertia per row"),
+    Metric("davies_bouldin", False, davies_bouldin),
+    Metric("calinski_harabasz", True, calinski_harabasz),
+)
+
+
+@dataclass(frozen=True)
+class ClusteringEvaluation(Evaluation):
+    """How tight clusters are, and how far apart."""
+
+    cluster_rows: Ints
+    map: Map
+
+
+@final
+class Clustering(Evaluator):
+    """Judges (rows, 2) labels and distances; ``targets`` are the rows' (rows, features) frames."""
+
+    kind = "clustering"
+    metrics = METRICS
+    interval_remark = "Beside the inertia is its asymptotic 95 % interval; more clusters always lower it."
+    difference_remark = ""
+    figure = "plots/clusters.png"
+
+    def evaluate(
+        self,
+        client: Any,
+        predictions: Sequence[Any],
+        targets: Sequence[Any],
+        *,
+        threshold: float | None = None,
+        masks: Sequence[Any] | None = None,
+        where: str = "predictions",
+    ) -> ClusteringEvaluation:
+        """Sum moments in one pass, distances from centroids in another. See ``Evaluator.evaluate``."""
+        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
+
+        def over_parts(count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
+            return added(client, count, total, columns)
+
+        _refuse(over_parts(_assigned, self.total), where)
+        own = own_means(client, self.kind, predictions, targets, masks)
+        return _evaluation(over_parts, own)
+
+    def evaluate_here(self, predictions: Array, target: Any) -> ClusteringEvaluation:
+        """Evaluate rows of this process, by their features."""
+        own = own_means_here(self.kind, values_of(predictions), values_of(target))
+        return _evaluation(lambda count, total: total([count(predictions, target)]), own)
+
+    def difference(
+        self,
+        client: Any,
+        first: Sequence[Any],
+        second: Sequence[Any],
+        targets: Sequence[Any],
+        evaluations: tuple[Any, Any],
+        *,
+        parts: Sequence[int],
+        replicates: int,
+        seed: int,
+    ) -> Difference:
+        """Refuse: without a target nothing says which of two clusterings is right."""
+        raise TipcastError(
+            "M021", "promote", "clusterings have no target to be compared by", "look at both, and use force=true"
+        )
+
+    def lead(
+        self,
+        evaluation: Any,
+        subtitle: str,
+        *,
+        name: str = "test",
+        other: Any = None,
+        other_name: str = "validation",
+        classes: Sequence[str] = (),
+    ) -> bytes:
+        """Draw rows and centroids on two principal components."""
+        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
+
+        return plots.clusters(evaluation.map, evaluation.cluster_rows, subtitle)
+
+    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
+        """Draw the rows of each cluster."""
+        from tipcast.evaluation import plots
+
+        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(evaluation.cluster_rows)}
+        drawn = plots.importance(shares, subtitle, kind="rows", title="Rows of each cluster")
+        return {"plots/cluster_rows.png": drawn}
+
+    def count(
+        self,
+        predictions: Array,
+        target: Any | None,
+        *,
+        threshold: float | None = None,
+        reference: Mapping[str, Any] | None = None,
+    ) -> Assigned:
+        """Count rows by cluster, and sum their distances."""
+        return _assigned(predictions)
+
+    def total(self, parts: Sequence[Assigned]) -> Assigned:
+        """Return the sums of several parts."""
+        rows = np.zeros(max((len(part.rows) for part in parts), default=0), dtype=np.int64)
+        for part in parts:
+            rows[: len(part.rows)] += part.rows
+        squares, fourths = (math.fsum(getattr(part, name) for part in parts) for name in ("squares", "fourths"))
+        return Assigned(rows, squares, fourths, sum(part.not_numbers for part in parts))
+
+    def summary(self, sums: Assigned) -> dict[str, float]:
+        """Return the inertia and the share of the rows in each cluster."""
+        rows = int(sums.rows.sum())
+        shares = {f"cluster_{at}_rate": count / rows for at, count in enumerate(sums.rows[:MOST_CLUSTERS].tolist())}
+        return {"inertia": sums.squares / rows} | shares if rows else {}
+
+    def of_sums(self, sums: Assigned, threshold: float | None = None) -> ClusteringEvaluation | None:
+        """Return None: there is no target."""
+        return None
+
+    def histogram(self, counted: Any) -> Any:
+        """Return rows by cluster."""
+        return counted.cluster_rows if isinstance(counted, ClusteringEvaluation) else counted.rows
+
+    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
+        """Describe held-out rows' clusters."""
+        from tipcast.evaluation.drift import described
+
+        return described(self.histogram(evaluation), split)
+
+
+def _evaluation(over_parts: Callable[..., Any], own: Mapping[str, float]) -> ClusteringEvaluation:
+    """Make an evaluation of two passes over the parts."""
+    assigned: Assigned = over_parts(_assigned, Clustering().total)
+    clusters = len(assigned.rows)
+    moments: Moments = over_parts(_CountMoments(clusters), _total_moments)
+    some = assigned.rows > 0
+    centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
+    components, deviations, shares = _principal(moments)
+    view = _View(centroids, moments.mean, components, deviations)
+    distances, cells = over_parts(view, _total_view)
+    between = float((assigned.rows * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
+    facts = _Facts(
+        assigned=assigned,
+        between=between,
+        within=max(float(np.trace(moments.scatter)) - between, 0.0),
+        centroids=centroids[some],
+        distances=distances[some] / assigned.rows[some],
+    )
+    rows = int(assigned.rows.sum())
+    metrics = {each.name: float(each.of(facts)) for each in METRICS if each.of}
+    if clusters <= MOST_CLUSTERS:
+        metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.rows.tolist())}
+    return ClusteringEvaluation(
+        metrics=with_own({**metrics, ROWS: float(rows)}, own),
+        interval=mean_interval(rows, assigned.squares, assigned.fourths),
+        cluster_rows=assigned.rows,
+        map=Map(view.axes, cells, (centroids - moments.mean) @ components, shares),
+    )
+
+
+def _assigned(predictions: Any, _: Any = None, mask: Array | None = None) -> Assigned:
+    found = values_of(predictions, mask)
+    xp = module_of(found)
+    good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
+    odd = len(found) - int(xp.count_nonzero(good))
+    if odd:
+        found = found[good]
+    if not len(found):
+        return Assigned(np.zeros(0, dtype=np.int64), not_numbers=odd)
+    squares = found[:, 1].astype(xp.float64) ** 2
+    rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
+    return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
+
+
+def _refuse(assigned: Assigned, where: str) -> None:
+    """Raise for what makes metrics impossible."""
+    rows = int(assigned.rows.sum()) + assigned.not_numbers
+    if not rows:
+        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
+    if assigned.not_numbers:
+        what = f"{assigned.not_numbers} of {rows} rows have no cluster or no finite distance"
+        raise TipcastError("D030", where, what, "check the model and its input")
+
+
+def _blocks(predictions: Any, x: Any, mask: Array | None) -> Any:
+    """Yield labels and features in float64, some rows at a time."""
+    labels, features = values_of(predictions, mask)[:, 0], values_of(x, mask)
+    xp = module_of(features)
+    size = BLOCKS[xp.__name__]
+    for start in range(0, len(labels), size):
+        yield labels[start : start + size].astype(xp.int64), features[start : start + size].astype(xp.float64)
+
+
+@dataclass(frozen=True)
+class _CountMoments:
+    """Sums the moments of a part."""
+
+    clusters: int
+
+    def __call__(self, predictions: Any, x: Any, mask: Array | None = None) -> Moments:
+        parts = []
+        for labels, features in _blocks(predictions, x, mask):
+            xp = module_of(features)
+            mean = features.mean(axis=0)
+            centred = features - mean
+            sums = [xp.bincount(labels, weights=column, minlength=self.clusters) for column in features.T]
+            scatter = to_host(centred.T @ centred)
+            parts.append(Moments(len(labels), to_host(mean), scatter, to_host(xp.stack(sums, axis=1))))
+        width = values_of(x).shape[1]
+        nothing = Moments(0, np.zeros(width), np.zeros((width, width)), np.zeros((self.clusters, width)))
+        return _total_moments(parts or [nothing])
+
+
+def _total_moments(parts: Sequence[Moments]) -> Moments:
+    """Add up moments; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
+    rows = sum(part.rows for part in parts)
+    mean = sum((part.rows * part.mean for part in parts), np.zeros_like(parts[0].mean)) / max(rows, 1)
+    scatter = sum((part.scatter for part in parts), np.zeros_like(parts[0].scatter))
+    for part in parts:
+        scatter = scatter + part.rows * np.outer(part.mean - mean, part.mean - mean)
+    return Moments(rows, mean, scatter, sum((part.sums for part in parts), np.zeros_like(parts[0].sums)))
+
+
+def _principal(moments: Moments) -> tuple[Floats, Floats, tuple[float, float]]:
+    """Return the two components (features, 2) of centred rows, their deviations and their shares of the variance.
+
+    Of one feature the second component is nothing.
+    """
+    covariance = moments.scatter / max(moments.rows, 1)
+    deviations = np.sqrt(np.diag(covariance))
+    scale = np.where(deviations > 0, deviations, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1] / scale[:, None]
+    chosen, variances = np.zeros((len(values), 2)), np.zeros(2)
+    taken = min(len(values), 2)
+    chosen[:, :taken], variances[:taken] = vectors[:, :taken], values[:taken]
+    chosen *= np.where(chosen[np.abs(chosen).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)  # else a sign is the library's
+    shares = variances / (values.sum() or 1.0)
+    return chosen, np.sqrt(variances), (float(shares[0]), float(shares[1]))
+
+
+@dataclass(frozen=True)
+class _View:
+    """Sums a part's distances from centroids, and counts its rows in the figure's cells."""
+
+    centroids: Floats
+    mean: Floats
+    components: Floats
+    deviations: Floats
+
+    @property
+    def axes(self) -> tuple[Floats, Floats]:
+        """Edges of the cells."""
+        first, second = (REACH * (deviation or 1.0) for deviation in self.deviations)
+        return np.linspace(-first, first, BINS + 1), np.linspace(-second, second, BINS + 1)
+
+    def __call__(self, predictions: Any, x: Any, mask: Array | None = None) -> tuple[Floats, Ints]:
+        distances, cells = np.zeros(len(self.centroids)), np.zeros(BINS * BINS, dtype=np.int64)
+        for labels, features in _blocks(predictions, x, mask):
+            xp = module_of(features)
+            away = features - xp.asarray(self.centroids)[labels]
+            norms = xp.sqrt((away * away).sum(axis=1))
+            distances += to_host(xp.bincount(labels, weights=norms, minlength=len(self.centroids)))
+            placed = (features - xp.asarray(self.mean)) @ xp.asarray(self.components)
+            first, second = (
+                xp.searchsorted(xp.asarray(edges[1:-1]), xp.ascontiguousarray(placed[:, at]), side="right")
+                for at, edges in enumerate(self.axes)
+            )
+            cells += to_host(xp.bincount(first * BINS + second, minlength=BINS * BINS))
+        return distances, cells.reshape(BINS, BINS)
+
+
+def _total_view(parts: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)  # type: ignore[return-value]

@@ -1,0 +1,276 @@
+"""Several classes: one confusion matrix and the log loss, summed part by part where the rows lie.
+
+The headline is the log loss: it ranks the probabilities that `score` writes, tells models apart that are right as
+often, and has a paired difference of rows. Accuracy stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from tipcast.backends.base import Array
+from tipcast.backends.host import module_of, to_host
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation import paired
+from tipcast.evaluation.base import (
+    ROWS,
+    Evaluation,
+    Evaluator,
+    Metric,
+    added,
+    mean_interval,
+    own_means,
+    own_means_here,
+    values_of,
+)
+from tipcast.evaluation.two_classes import Floats, Ints
+
+MOST_CLASSES = 50
+"""Of which each has its own recall and precision among the metrics; of more they are in the table only."""
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums over rows whose class is known; ``predicted`` is of all rows."""
+
+    predicted: Ints
+    """(classes,) rows by predicted class."""
+    confusion: Ints
+    """(classes, classes) rows by true and by predicted class."""
+    log_loss: float = 0.0
+    squares: float = 0.0
+    """Sum of the rows' squared log loss, for the interval."""
+    brier: float = 0.0
+    """Sum over rows and classes of squared differences of probability and truth."""
+    not_numbers: int = 0
+    """Rows with a probability that is not in 0..1."""
+    unknown: int = 0
+    """Classes that there are not."""
+
+    @property
+    def rows(self) -> int:
+        """Rows whose class is known."""
+        return int(self.confusion.sum())
+
+    @property
+    def recall(self) -> Floats:
+        """Share of each class's rows (classes,) that is found; 0 of a class without rows."""
+        found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
+        return found
+
+    @property
+    def precision(self) -> Floats:
+        """Share of the rows called each class (classes,) that is of it; 0 where none is."""
+        found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=0), 1)
+        return found
+
+    @property
+    def f1(self) -> Floats:
+        """Harmonic mean (classes,) of recall and precision, of classes that are true or predicted of some row."""
+        rows = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)
+        found: Floats = 2 * np.diag(self.confusion)[rows > 0] / rows[rows > 0]
+        return found
+
+
+METRICS = (
+    Metric("log_loss", False, lambda sums: sums.log_loss / sums.rows, label="log loss"),
+    Metric("accuracy", True, lambda sums: np.trace(sums.confusion) / sums.rows),
+    Metric("f1_macro", True, lambda sums: sums.f1.mean()),
+    Metric("brier", False, lambda sums: sums.brier / sums.rows),
+)
+
+
+@dataclass(frozen=True)
+class MulticlassEvaluation(Evaluation):
+    """How well probabilities tell several classes apart."""
+
+    sums: ClassSums
+
+
+@final
+class Multiclass(Evaluator):
+    """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
+
+    kind = "multiclass"
+    metrics = METRICS
+    interval_remark = "Beside a log loss is its asymptotic 95 % interval."
+    difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
+    figure = "plots/confusion.png"
+
+    def evaluate(
+        self,
+        client: Any,
+        predictions: Sequence[Any],
+        targets: Sequence[Any],
+        *,
+        threshold: float | None = None,
+        masks: Sequence[Any] | None = None,
+        where: str = "predictions",
+    ) -> MulticlassEvaluation:
+        """Sum one pass over the rows. See ``Evaluator.evaluate``."""
+        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
+        sums = added(client, _counted, self.total, columns)
+        _refuse(sums, where)
+        return _evaluation(sums, own_means(client, self.kind, predictions, targets, masks))
+
+    def evaluate_here(self, predictions: Array, target: Any) -> MulticlassEvaluation:
+        """Evaluate rows of this process."""
+        own = own_means_here(self.kind, values_of(predictions), values_of(target))
+        return _evaluation(_counted(predictions, target), own)
+
+    def difference(
+        self,
+        client: Any,
+        first: Sequence[Any],
+        second: Sequence[Any],
+        targets: Sequence[Any],
+        evaluations: tuple[Any, Any],
+        *,
+        parts: Sequence[int],
+        replicates: int,
+        seed: int,
+    ) -> paired.Difference:
+        """Compare two models' log loss row by row, see ``paired.difference_of_means``."""
+        return paired.difference_of_means(client, log_losses, first, second, targets)
+
+    def lead(
+        self,
+        evaluation: Any,
+        subtitle: str,
+        *,
+        name: str = "test",
+        other: Any = None,
+        other_name: str = "validation",
+        classes: Sequence[str] = (),
+    ) -> bytes:
+        """Draw the confusion matrix; there is no room for another evaluation."""
+        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
+
+        return plots.confusion(evaluation.sums.confusion, subtitle, _names(evaluation, classes))
+
+    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
+        """Draw recall and precision of each class."""
+        from tipcast.evaluation import plots
+
+        sums, names = evaluation.sums, _names(evaluation, classes)
+        return {"plots/classes.png": plots.classes(names, sums.recall, sums.precision, subtitle)}
+
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+        """Return rows, recall and precision of each class, and the confusion matrix."""
+        sums, names = evaluation.sums, list(_names(evaluation, classes))
+        columns = {"class": names, ROWS: sums.confusion.sum(axis=1).tolist()}
+        columns |= {"recall": sums.recall.tolist(), "precision": sums.precision.tolist()}
+        matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
+        return {"tables/classes.json": columns, "tables/confusion.json": matrix}
+
+    def count(
+        self,
+        predictions: Array,
+        target: Any | None,
+        *,
+        threshold: float | None = None,
+        reference: Mapping[str, Any] | None = None,
+    ) -> ClassSums:
+        """Count predicted classes, and what metrics need of rows whose class is not -1."""
+        return _counted(predictions, target)
+
+    def total(self, parts: Sequence[ClassSums]) -> ClassSums:
+        """Return the sums of several parts."""
+        classes = max((len(part.predicted) for part in parts), default=0)
+        predicted, confusion = np.zeros(classes, dtype=np.int64), np.zeros((classes, classes), dtype=np.int64)
+        for part in parts:  # a part without rows may know of no class
+            predicted[: len(part.predicted)] += part.predicted
+            confusion[: len(part.predicted), : len(part.predicted)] += part.confusion
+        names = ("log_loss", "squares", "brier", "not_numbers", "unknown")
+        return ClassSums(predicted, confusion, **{name: sum(getattr(part, name) for part in parts) for name in names})
+
+    def summary(self, sums: ClassSums) -> dict[str, float]:
+        """Return the share of the rows that is predicted to be of each class."""
+        rows = max(int(sums.predicted.sum()), 1)
+        return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.predicted[:MOST_CLASSES].tolist())}
+
+    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> MulticlassEvaluation | None:
+        """Evaluate the rows whose class is known; None where there are none."""
+        return _evaluation(sums, {}) if sums.rows else None
+
+    def histogram(self, counted: Any) -> Any:
+        """Return rows by predicted class."""
+        return counted.sums.predicted if isinstance(counted, MulticlassEvaluation) else counted.predicted
+
+    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
+        """Describe held-out predictions."""
+        from tipcast.evaluation.drift import described
+
+        return described(self.histogram(evaluation), split)
+
+
+def log_losses(predictions: Array, target: Array) -> Array:
+    """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
+    xp = module_of(predictions)
+    came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
+    eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
+    return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
+
+
+def _names(evaluation: MulticlassEvaluation, classes: Sequence[str]) -> Sequence[str]:
+    return classes or [str(at) for at in range(len(evaluation.sums.predicted))]
+
+
+def _evaluation(sums: ClassSums, own: Mapping[str, float]) -> MulticlassEvaluation:
+    metrics = {each.name: float(each.of(sums)) for each in METRICS if each.of} | dict(own)
+    if len(sums.predicted) <= MOST_CLASSES:
+        for name, values in (("recall", sums.recall), ("precision", sums.precision)):
+            metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
+    interval = mean_interval(sums.rows, sums.log_loss, sums.squares)
+    return MulticlassEvaluation({**metrics, ROWS: float(sums.rows)}, interval, sums)
+
+
+def _counted(predictions: Any, target: Any | None, mask: Array | None = None) -> ClassSums:
+    """Count a part."""
+    found = values_of(predictions, mask)
+    xp, classes = module_of(found), found.shape[1]
+    good = ((found >= 0) & (found <= 1)).all(axis=1)
+    odd = len(found) - int(xp.count_nonzero(good))
+    if odd:
+        found = found[good]
+    called = found.argmax(axis=1)
+    predicted = to_host(xp.bincount(called, minlength=classes))
+    nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
+    if target is None or not len(found):
+        return nothing
+    truth = values_of(target, mask)
+    truth = (truth[good] if odd else truth).astype(xp.int64)
+    known = (truth >= 0) & (truth < classes)
+    unknown = len(truth) - int(xp.count_nonzero(known))
+    if unknown:
+        found, truth, called = found[known], truth[known], called[known]
+    cells = xp.bincount(truth * classes + called, minlength=classes * classes)
+    losses = log_losses(found, truth)
+    came = found[xp.arange(len(found)), truth].astype(xp.float64)
+    all_squares = float((found.astype(xp.float64) ** 2).sum())
+    return ClassSums(
+        predicted=predicted,
+        confusion=to_host(cells).reshape(classes, classes),
+        log_loss=float(losses.sum()),
+        squares=float(xp.dot(losses, losses)),
+        brier=all_squares + float((1 - 2 * came).sum()),
+        not_numbers=odd,
+        unknown=unknown,
+    )
+
+
+def _refuse(sums: ClassSums, where: str) -> None:
+    """Raise for what makes metrics impossible."""
+    rows = int(sums.predicted.sum()) + sums.not_numbers
+    if not rows:
+        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
+    if sums.not_numbers:
+        what = f"{sums.not_numbers} of {rows} rows have probabilities outside 0..1 or NaN"
+        raise TipcastError("D030", where, what, "let the model return probabilities")
+    if sums.unknown:
+        what = f"{sums.unknown} of {rows} labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
+        raise TipcastError("D031", where, what, "check the target")

@@ -1,0 +1,325 @@
+"""Numbers: errors of predictions, summed part by part where the rows lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from tipcast.backends.base import Array
+from tipcast.backends.host import module_of, to_host
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation import paired
+from tipcast.evaluation.base import (
+    ROWS,
+    Evaluation,
+    Evaluator,
+    Metric,
+    added,
+    mean_interval,
+    own_means,
+    own_means_here,
+    values_of,
+    with_own,
+)
+from tipcast.evaluation.two_classes import Floats, Ints
+
+BINS = 50
+"""Of predictions, of true values and of residuals, each."""
+SAMPLE = 512
+"""Rows that a part shows the driver, which cuts the figures' axes by them."""
+TAIL = 0.005
+"""Share of the sample that lies beyond each end of an axis; rows there are counted in the outermost bins."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Sums over rows whose target is known, error = prediction - target; ``scored`` and ``score_sum`` are of all."""
+
+    scored: int = 0
+    score_sum: float = 0.0
+    histogram: Ints | None = None
+    """(BINS,) all rows by the bin of their prediction, where a reference has told the edges."""
+    rows: int = 0
+    error_sum: float = 0.0
+    absolute: float = 0.0
+    squares: float = 0.0
+    fourths: float = 0.0
+    """Sum of the errors' fourth powers, for the interval."""
+    largest: float = 0.0
+    target_mean: float = 0.0
+    target_scatter: float = 0.0
+    """Sum of the targets' squared distances from their mean."""
+    not_numbers: int = 0
+    """Predictions that are not finite, of rows that then count for nothing."""
+    unknown: int = 0
+    """Targets that are not finite."""
+    sample: Floats = dataclasses.field(default_factory=lambda: np.empty((0, 2)))
+    """(rows, 2) target and prediction of some rows."""
+
+
+METRICS = (
+    Metric("rmse", False, lambda errors: math.sqrt(errors.squares / errors.rows), label="RMSE"),
+    Metric("mae", False, lambda errors: errors.absolute / errors.rows),
+    Metric("r2", True, lambda errors: 1 - errors.squares / errors.target_scatter if errors.target_scatter else 0.0),
+    Metric("bias", False, lambda errors: errors.error_sum / errors.rows),
+    Metric("max_error", False, lambda errors: errors.largest),
+)
+
+
+@dataclass(frozen=True)
+class RegressionEvaluation(Evaluation):
+    """How far predictions are from the target."""
+
+    axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(0, 1, BINS + 1))
+    """(BINS + 1,) edges of the bins of predictions and of true values."""
+    joint: Ints = dataclasses.field(default_factory=lambda: np.zeros((BINS, BINS), dtype=np.int64))
+    """Rows by the bins of true value and prediction."""
+    residual_axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(-1, 1, BINS + 1))
+    residuals: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    """Rows by the bin of prediction - target."""
+
+
+@final
+class Regression(Evaluator):
+    """Judges (rows,) values against a float target."""
+
+    kind = "regression"
+    metrics = METRICS
+    interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
+    difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
+    figure = "plots/predicted.png"
+
+    def evaluate(
+        self,
+        client: Any,
+        predictions: Sequence[Any],
+        targets: Sequence[Any],
+        *,
+        threshold: float | None = None,
+        masks: Sequence[Any] | None = None,
+        where: str = "predictions",
+    ) -> RegressionEvaluation:
+        """Sum errors in one pass, and count the figures' bins in another. See ``Evaluator.evaluate``."""
+        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
+        errors = added(client, _known, self.total, columns)
+        _refuse(errors, where)
+        axis, residual_axis = _axes(errors.sample)
+        own = own_means(client, self.kind, predictions, targets, masks)
+        joint, residuals = added(client, _Binning(axis, residual_axis), _add, columns)
+        return RegressionEvaluation(
+            metrics=with_own(_metrics(errors), own),
+            interval=_interval(errors),
+            axis=axis,
+            joint=joint,
+            residual_axis=residual_axis,
+            residuals=residuals,
+        )
+
+    def evaluate_here(self, predictions: Array, target: Any) -> RegressionEvaluation:
+        """Evaluate rows of this process, without what figures need."""
+        errors = _known(predictions, target)
+        own = own_means_here(self.kind, values_of(predictions), values_of(target))
+        return RegressionEvaluation(with_own(_metrics(errors), own), _interval(errors))
+
+    def difference(
+        self,
+        client: Any,
+        first: Sequence[Any],
+        second: Sequence[Any],
+        targets: Sequence[Any],
+        evaluations: tuple[Any, Any],
+        *,
+        parts: Sequence[int],
+        replicates: int,
+        seed: int,
+    ) -> paired.Difference:
+        """Compare two models' RMSE by their squared errors, see ``paired.difference_of_means``."""
+        return paired.difference_of_means(client, squared_error, first, second, targets, root=True)
+
+    def lead(
+        self,
+        evaluation: Any,
+        subtitle: str,
+        *,
+        name: str = "test",
+        other: Any = None,
+        other_name: str = "validation",
+        classes: Sequence[str] = (),
+    ) -> bytes:
+        """Draw predicted against true values; there is no room for another evaluation."""
+        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
+
+        return plots.predicted(evaluation, subtitle)
+
+    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
+        """Draw the residuals."""
+        from tipcast.evaluation import plots
+
+        return {"plots/residuals.png": plots.residuals(evaluation, subtitle)}
+
+    def count(
+        self,
+        predictions: Array,
+        target: Any | None,
+        *,
+        threshold: float | None = None,
+        reference: Mapping[str, Any] | None = None,
+    ) -> Errors:
+        """Sum the errors of rows whose target is not NaN, and count predictions in the reference's bins."""
+        edges = np.asarray(reference["edges"]) if reference else None
+        return _sums(values_of(predictions), None if target is None else values_of(target), edges)
+
+    def total(self, parts: Sequence[Errors]) -> Errors:
+        """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
+        rows = sum(part.rows for part in parts)
+        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(rows, 1)
+        histograms = [part.histogram for part in parts if part.histogram is not None]
+        return Errors(
+            scored=sum(part.scored for part in parts),
+            score_sum=math.fsum(part.score_sum for part in parts),
+            histogram=np.sum(histograms, axis=0) if histograms else None,
+            rows=rows,
+            error_sum=math.fsum(part.error_sum for part in parts),
+            absolute=math.fsum(part.absolute for part in parts),
+            squares=math.fsum(part.squares for part in parts),
+            fourths=math.fsum(part.fourths for part in parts),
+            largest=max((part.largest for part in parts), default=0.0),
+            target_mean=mean,
+            target_scatter=math.fsum(
+                part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
+            ),
+            not_numbers=sum(part.not_numbers for part in parts),
+            unknown=sum(part.unknown for part in parts),
+            sample=np.concatenate([np.empty((0, 2)), *(part.sample for part in parts)]),
+        )
+
+    def summary(self, sums: Errors) -> dict[str, float]:
+        """Return the mean prediction."""
+        return {"mean": sums.score_sum / sums.scored} if sums.scored else {}
+
+    def of_sums(self, sums: Errors, threshold: float | None = None) -> RegressionEvaluation | None:
+        """Evaluate the rows whose target is known; None where there are none."""
+        return RegressionEvaluation(_metrics(sums), _interval(sums)) if sums.rows else None
+
+    def histogram(self, counted: Any) -> Any:
+        """Return rows by the bin of their prediction."""
+        if isinstance(counted, RegressionEvaluation):
+            return counted.joint.sum(axis=0)
+        return np.zeros(BINS, dtype=np.int64) if counted.histogram is None else counted.histogram
+
+    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
+        """Describe held-out predictions."""
+        from tipcast.evaluation.drift import described
+
+        return described(self.histogram(evaluation), split, edges=evaluation.axis.tolist())
+
+
+def squared_error(predictions: Array, target: Array) -> Array:
+    """Return (rows,) squared errors in float64."""
+    xp = module_of(predictions)
+    error = predictions.astype(xp.float64) - target
+    return error * error
+
+
+def _metrics(errors: Errors) -> dict[str, float]:
+    return {**{each.name: float(each.of(errors)) for each in METRICS if each.of}, ROWS: float(errors.rows)}
+
+
+def _interval(errors: Errors) -> Any:
+    value = math.sqrt(errors.squares / errors.rows)
+    slope = 1 / (2 * value) if value else 0.0
+    return mean_interval(errors.rows, errors.squares, errors.fourths, slope, value)
+
+
+def _known(predictions: Any, target: Any, mask: Array | None = None) -> Errors:
+    """Return the sums of a part all of whose targets should be known."""
+    return _sums(values_of(predictions, mask), values_of(target, mask), None)
+
+
+def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Errors:
+    xp = module_of(predictions)
+    finite = xp.isfinite(predictions)
+    odd = len(predictions) - int(xp.count_nonzero(finite))
+    scores = (predictions[finite] if odd else predictions).astype(xp.float64)
+    counts = None if edges is None else to_host(xp.bincount(_bins(scores, edges), minlength=BINS))
+    found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
+    if target is None or not len(scores):
+        return found
+    truth = (target[finite] if odd else target).astype(xp.float64)
+    known = xp.isfinite(truth)
+    unknown = len(truth) - int(xp.count_nonzero(known))
+    if unknown:
+        truth, scores = truth[known], scores[known]
+    if not len(truth):
+        return dataclasses.replace(found, unknown=unknown)
+    error = scores - truth
+    squares = error * error
+    mean = float(truth.mean())
+    step = -(-len(truth) // SAMPLE)
+    return dataclasses.replace(
+        found,
+        rows=len(truth),
+        unknown=unknown,
+        error_sum=float(error.sum()),
+        absolute=float(xp.abs(error).sum()),
+        squares=float(squares.sum()),
+        fourths=float(xp.dot(squares, squares)),
+        largest=math.sqrt(float(squares.max())),
+        target_mean=mean,
+        target_scatter=float(((truth - mean) ** 2).sum()),
+        sample=to_host(xp.stack([truth[::step], scores[::step]], axis=1)),
+    )
+
+
+def _refuse(errors: Errors, where: str) -> None:
+    """Raise for what makes metrics impossible."""
+    rows = errors.scored + errors.not_numbers
+    if not rows:
+        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
+    if errors.not_numbers:
+        what = f"{errors.not_numbers} of {rows} predictions are not finite"
+        raise TipcastError("D030", where, what, "check the model and its input")
+    if errors.unknown:
+        what = f"{errors.unknown} of {rows} targets are not finite"
+        raise TipcastError("D031", where, what, "check the target")
+
+
+def _axes(sample: Floats) -> tuple[Floats, Floats]:
+    """Return the edges of the bins of values and of residuals."""
+    residual = np.quantile(np.abs(sample[:, 1] - sample[:, 0]), 1 - 2 * TAIL) or 1.0
+    low, high = np.quantile(sample[:, 0], TAIL), np.quantile(sample[:, 0], 1 - TAIL)
+    low, high = min(low, np.quantile(sample[:, 1], TAIL)), max(high, np.quantile(sample[:, 1], 1 - TAIL))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
+
+
+def _bins(values: Array, edges: Floats) -> Array:
+    """Return the bin of each value; beyond the ends it is the outermost."""
+    xp = module_of(values)
+    return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
+
+
+@dataclass(frozen=True)
+class _Binning:
+    """Counts a part's rows in the figures' bins."""
+
+    axis: Floats
+    residual_axis: Floats
+
+    def __call__(self, predictions: Any, target: Any, mask: Array | None = None) -> tuple[Ints, Ints]:
+        found, truth = values_of(predictions, mask), values_of(target, mask)
+        xp = module_of(found)
+        found, truth = found.astype(xp.float64), truth.astype(xp.float64)
+        cells = _bins(truth, self.axis) * BINS + _bins(found, self.axis)
+        joint = to_host(xp.bincount(cells, minlength=BINS * BINS)).reshape(BINS, BINS)
+        return joint, to_host(xp.bincount(_bins(found - truth, self.residual_axis), minlength=BINS))
+
+
+def _add(parts: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)  # type: ignore[return-value]

@@ -1,0 +1,238 @@
+"""What an evaluation of two classes consists of: its metrics, DeLong's interval, curves, bins and counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tipcast.evaluation.base import ROWS, Z95, Evaluation, Interval, Metric
+
+CALIBRATION_BINS = 20
+HISTOGRAM_BINS = 50
+TRIAL_STEPS = 25
+"""Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
+MAX_POINTS = 2000
+_STEPS = 900
+"""Steps along the curve that are aimed at; one takes between half and one and a half of the even length."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Rows by what they were and what they were called."""
+
+    true_negatives: int
+    false_positives: int
+    false_negatives: int
+    true_positives: int
+
+    @property
+    def positives(self) -> int:
+        """Rows of class 1."""
+        return self.true_positives + self.false_negatives
+
+    @property
+    def negatives(self) -> int:
+        """Rows of class 0."""
+        return self.true_negatives + self.false_positives
+
+    @property
+    def called(self) -> int:
+        """Rows called positive."""
+        return self.true_positives + self.false_positives
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.positives + self.negatives
+
+    @property
+    def matrix(self) -> Ints:
+        """Rows (2, 2) by true class and by the class they were called."""
+        rows = [[self.true_negatives, self.false_positives], [self.false_negatives, self.true_positives]]
+        return np.asarray(rows, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What metrics are made of, counted exactly or in bins."""
+
+    auc: float
+    precision: float
+    """Sum over positives of the precision at their score."""
+    log_loss: float
+    squares: float
+    """Sum of squared differences of score and label."""
+    confusion: Confusion
+
+
+METRICS = (
+    Metric("auc", True, lambda sums: sums.auc, label="AUC"),
+    Metric("average_precision", True, lambda sums: sums.precision / sums.confusion.positives),
+    Metric("log_loss", False, lambda sums: sums.log_loss / sums.confusion.rows),
+    Metric("brier", False, lambda sums: sums.squares / sums.confusion.rows),
+    Metric(
+        "accuracy",
+        True,
+        lambda sums: (sums.confusion.true_positives + sums.confusion.true_negatives) / sums.confusion.rows,
+    ),
+    Metric("precision", True, lambda sums: sums.confusion.true_positives / max(sums.confusion.called, 1)),
+    Metric("recall", True, lambda sums: sums.confusion.true_positives / sums.confusion.positives),
+    Metric(
+        "f1",
+        True,
+        lambda sums: 2 * sums.confusion.true_positives / (sums.confusion.called + sums.confusion.positives),
+    ),
+)
+
+
+def metrics(sums: Sums) -> dict[str, float]:
+    """Return the metrics, the rate of positives and the number of rows."""
+    found = {metric.name: metric.of(sums) for metric in METRICS if metric.of}
+    rows = sums.confusion.rows
+    return {**found, "positive_rate": sums.confusion.positives / rows, ROWS: float(rows)}
+
+
+@dataclass(frozen=True)
+class Roc:
+    """Points of the ROC curve (points,) by falling threshold; calling scores >= threshold positive gives the point."""
+
+    fpr: Floats
+    tpr: Floats
+    thresholds: Floats
+
+
+@dataclass(frozen=True)
+class PrecisionRecall:
+    """Points of the precision-recall curve (points,) by falling threshold."""
+
+    recall: Floats
+    precision: Floats
+    thresholds: Floats
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """20 equal-width bins of scores; mean score and rate of positives are NaN where no rows are."""
+
+    mean_score: Floats
+    rate: Floats
+    rows: Ints
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Rows of each class in 50 equal-width bins of scores."""
+
+    edges: Floats
+    negatives: Ints
+    positives: Ints
+
+
+@dataclass(frozen=True)
+class ClassificationEvaluation(Evaluation):
+    """How well scores tell two classes apart."""
+
+    threshold: float = field(kw_only=True)
+    confusion: Confusion
+    roc: Roc
+    precision_recall: PrecisionRecall
+    calibration: Calibration
+    histogram: Histogram
+
+    @property
+    def trial_curve(self) -> Sequence[float]:
+        """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
+        return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
+
+
+def delong(auc: float, positives: int, negatives: int, positive_misses: float, negative_misses: float) -> Interval:
+    """Return the 95 % interval of an AUC by DeLong's variance, cut to 0..1.
+
+    A positive's component is the share of negatives below it, a negative's the share of positives above it (ties as
+    halves). The variance of the AUC is the sum over both classes of the components' sample variance over their number.
+    The AUC is near to normal where both classes have many rows; of few, or close to 1, the interval is too short.
+    The sums are of squared complements, so that nothing cancels when the AUC is close to 1.
+
+    Parameters
+    ----------
+    auc
+        Area under the curve, 0..1.
+    positives, negatives
+        Rows of each class.
+    positive_misses
+        Sum over positives of the squared share of negatives above them.
+    negative_misses
+        Sum over negatives of the squared share of positives below them.
+
+    Returns
+    -------
+    Interval
+        0..1 when a class has fewer than two rows: nothing is known then.
+
+    References
+    ----------
+    DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44(3), 837-845.
+
+    """
+    if positives < 2 or negatives < 2:
+        return Interval(0.0, 1.0)
+    miss = 1.0 - auc
+    variance = 0.0
+    for rows, squares in ((positives, positive_misses), (negatives, negative_misses)):
+        variance += max(squares - rows * miss * miss, 0.0) / (rows - 1) / rows
+    half = Z95 * math.sqrt(variance)
+    return Interval(max(auc - half, 0.0), min(auc + half, 1.0))
+
+
+def thin(x: Floats, y: Floats, area: Floats) -> NDArray[np.intp]:
+    """Choose vertices of a monotone curve so that the chords' area stays that of the curve.
+
+    Each step goes to the vertex within reach at which the area gained or lost so far comes closest to none. Without a
+    vertex within half to one and a half of the even step, the step goes to the last one before, or over the jump.
+
+    Parameters
+    ----------
+    x, y
+        Vertices (points,), both ascending from 0 to 1.
+    area
+        Area (points,) left of the curve up to each vertex: the integral of x over y.
+
+    Returns
+    -------
+    indices
+        Ascending, at most 2000, with the first and the last.
+
+    """
+    corners = _corners(x, y)
+    if len(corners) <= MAX_POINTS:
+        return corners
+    x, y, area = x[corners], y[corners], area[corners]
+    along = x + y
+    step = along[-1] / _STEPS
+    near = np.searchsorted(along, along + 0.5 * step)
+    far = np.searchsorted(along, along + 1.5 * step, side="right")
+    chosen, drift, last = [0], 0.0, len(x) - 1
+    while (i := chosen[-1]) < last:
+        stop = max(int(far[i]), i + 2)
+        start = max(min(int(near[i]), stop - 1), i + 1)
+        chords = (y[start:stop] - y[i]) * (x[start:stop] + x[i]) / 2
+        drifts = drift + (area[start:stop] - area[i]) - chords
+        k = int(np.argmin(np.abs(drifts)))
+        drift = float(drifts[k])
+        chosen.append(start + k)
+    return corners[chosen]
+
+
+def _corners(x: Floats, y: Floats) -> NDArray[np.intp]:
+    """Return the vertices that are not inside a horizontal or a vertical stretch."""
+    turns = np.ones(len(x), dtype=bool)
+    dx, dy = np.diff(x) == 0, np.diff(y) == 0
+    turns[1:-1] = ~((dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1]))
+    return np.flatnonzero(turns)

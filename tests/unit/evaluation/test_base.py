@@ -1,0 +1,108 @@
+"""What all kinds share: finding an evaluator, metrics of users, keys in MLflow."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation import base
+from tipcast.evaluation.base import KINDS, Interval, bounds, evaluator, logged, mean_interval, metric
+from tipcast.evaluation.regression import Regression
+
+
+@pytest.fixture(autouse=True)
+def _none_registered() -> Iterator[None]:
+    yield
+    for kind in KINDS:
+        base._OWN[kind].clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_an_evaluator_that_names_its_metrics(kind: str) -> None:
+    found = evaluator(kind)
+    assert found.kind == kind
+    assert found.headline is found.metrics[0]
+    assert len({each.name for each in found.metrics}) == len(found.metrics)
+    assert found.figure.startswith("plots/")
+
+
+def test_other_kinds_are_refused() -> None:
+    with pytest.raises(TipcastError, match="no such kind: ranking") as caught:
+        evaluator("ranking")
+    assert caught.value.code == "C003"
+
+
+def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
+    @metric("regression", maximize=True)
+    def within_one(target: Any, prediction: Any) -> Any:
+        return abs(prediction - target) <= 1
+
+    r = np.random.default_rng(0)
+    truth, predicted = r.normal(0, 1, 1000), r.normal(0, 1, 1000)
+    expected = np.mean(np.abs(truth - predicted) <= 1)
+    parts = [[client.submit(np.array, part, pure=False) for part in np.split(v, (10, 700))] for v in (predicted, truth)]
+    found = Regression().evaluate(client, *parts)
+    assert found.metrics["within_one"] == pytest.approx(expected)
+    assert list(found.metrics)[-2:] == ["within_one", "rows"]
+    assert Regression().evaluate_here(predicted, truth).metrics["within_one"] == pytest.approx(expected)
+    masks = [client.submit(np.array, part, pure=False) for part in np.split(truth > 0, (10, 700))]
+    some = Regression().evaluate(client, *parts, masks=masks)
+    assert some.metrics["within_one"] == pytest.approx(np.mean((np.abs(truth - predicted) <= 1)[truth > 0]))
+
+
+def test_a_users_metric_of_classes(client: Client) -> None:
+    @metric("classification", maximize=False, name="cost")
+    def five_for_a_miss(target: Any, prediction: Any) -> Any:
+        return 5.0 * ((prediction < 0.5) & (target == 1)) + ((prediction >= 0.5) & (target == 0))
+
+    scores = np.array([0.1, 0.4, 0.35, 0.8], dtype=np.float32)
+    labels = np.array([0, 0, 1, 1])
+    found = evaluator("classification").evaluate(
+        client, [client.submit(np.array, scores)], [client.submit(np.array, labels)]
+    )
+    assert found.metrics["cost"] == 5 / 4
+    assert list(found.metrics)[0] == "auc"
+
+
+def test_what_is_no_metric_is_refused(client: Client) -> None:
+    with pytest.raises(TipcastError, match="is one of ours"):
+        metric("regression", maximize=False, name="rmse")(lambda target, prediction: target)
+    metric("regression", maximize=False, name="median")(lambda target, prediction: np.median(target))
+    with pytest.raises(TipcastError, match="return one value for each row"):
+        Regression().evaluate_here(np.zeros(3), np.ones(3))
+
+
+def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        def load(self) -> None:
+            metric("regression", maximize=False, name="installed")(lambda target, prediction: abs(target))
+
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [Point()] if group == base.ENTRY_POINTS else []
+    )
+    base._load_entry_points.cache_clear()
+    assert Regression().evaluate_here(np.zeros(3), np.full(3, 2.0)).metrics["installed"] == 2
+    base._load_entry_points.cache_clear()
+
+
+def test_keys_in_mlflow() -> None:
+    found = Regression().evaluate_here(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 3.0]))
+    keys = list(logged(found, "test", Regression().headline))
+    assert keys[0] == "test/rmse"
+    assert keys[-2:] == ["test/rmse_low", "test/rmse_high"]
+    assert "test/rows" not in keys
+    assert bounds(Interval(0.1, 0.2), "test/auc") == {"test/auc_low": 0.1, "test/auc_high": 0.2}
+
+
+def test_the_interval_of_a_mean() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 500)
+    half = 1.959963984540054 * values.std(ddof=1) / np.sqrt(500)
+    found = mean_interval(500, values.sum(), (values**2).sum())
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half))
+    assert mean_interval(1, 3.0, 9.0) == Interval(-np.inf, np.inf)

@@ -1,0 +1,127 @@
+"""Metrics of several classes against scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from sklearn import metrics as reference
+
+from tipcast.backends.base import Session
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation.multiclass import Multiclass
+
+JUDGE = Multiclass()
+
+
+def rows(count: int = 4000, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    r = np.random.default_rng(seed)
+    truth = r.integers(0, classes, count).astype(np.int32)
+    scores = r.normal(0, 1, (count, classes))
+    scores[np.arange(count), truth] += 1.2
+    odds = np.exp(scores)
+    return (odds / odds.sum(axis=1, keepdims=True)).astype(np.float32), truth
+
+
+def spread(client: Client, values: np.ndarray, cuts: tuple[int, ...] = (0, 1000, 1001)) -> list[Any]:
+    return [client.submit(np.array, part, pure=False) for part in np.split(values, cuts)]
+
+
+def test_equals_scikit_learn(client: Client) -> None:
+    probabilities, truth = rows()
+    found = JUDGE.evaluate(client, spread(client, probabilities), spread(client, truth))
+    called = probabilities.argmax(axis=1)
+    wide = probabilities.astype(float)
+    expected = {
+        "log_loss": reference.log_loss(truth, wide / wide.sum(axis=1, keepdims=True)),
+        "accuracy": reference.accuracy_score(truth, called),
+        "f1_macro": reference.f1_score(truth, called, average="macro"),
+        "brier": np.mean(((wide - np.eye(4)[truth]) ** 2).sum(axis=1)),
+    }
+    for name, value in expected.items():
+        assert found.metrics[name] == pytest.approx(value, rel=1e-6), name
+    recall, precision = (
+        score(truth, called, average=None) for score in (reference.recall_score, reference.precision_score)
+    )
+    for at in range(4):
+        assert found.metrics[f"class_{at}/recall"] == pytest.approx(recall[at])
+        assert found.metrics[f"class_{at}/precision"] == pytest.approx(precision[at])
+    assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
+    assert list(found.shown()) == ["log_loss", "accuracy", "f1_macro", "brier"]
+    assert JUDGE.evaluate_here(probabilities, truth).metrics == pytest.approx(found.metrics)
+
+
+def test_classes_that_no_row_is_of(client: Client) -> None:
+    probabilities, truth = rows()
+    few = truth < 2
+    found = JUDGE.evaluate_here(probabilities[few], truth[few])
+    called = probabilities[few].argmax(axis=1)
+    assert found.metrics["f1_macro"] == pytest.approx(reference.f1_score(truth[few], called, average="macro"))
+    assert found.metrics["class_3/recall"] == 0
+
+
+def test_masks_choose_rows(client: Client) -> None:
+    probabilities, truth = rows()
+    mask = np.random.default_rng(1).random(4000) < 0.3
+    found = JUDGE.estimate(client, *(spread(client, values) for values in (probabilities, truth, mask)))
+    assert found.value == pytest.approx(JUDGE.evaluate_here(probabilities[mask], truth[mask]).headline)
+    assert found.rows == mask.sum()
+
+
+def test_while_rows_are_scored() -> None:
+    probabilities, truth = rows()
+    truth[::2] = -1
+    found = JUDGE.total([JUDGE.count(probabilities[part], truth[part]) for part in (slice(0, 7), slice(7, 4000))])
+    evaluation = JUDGE.of_sums(found)
+    assert evaluation is not None
+    expected = JUDGE.evaluate_here(probabilities[1::2], truth[1::2])
+    assert evaluation.metrics == pytest.approx(expected.metrics)
+    assert JUDGE.histogram(found).tolist() == np.bincount(probabilities.argmax(axis=1)).tolist()
+    assert sum(JUDGE.summary(found).values()) == pytest.approx(1)
+    assert JUDGE.of_sums(JUDGE.count(probabilities, None)) is None
+    described = JUDGE.profile(expected, "test")
+    assert described["bins"] == [[at, at] for at in range(4)]
+    assert sum(described["shares"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("odd", "label", "code", "said"),
+    [(np.nan, 0, "D030", "1 of 4000"), (1.5, 0, "D030", "1 of 4000"), (0.5, 4, "D031", "1 of 4000 labels")],
+)
+def test_refuses(client: Client, odd: float, label: int, code: str, said: str) -> None:
+    probabilities, truth = rows()
+    probabilities[5, 2], truth[5] = odd, label
+    with pytest.raises(TipcastError, match=said) as caught:
+        JUDGE.evaluate(client, spread(client, probabilities), spread(client, truth), where="data.test")
+    assert caught.value.code == code
+
+
+def test_no_rows_are_refused(client: Client) -> None:
+    probabilities, truth = rows()
+    with pytest.raises(TipcastError) as caught:
+        JUDGE.evaluate(client, spread(client, probabilities[:0], (0,)), spread(client, truth[:0], (0,)))
+    assert caught.value.code == "D014"
+
+
+def test_the_difference_and_its_interval(client: Client) -> None:
+    first, truth = rows(3000, seed=1)
+    second = 0.5 * first + 0.5 / 4
+    futures = [spread(client, values) for values in (first, second, truth)]
+    found = JUDGE.difference(client, *futures, (None, None), parts=[0, 1000, 1, 1999], replicates=100, seed=0)
+    losses = [-np.log(each[np.arange(3000), truth].astype(float)) for each in (first, second)]
+    apart = losses[0] - losses[1]
+    half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)
+    assert found.value == pytest.approx(apart.mean(), rel=1e-9)
+    assert found.interval.low == pytest.approx(apart.mean() - half, rel=1e-9)
+    assert found.gain(JUDGE.headline.maximize) == -found.value
+
+
+def test_on_each_device(backend: Session) -> None:
+    def put(values: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
+        return frames.xp.asarray(values)
+
+    columns = [[backend.client.submit(put, values, backend.frames, pure=False)] for values in rows()]
+    found = JUDGE.evaluate(backend.client, *columns)
+    assert found.metrics == pytest.approx(JUDGE.evaluate_here(*rows()).metrics, rel=1e-9)

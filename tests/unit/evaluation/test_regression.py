@@ -1,0 +1,146 @@
+"""Regression metrics against scikit-learn, their interval, figures' bins and sums while rows are scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from sklearn import metrics as reference
+
+from tipcast.backends.base import Session
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation.regression import BINS, Regression
+
+JUDGE = Regression()
+
+
+def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    r = np.random.default_rng(seed)
+    truth = r.gamma(2.0, 3.0, count)
+    return (truth + r.normal(0.2, 1 + 0.1 * truth)).astype(np.float32), truth.astype(np.float32)
+
+
+def spread(client: Client, values: np.ndarray, cuts: tuple[int, ...] = (0, 1000, 1001)) -> list[Any]:
+    return [client.submit(np.array, part, pure=False) for part in np.split(values, cuts)]
+
+
+def test_equals_scikit_learn(client: Client) -> None:
+    predicted, truth = rows()
+    found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
+    p, t = predicted.astype(float), truth.astype(float)
+    expected = {
+        "rmse": reference.root_mean_squared_error(t, p),
+        "mae": reference.mean_absolute_error(t, p),
+        "r2": reference.r2_score(t, p),
+        "bias": np.mean(p - t),
+        "max_error": reference.max_error(t, p),
+        "rows": 5000,
+    }
+    assert found.metrics == pytest.approx(expected, rel=1e-11)
+    assert list(found.metrics)[0] == JUDGE.headline.name
+    assert JUDGE.evaluate_here(predicted, truth).metrics == pytest.approx(expected, rel=1e-11)
+
+
+def test_r2_of_targets_far_from_zero() -> None:
+    predicted, truth = (values.astype(float) + 1e8 for values in rows())
+    found = JUDGE.total([JUDGE.count(predicted[at::3], truth[at::3]) for at in range(3)])
+    evaluation = JUDGE.of_sums(found)
+    assert evaluation is not None
+    assert evaluation.metrics["r2"] == pytest.approx(reference.r2_score(truth, predicted), rel=1e-9)
+
+
+def test_masks_choose_rows(client: Client) -> None:
+    predicted, truth = rows()
+    mask = np.random.default_rng(1).random(5000) < 0.3
+    found = JUDGE.estimate(client, *(spread(client, values) for values in (predicted, truth, mask)))
+    assert found.value == pytest.approx(reference.root_mean_squared_error(truth[mask], predicted[mask]), rel=1e-6)
+    assert found.rows == mask.sum()
+
+
+def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
+    truth, hits = np.sqrt(1 + 0.2**2), 0  # of normal errors with mean 0.2 and deviation 1
+    for seed in range(400):
+        target = np.zeros(300)
+        found = JUDGE.evaluate_here(np.random.default_rng(seed).normal(0.2, 1, 300), target).interval
+        hits += found.low <= truth <= found.high
+    assert 365 <= hits <= 393
+
+
+def test_bins_count_every_row_and_the_profile_is_of_predictions(client: Client) -> None:
+    predicted, truth = rows()
+    found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
+    assert found.joint.sum() == found.residuals.sum() == 5000
+    inside = np.clip(predicted, found.axis[0], found.axis[-1])
+    np.testing.assert_array_equal(found.joint.sum(axis=0), np.histogram(inside, found.axis)[0])
+    described = JUDGE.profile(found, "test")
+    assert described["rows"] == 5000
+    assert sum(described["shares"]) == pytest.approx(1)
+    assert 8 <= len(described["bins"]) <= 10
+    counted = JUDGE.count(predicted, None, reference=described)
+    assert JUDGE.histogram(counted).tolist() == JUDGE.histogram(found).tolist()
+    assert JUDGE.summary(counted) == {"mean": pytest.approx(predicted.mean(dtype=float))}
+    assert JUDGE.of_sums(counted) is None
+
+
+def test_rows_without_a_target_count_as_predictions_only() -> None:
+    predicted, truth = rows()
+    truth[::2] = np.nan
+    found = JUDGE.of_sums(JUDGE.count(predicted, truth))
+    assert found is not None
+    expected = JUDGE.evaluate_here(predicted[1::2], truth[1::2])
+    assert found.metrics == pytest.approx(expected.metrics)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "truth", "code", "said"),
+    [
+        ([1, np.nan, 2], [1, 2, 3], "D030", "1 of 3 predictions"),
+        ([1, np.inf, np.nan], [1, 2, 3], "D030", "2 of 3 predictions"),
+        ([1, 2, 3], [1, np.nan, 3], "D031", "1 of 3 targets"),
+        ([], [], "D014", "no rows"),
+    ],
+)
+def test_refuses(client: Client, predicted: list[float], truth: list[float], code: str, said: str) -> None:
+    columns = (spread(client, np.asarray(values, dtype=np.float32), (1,)) for values in (predicted, truth))
+    with pytest.raises(TipcastError, match=said) as caught:
+        JUDGE.evaluate(client, *columns, where="data.test")
+    assert caught.value.code == code
+
+
+def test_the_difference_and_its_interval(client: Client) -> None:
+    r = np.random.default_rng(3)
+    hits = 0
+    for _ in range(60):  # two models that share most of their errors; the first is worse by so much
+        truth, shared = r.normal(0, 3, 800), r.normal(0, 1, 800)
+        first, second = truth + shared + r.normal(0, 0.5, 800), truth + shared
+        futures = [spread(client, values, (300,)) for values in (first, second, truth)]
+        found = JUDGE.difference(client, *futures, (None, None), parts=[300, 500], replicates=100, seed=0)
+        hits += found.interval.low <= np.sqrt(1.25) - 1 <= found.interval.high
+    assert hits >= 52
+    assert found.value == pytest.approx(np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2)))
+    assert found.gain(JUDGE.headline.maximize) == -found.value
+    assert found.gain(JUDGE.headline.maximize, certain=True) == -found.interval.high
+    same = JUDGE.difference(
+        client, futures[0], futures[0], futures[2], (None, None), parts=[300, 500], replicates=100, seed=0
+    )
+    assert (same.value, same.gain(maximize=False)) == (0, 0)
+    assert same.interval.high < 1e-6
+
+
+def test_constant_targets_and_predictions(client: Client) -> None:
+    same = np.full(10, 3.0, dtype=np.float32)
+    found = JUDGE.evaluate(client, spread(client, same, (4,)), spread(client, same, (4,)))
+    assert found.metrics == {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0, "rows": 10}
+    assert found.joint.sum() == 10
+
+
+def test_on_each_device(backend: Session) -> None:
+    def put(values: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
+        return frames.xp.asarray(values)
+
+    columns = [[backend.client.submit(put, values, backend.frames, pure=False)] for values in rows()]
+    found, expected = JUDGE.evaluate(backend.client, *columns), JUDGE.evaluate_here(*rows())
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-9)
+    assert found.joint.shape == (BINS, BINS)
