@@ -26,7 +26,7 @@ from harness import compare, options, write_result
 from tipcast.backends import forest
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.data.features import BASE_FEATURES
+from tipcast.data.taxi.features import BASE_FEATURES
 from tipcast.estimators.build import build
 from tipcast.estimators.cuml_parameters import settings
 from tipcast.estimators.xgboost_plan import plan

@@ -15,9 +15,10 @@ from tipcast.backends.base import Session
 from tipcast.backends.session import session
 from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCudaCluster
 from tipcast.data import rows
-from tipcast.data.features import BASE_FEATURES
 from tipcast.data.prepare import Recipe
-from tipcast.data.sources import list_fragments
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.features import BASE_FEATURES
+from tipcast.tasks.base import from_facts
 
 TRAIN, TEST = "2018-01..2018-12", "2019-01..2019-01"
 TEST_ROWS = 1_000_000
@@ -49,10 +50,10 @@ def opened(device: str, count: int) -> AbstractContextManager[Session]:
 
 def in_memory(workers: Session, folder: Path) -> rows.Rows:
     """Read and prepare months as `tipcast train` does; the rows stay on the workers."""
-    recipe = Recipe(features=BASE_FEATURES, threshold=0.2)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, BASE_FEATURES))
     data = FilesData(source="files", train=str(folder), block_bytes=1 << 25)
-    listing = list_fragments(data, "train", recipe.columns)
-    return rows.collect(workers, listing, rows.start(workers, listing, recipe)).splits[0]
+    listing = Taxi(data).scan("train", recipe.columns)
+    return rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe)).splits[0]
 
 
 def attempt(name: Mapping[str, Any], part: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from tipcast.backends.base import Session
 from tipcast.backends.session import session
 from tipcast.config import schema
 from tipcast.data import rows
-from tipcast.data.features import BASE_FEATURES
 from tipcast.data.prepare import Recipe
-from tipcast.data.sources import list_fragments
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.features import BASE_FEATURES
+from tipcast.tasks.base import from_facts
 
 
 def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:
@@ -33,10 +34,10 @@ def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list
 
 def ours(workers: Session, folder: Path) -> int:
     """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next run."""
-    recipe = Recipe(features=BASE_FEATURES, threshold=0.2)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, BASE_FEATURES))
     data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
-    listing = list_fragments(data, "train", recipe.columns)
-    loaded = rows.collect(workers, listing, rows.start(workers, listing, recipe))
+    listing = Taxi(data).scan("train", recipe.columns)
+    loaded = rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))
     return loaded.splits[0].counts.rows
 
 

@@ -31,11 +31,10 @@ from tipcast.backends.base import Session
 from tipcast.backends.session import session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.features import compute, needed_columns
-from tipcast.data.fragments import Fragment, merged
-from tipcast.data.read import read_fragment
-from tipcast.data.sources.files import find
-from tipcast.data.sources.found import Wanted
+from tipcast.data.base import Fragment, ScanRequest, merged
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.features import compute, needed_columns
+from tipcast.data.taxi.files import scan_file
 from tipcast.estimators import native
 from tipcast.estimators.predict import predict
 from tipcast.jobs.score_run import ON_GPU, scorer
@@ -49,11 +48,11 @@ TRAIN = ("data.rows=200000", "task.validation=0", "tracking.system_metrics=false
 def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[Any]:
     """Put features on the workers, in the parts that a scoring has: futures of frames."""
     names = fetched.manifest["features"]
-    wanted = Wanted(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
-    fragments = [each for file in files for each in find(str(file), wanted).fragments]
+    wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
+    fragments = [each for file in files for each in scan_file(str(file), wanted).fragments]
 
     def features(fragment: Fragment, frames: Any) -> Any:  # nested, so that it travels by value
-        matrix = compute(read_fragment(fragment, frames), names, frames.xp)
+        matrix = compute(Taxi().read(fragment, frames), names, frames.xp)
         return frames.frame(matrix, names)
 
     parts = workers.client.map(

@@ -18,12 +18,13 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.config.schema_sweep import SearchSpec
 from tipcast.data.prepare import Recipe, prepare_fragment
-from tipcast.data.sources import list_fragments
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.jobs.sweep_plan import measured
 from tipcast.search.proposals import Proposal, random
 from tipcast.search.space import merged
 from tipcast.search.trial import Study
+from tipcast.tasks.base import from_facts
 
 DAYS = 6
 """Of the month that are held out."""
@@ -54,8 +55,8 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
     """Return what the trials on a file have in common."""
     (composed,) = compose("train", ["data=files", f"data.train={file}", f"data.test={file}"])
     config = to_object(composed.config)
-    recipe = Recipe(features=tuple(config.task.features), threshold=config.task.threshold)
-    listing = list_fragments(config.data, "train", recipe.columns)
+    recipe = Recipe(Taxi(), from_facts({"threshold": config.task.threshold}, config.task.features))
+    listing = Taxi(config.data).scan("train", recipe.columns)
     return Study(
         id="bench",
         sweep=uuid.uuid4().hex[:8],

@@ -17,7 +17,7 @@ import pytest
 
 from tipcast import cli
 from tipcast.backends import gpus
-from tipcast.data.synthetic import sample_block
+from tipcast.data.taxi.sample import sample_block
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from tipcast import cli
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.data.fragments import Listing
+from tipcast.data.base import Listing
 from tipcast.jobs import train
 from tipcast.jobs.promote_gate import Entrant, unseen
 from tipcast.measure import origin
@@ -218,7 +218,7 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
         manifest = {"colour": colour, "trained_from": trained[0], "trained_until": trained[1]}
         return Entrant(Fetched(Path(), "", manifest, NAME, version, "", None, ""), "FINISHED", {}, {})
 
-    test = Listing((), (2 * month, 3 * month), (), "", "yellow")
+    test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
     new, green = entrant("2", "yellow", 0, 2 * month), entrant("3", "green", 0, 3 * month)
     assert unseen([new, green], test).passed, "months that touch have no moment in common; green trips are other ones"
     found = unseen([new, entrant("1", "yellow", month, 3 * month)], test)

@@ -25,7 +25,8 @@ from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.data.scored import stamp
-from tipcast.data.synthetic import sample_block
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.sample import sample_block
 from tipcast.jobs import prepare, score_run, score_task, train
 from tipcast.jobs import score as score_job
 
@@ -584,7 +585,7 @@ def plant(store: str, folder: Path, name: str, facts: dict[str, Any]) -> None:
     origin = {"data_digest": "5" * 64, "versions": {"tipcast": "0.1.0"}}
     facts = {"features": ["passenger_count"], "threshold": 0.5, **facts, **origin}
     with open_run(spec, name="other", tags={}, params={}) as run:
-        logged = log_model(run, folder / "model.npz", "npz-logistic", facts, "yellow", frame(5))
+        logged = log_model(run, folder / "model.npz", "npz-logistic", facts, Taxi(), {"colour": "yellow"}, frame(5))
         register(run, logged, name, 0.0, {}, "")
 
 

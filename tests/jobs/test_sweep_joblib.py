@@ -13,10 +13,11 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.data.fragments import Fragment
-from tipcast.data.raw import raw_trips
-from tipcast.data.sources import list_fragments
+from tipcast.data.base import Fragment
+from tipcast.data.prepare import Recipe, held_out_rows
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.estimators.native_svc import load
+from tipcast.tasks.base import from_facts
 
 QUICK = ("experiment=svc_grid", "data.rows=6000", "model.fit.rows=400", "search.rows=900")
 TWO = ("cluster.processes=true", "cluster.n_workers=2", "cluster.threads_per_worker=1")
@@ -92,9 +93,12 @@ def _scores_without_tipcasts_estimator(client: Any, said: dict[str, Any], tmp_pa
         source="sample", train="2019-04", test="2019-05", months=None, rows=300, seed=0, colour="yellow", block_rows=300
     )
     columns = ("pickup", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount")
-    (fragment,) = list_fragments(data, "train", columns).fragments
+    (fragment,) = Taxi(data).scan("train", columns).fragments
     assert isinstance(fragment, Fragment)
-    _, trips = raw_trips(fragment, columns, "yellow", 200)
+    recipe = Recipe(
+        Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID", "DOLocationID"))
+    )
+    raw, trips = held_out_rows(fragment, recipe, {"colour": "yellow"}, 200)
     scores = model.predict(trips)
     assert scores.shape == (200,)
     assert 0 < scores.min() < scores.max() < 1
@@ -103,7 +107,6 @@ def _scores_without_tipcasts_estimator(client: Any, said: dict[str, Any], tmp_pa
     manifest = json.loads(next(folder.rglob("manifest.json")).read_text())
     features = model.unwrap_python_model().features
     names = manifest["features"]
-    raw, _ = raw_trips(fragment, columns, "yellow", 200)
     np.testing.assert_array_equal(load(file, "npz-svc").score(features.compute(raw, names)), scores)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from tipcast.backends import device_csv
 from tipcast.backends.base import Array, Frame
 from tipcast.backends.cpu import NULL_TIME, CpuFrames
-
-CSV_PIECE = 64 << 20
-"""Bytes of CSV that are parsed at once: the working arrays take some forty times as much."""
 
 
 class GpuFrames:
@@ -79,7 +75,7 @@ class GpuFrames:
     ) -> dict[str, Array]:
         """Parse columns of a block of CSV rows without their header line.
 
-        What ``device_csv`` declines (quotes, dates with slashes, more than 15 digits) the host parses, or refuses.
+        The host parses them, and the columns are copied: what is read and refused is the same on both devices.
 
         Parameters
         ----------
@@ -105,15 +101,7 @@ class GpuFrames:
             A row has too many or too few fields, or a cell does not parse.
 
         """
-        parts = []
-        for piece in _pieces(block):
-            read = device_csv.parse(piece, header, columns, timestamps, self.xp) if dates == "iso" else None
-            if read is None:
-                read = self._from_host(CpuFrames().read_csv(piece, header, columns, timestamps, dates))
-            parts.append(read)
-        if len(parts) == 1:
-            return parts[0]
-        return {name: self.xp.concatenate([part[name] for part in parts]) for name in columns}
+        return self._from_host(CpuFrames().read_csv(block, header, columns, timestamps, dates))
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:
         """Wrap a (rows, columns) array, each column contiguous, as a DataFrame without a copy."""
@@ -147,18 +135,6 @@ def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Fr
     options.set_row_groups([list(row_groups)])
     options.set_column_names(list(columns))
     return cudf.DataFrame.from_pylibcudf(pylibcudf.io.parquet.read_parquet(options))
-
-
-def _pieces(block: bytes) -> Iterator[bytes]:
-    """Cut a block at ends of lines into pieces that fit beside their working arrays."""
-    start = 0
-    while len(block) - start > CSV_PIECE:
-        stop = block.rfind(b"\n", start, start + CSV_PIECE) + 1
-        if not stop:
-            break
-        yield block[start:stop]
-        start = stop
-    yield block[start:] if start else block
 
 
 def _is_plain(column: Frame) -> bool:

@@ -177,18 +177,80 @@ class TlcData(DataSpec):
 
 
 @dataclass
+class BlobsData(DataSpec):
+    """Gaussian blobs."""
+
+    rows: int = MISSING
+    test_rows: int = MISSING
+    columns: int = MISSING
+    centers: int = MISSING
+    cluster_std: float = MISSING
+    spread: float = MISSING
+    """Centres lie within it of the origin."""
+    seed: int = MISSING
+    block_rows: int = MISSING
+
+
+@dataclass
+class RegressionData(DataSpec):
+    """Rows of a linear regression."""
+
+    rows: int = MISSING
+    test_rows: int = MISSING
+    columns: int = MISSING
+    informative: int = MISSING
+    """Columns that the value depends on."""
+    noise: float = MISSING
+    """Standard deviation."""
+    seed: int = MISSING
+    block_rows: int = MISSING
+
+
+@dataclass
+class TableData(DataSpec):
+    """Parquet or CSV files of anything."""
+
+    time: str | None = None
+    """Column that rows are split by; null: they are split at random."""
+    test_share: float = MISSING
+    """Share of the training rows, or of their time, that is tested on where ``test`` is null."""
+    block_bytes: int = MISSING
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class OwnData(DataSpec):
+    """A dataset that an installed package or a script brings; ``source`` is its name."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class TaskSpec:
     """What is predicted from what."""
 
     name: str = MISSING
-    kind: str = MISSING
-    threshold: float = MISSING
-    """Tip over fare above which a tip is high."""
-    features: list[str] = MISSING
+    kind: str | None = None
+    """classification, multiclass, regression or clustering; null: as the target column says."""
+    function: str | None = None
+    """Name of a function that makes the target of raw columns; null: ``target`` as it is."""
+    target: str | None = None
+    """Column that is predicted; null: the dataset's own."""
+    columns: list[str] = field(default_factory=list)
+    """Raw columns that the function needs."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Of the function."""
+    threshold: float | None = None
+    """One more of them: tip over fare above which a tip is high."""
+    classes: list[str] = field(default_factory=list)
+    description: str = ""
+    """The target in words, with params in braces."""
+    features: list[str] | None = None
+    """Null: all that the dataset has."""
     categorical: list[str] = field(default_factory=list)
     """Features that XGBoost treats as categories."""
     validation: float = MISSING
-    """Share of the time that the training files cover, at its end, that is held out for validation."""
+    """Share held out for validation: of the time that the training files cover, at its end, or of rows at random."""
 
 
 @dataclass
@@ -319,6 +381,10 @@ def register() -> None:
         ("sample", SampleData),
         ("files", FilesData),
         ("tlc", TlcData),
+        ("blobs", BlobsData),
+        ("regression", RegressionData),
+        ("table", TableData),
+        ("dataset", OwnData),
         ("task", TaskSpec),
         ("model", ModelSpec),
         ("tracking", TrackingSpec),

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 
 from tipcast.backends.cpu import CSV_CHUNK, DATES, MISSING
 from tipcast.config.errors import TipcastError
-from tipcast.data import address, schema
-from tipcast.data import csv as text
-from tipcast.data.fragments import Fragment
+from tipcast.data import address
+from tipcast.data.base import Fragment
+from tipcast.data.delimited import find_fault
 from tipcast.data.read import csv_block, refusal, undamaged
+from tipcast.data.taxi import schema
 
 ADDED = ("probability", "prediction", "model_name", "model_version")
 """What scoring adds; columns that are called so already, as of an earlier scoring, are left out."""
@@ -93,7 +94,7 @@ def _csv(fragment: Fragment, keep: Sequence[str] | None, threads: bool) -> pa.Ta
     try:
         table = parse(block, chosen or header[:1])
     except ValueError as problem:
-        raise refusal(fragment, text.find_fault(block, header, chosen, parse), str(problem)) from problem
+        raise refusal(fragment, find_fault(block, header, chosen, parse), str(problem)) from problem
     for name in set(chosen) & {own for own, canonical in known.items() if canonical in IDS}:
         whole = table[name].cast(pa.int64(), safe=False)  # parsed as a double: some files write 1.0
         table = table.set_column(table.column_names.index(name), name, whole)

@@ -10,18 +10,18 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
-from tipcast.data.sources.files import PARQUET, expand, patterns
-from tipcast.data.sources.found import Wanted
+from tipcast.data.base import ScanRequest
+from tipcast.data.listing import PARQUET, expand, patterns
 
 
-def named(given: Any, wanted: Wanted, key: str) -> dict[str, str]:
+def named(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
     """Find files and name their outputs.
 
     Parameters
     ----------
     given
         A path, glob, folder or address, or a list of them.
-    wanted
+    request
         What is asked of every file.
     key
         The configuration's name for ``given``, for messages.
@@ -41,7 +41,7 @@ def named(given: Any, wanted: Wanted, key: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pattern in patterns(given, key):
         base = root(pattern)
-        for uri in expand(pattern, wanted):
+        for uri in expand(pattern, request):
             name = output_name(uri, base)
             if set(name.split("/")) & {"", ".", ".."}:
                 raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")

@@ -11,9 +11,9 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
+from tipcast.data.listing import CSV, PARQUET, below
 from tipcast.data.named import root
 from tipcast.data.scored import MANIFEST, Manifest, from_bytes
-from tipcast.data.sources.files import CSV, PARQUET, below
 from tipcast.data.writing import failures
 
 UNFINISHED = "_tipcast-"

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tipcast.backends.base import Array, Frames
 from tipcast.config.errors import TipcastError
-from tipcast.data import address, schema, synthetic
-from tipcast.data import csv as text
-from tipcast.data.fragments import Fragment
+from tipcast.data import address
+from tipcast.data.base import Fragment
+from tipcast.data.delimited import Fault, find_fault
 
 
 def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -45,23 +45,8 @@ def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | N
                 "D007", address.shown(fragment.uri), f"missing column {name!r}", "use a file that has it"
             )
     own = {name: fragment.columns[name] for name in wanted}
-    if fragment.format == "sample":
-        return _sample(fragment, own, frames)
     read = _parquet(fragment, own, frames) if fragment.format == "parquet" else _csv(fragment, own, frames)
     return {name: read[spelling] for name, spelling in own.items()}
-
-
-def _sample(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
-    block, seed = fragment.part
-    made = synthetic.sample_block(
-        fragment.period,
-        block,
-        seed,
-        int(fragment.options["rows"]),
-        str(fragment.options["colour"]),
-        tuple(own.values()),
-    )
-    return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
 
 
 def _parquet(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
@@ -133,8 +118,8 @@ def csv_block(fragment: Fragment) -> bytes:
 
 def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str, Array]:
     block = csv_block(fragment)
-    times = tuple(own[name] for name in schema.TIMES if name in own)
     options = fragment.options
+    times = tuple(own[name] for name in options["times"] if name in own)
 
     def parse(rows: bytes, wanted: Sequence[str]) -> dict[str, Array]:
         return frames.read_csv(
@@ -145,7 +130,7 @@ def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str
         return parse(block, tuple(own.values()))
     except ValueError as problem:
         raise refusal(
-            fragment, text.find_fault(block, options["header"], tuple(own.values()), parse), str(problem)
+            fragment, find_fault(block, options["header"], tuple(own.values()), parse), str(problem)
         ) from problem
 
 
@@ -161,7 +146,7 @@ def _unpacked(fragment: Fragment) -> bytes:
         ) from problem
 
 
-def refusal(fragment: Fragment, fault: text.Fault | None, problem: str) -> TipcastError:
+def refusal(fragment: Fragment, fault: Fault | None, problem: str) -> TipcastError:
     """Return the error for a CSV block that does not parse, naming the line at fault where it was found."""
     where = address.shown(fragment.uri)
     if fault is None:

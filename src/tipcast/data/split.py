@@ -1,12 +1,18 @@
-"""Splitting by time: validation is the end of the training period, and the test period comes after it."""
+"""Splitting rows: by time, where validation is the end of the training period and test comes after it, or at random."""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
 
+import numpy as np
+
+from tipcast.backends.base import Array
 from tipcast.config.errors import TipcastError
-from tipcast.data.fragments import Period
+from tipcast.data.base import Fragment, Period
 
 MINUTE = 60_000_000
 
@@ -99,3 +105,30 @@ def describe(period: Period) -> str:
     """Return a period as ``2019-01-01..2019-03-31``, both days included."""
     start, stop = (datetime.datetime.fromtimestamp(value / 1e6, datetime.UTC) for value in (period[0], period[1] - 1))
     return f"{start:%Y-%m-%d}..{stop:%Y-%m-%d}"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A seeded random split: the same rows fall into the same part however fragments are cut, on every device."""
+
+    seed: int
+    shares: tuple[tuple[float, float], ...]
+    """Of each part: the interval within 0 to 1 that a row's random number must lie in; some rows may lie in none."""
+
+    def sides(self, fragment: Fragment, rows: int, xp: ModuleType) -> Array:
+        """Return each row's part, (rows,) int8, -1 for rows of none.
+
+        A row's number is drawn by its place in its file (Philox, a counter-based generator: Salmon et al. 2011), or in
+        its block where the places of rows are not known.
+        """
+        first = fragment.options.get("first")
+        named = f"{self.seed} {fragment.digest} {fragment.part if first is None else ''}"
+        key = np.frombuffer(hashlib.sha256(named.encode()).digest()[:16], np.uint64)
+        bits = np.random.Philox(key=key)
+        skipped = (first or 0) % 4  # one step of the counter makes four numbers
+        bits.advance((first or 0) // 4)
+        drawn = bits.random_raw(rows + skipped)[skipped:] * 2.0**-64
+        side = np.full(rows, -1, dtype=np.int8)
+        for part, (low, high) in enumerate(self.shares):
+            side[(drawn >= low) & (drawn < high)] = part
+        return xp.asarray(side)

@@ -10,15 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from tipcast.backends.findings import check_gpus, check_scheduler, check_workers, uses_cuda
-from tipcast.config.errors import Finding, TipcastError, failed, warning
+from tipcast.config.errors import Finding, TipcastError, failed, ok, warning
 from tipcast.config.plain import redact
-from tipcast.config.schema import DoctorConfig, Output, SchedulerCluster
-from tipcast.data.features import BASE_FEATURES
-from tipcast.data.prepare import Recipe
-from tipcast.data.readable import check_data
+from tipcast.config.schema import DataSpec, DoctorConfig, Output, SchedulerCluster
+from tipcast.data.registry import open_dataset
 from tipcast.jobs import closing
 from tipcast.jobs.doctor_table import counted, plain, table
-from tipcast.jobs.prepare import REQUIRED
 from tipcast.measure.environment import (
     check_folder,
     check_memory,
@@ -32,8 +29,7 @@ from tipcast.tracking.probe import check_store
 
 PATIENCE_S = 60.0
 """How long a check may take, beside what the configuration grants its cluster and its store."""
-COLUMNS = {name: Recipe(BASE_FEATURES, 0.0).columns for name in ("train", "test")} | {"months": REQUIRED}
-"""Period -> the columns that its files must have."""
+SIDES = ("train", "test", "months")
 
 
 def run(config: DoctorConfig, command: str) -> None:
@@ -67,12 +63,12 @@ def run(config: DoctorConfig, command: str) -> None:
 def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     """Return name -> check, the quick ones first."""
     backend, cluster = config.backend, config.cluster
-    periods = [name for name in COLUMNS if getattr(config.data, name) is not None]
+    periods = [name for name in SIDES if getattr(config.data, name) is not None]
     if isinstance(cluster, SchedulerCluster):
         workers = partial(check_scheduler, backend, cluster, LIBRARIES)
     else:
         workers = partial(check_workers, backend, cluster)
-    data = {f"data.{name}": partial(check_data, config.data, name, COLUMNS[name]) for name in periods}
+    data = {f"data.{name}": partial(_check_data, config.data, name) for name in periods}
     return {
         "python": partial(check_python, backend.name, platform.python_version(), platform.platform()),
         "gpus": partial(check_gpus, backend, cluster),
@@ -86,6 +82,11 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         "tracking": partial(check_store, config.tracking),
         **(data or {"data": _no_period}),
     }
+
+
+def _check_data(data: DataSpec, which: str) -> Finding:
+    """List one side of the data as a job does, but download nothing."""
+    return ok(open_dataset(data).describe(which))
 
 
 def _no_period() -> Finding:

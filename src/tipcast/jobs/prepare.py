@@ -18,18 +18,16 @@ from tipcast.backends.session import check, session
 from tipcast.backends.workers import completed
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import PrepareConfig
-from tipcast.data import months
-from tipcast.data.months_manifest import Written, add_to_manifest, is_current, read_manifest
-from tipcast.data.schema import COLUMNS
-from tipcast.data.sources import list_fragments
-from tipcast.data.sources.identical import identical
+from tipcast.data.listing import identical
+from tipcast.data.taxi import months
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.months import Written, add_to_manifest, is_current, read_manifest
+from tipcast.data.taxi.schema import COLUMNS, REQUIRED
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress, worth_a_line
 
 LOG = logging.getLogger("tipcast")
-
-REQUIRED = ("pickup", "fare_amount", "tip_amount", "PULocationID", "DOLocationID")
 
 
 def run(config: PrepareConfig, command: str) -> None:
@@ -47,7 +45,7 @@ def run(config: PrepareConfig, command: str) -> None:
         out = str(Path(out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     layout = months.Layout(config.row_group_rows, config.compression)
     with clock.phase("list"):
-        listing = list_fragments(config.data, "months", REQUIRED, optional=COLUMNS)
+        listing = Taxi(config.data).scan("months", REQUIRED, optional=COLUMNS)
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
         planned = months.plan(listing, layout)
@@ -60,7 +58,7 @@ def run(config: PrepareConfig, command: str) -> None:
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
             with clock.phase("write") as facts:
-                manifest |= _written(workers, out, due, layout, listing.colour, token)
+                manifest |= _written(workers, out, due, layout, listing.facts["colour"], token)
                 facts.append(f"{sum(manifest[month.name].rows for month in due):,} rows in {len(due)} months")
     names = [month.name for month in planned]
     rows = sum(manifest[name].rows for name in names)

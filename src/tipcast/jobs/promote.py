@@ -15,11 +15,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Output, PromoteConfig
 from tipcast.config.stored import tested
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import rows, validate
-from tipcast.data.fragments import Listing
+from tipcast.data import rows
+from tipcast.data.base import Listing
+from tipcast.data.listing import identical
 from tipcast.data.prepare import Recipe
-from tipcast.data.sources import list_fragments
-from tipcast.data.sources.identical import identical
+from tipcast.data.registry import open_dataset
 from tipcast.estimators.base import NativeFile
 from tipcast.estimators.predict import predict_saved
 from tipcast.evaluation.base import evaluator, judged_by
@@ -27,6 +27,7 @@ from tipcast.jobs import closing, promote_gate, promote_record
 from tipcast.jobs.promote_gate import Check, Entrant, Rescored
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
+from tipcast.tasks.base import from_facts
 from tipcast.tracking import aliases
 from tipcast.tracking.facts import CONFIG
 from tipcast.tracking.models import Fetched, fetch, versions_of
@@ -140,8 +141,9 @@ def set_up(client: Any, config: PromoteConfig, challenger: Entrant, before: str 
         checks.append(promote_gate.taxis(challenger, champion))
     data = _data(client, config, challenger.fetched)
     features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
-    recipe = Recipe(features=features, threshold=float(challenger.manifest["task"]["threshold"]))
-    test = list_fragments(data, "test", recipe.columns)
+    dataset = open_dataset(data)
+    recipe = Recipe(dataset, from_facts(challenger.manifest["task"], features, challenger.manifest["target"]))
+    test = dataset.scan("test", recipe.columns)
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     checks.insert(0, promote_gate.unseen(entrants, test))  # the first that a refusal names
@@ -181,10 +183,10 @@ def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescor
     client = workers.client
     prepared = rows.start(workers, contest.test, contest.recipe)
     with progress("read", prepared):
-        loaded = rows.collect(workers, contest.test, prepared)
-    validate.check_counts(contest.test, loaded.per_file, config.data.limits)
+        loaded = rows.collect(workers, contest.test, contest.recipe, prepared)
+    rows.check_counts(contest.test, loaded.per_file, contest.recipe, config.data.limits)
     (test,) = loaded.splits
-    validate.check_split("data.test", test.counts.rows, test.counts.positives, config.data.limits)
+    rows.check_split("data.test", test.counts, contest.recipe.task, config.data.limits)
     judge = evaluator(contest.challenger.kind)
     truth = judged_by(test)
     scores, found = [], []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tipcast.data import split
-from tipcast.data.fragments import Listing
+from tipcast.data.base import Listing, timed
 from tipcast.evaluation.base import Evaluation, Metric, evaluator
 from tipcast.evaluation.paired import Difference
 from tipcast.tracking.models import Fetched
@@ -128,13 +128,14 @@ def taxis(challenger: Entrant, champion: Entrant) -> Check:
 
 def unseen(entrants: Sequence[Entrant], test: Listing) -> Check:
     """Check that no version was trained or validated on rows of the test period: it has learnt their labels."""
-    found = {entrant.name: entrant.fetched.seen(test.colour) for entrant in entrants}
+    found = {entrant.name: entrant.fetched.seen(test.facts) for entrant in entrants}
+    tested = timed(test.period)
     told = [
         f"{name} was trained on {split.describe(period)}"
         for name, period in found.items()
-        if period is not None and split.overlap(period, test.period)
+        if period is not None and split.overlap(period, tested)
     ]
-    said = f"not all of {split.describe(test.period)} is new: {', '.join(told)}" if told else "new to what was trained"
+    said = f"not all of {split.describe(tested)} is new: {', '.join(told)}" if told else "new to what was trained"
     return Check("test rows", not told, said)
 
 

@@ -11,7 +11,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import PromoteConfig
 from tipcast.data import split
-from tipcast.data.fragments import Listing
+from tipcast.data.base import Listing, timed
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator
 from tipcast.jobs import opening
@@ -55,7 +55,7 @@ class Verdict:
 def opened(config: PromoteConfig, fetched: Fetched, test: Listing, command: str) -> Iterator[Run]:
     """Open the run with what is known before any worker starts."""
     plain = to_plain(config)
-    params = {name: plain[name] for name in PARAMS} | {"test_period": split.describe(test.period)}
+    params = {name: plain[name] for name in PARAMS} | {"test_period": split.describe(timed(test.period))}
     tags = {"model": fetched.uri, "data.test_digest": test.digest[:16]}
     name = f"promote {fetched.version}"
     with opening.opened(config, command, job="promote", name=name, params=params, tags=tags) as run:
@@ -64,12 +64,12 @@ def opened(config: PromoteConfig, fetched: Fetched, test: Listing, command: str)
 
 def write(run: Run, config: PromoteConfig, test: Listing, verdict: Verdict, command: str) -> None:
     """Record metrics, plots, the gate's table and the note."""
-    rescored, period = verdict.rescored, split.describe(test.period)
+    rescored, period = verdict.rescored, split.describe(timed(test.period))
     rows = rescored.challenger.rows
     run.log_metrics(_metrics(verdict))
     profile = {"rows": rows, "period": period, "files": len(test.uris)}
-    run.log_dataset(test.uris[0], test.digest, f"{test.colour} {period}", "test", profile)
-    _plots(run, config, verdict, f"{rows:,} {test.colour} rows of {period}")
+    run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
+    _plots(run, config, verdict, f"{rows:,} {test.name} of {period}")
     gate = [(check.name, "passed" if check.passed else "failed", check.what) for check in verdict.checks]
     names, results, said = zip(*gate, strict=True)
     run.log_table({"check": names, "result": results, "what": said}, "tables/gate.json")

@@ -9,7 +9,7 @@ from typing import Any
 from tipcast.backends.base import Frames, Session
 from tipcast.config.errors import travelling
 from tipcast.config.schema import ModelSpec, TrainConfig
-from tipcast.data.fragments import Fragment
+from tipcast.data.base import Fragment, timed
 from tipcast.data.prepare import Recipe, prepare_fragment
 from tipcast.estimators.build import build
 from tipcast.evaluation.base import evaluator, values_of
@@ -67,16 +67,16 @@ def _rehearse(
     """Return features and labels to fit on, None where they are of one class: the real rows may well have both."""
     fragment, recipe = train
     if recipe.cutoff is not None:
-        recipe = dataclasses.replace(recipe, cutoff=sum(fragment.period) // 2)
+        recipe = dataclasses.replace(recipe, cutoff=sum(timed(fragment.period)) // 2)
     part = max(prepare_fragment(fragment, frames, recipe), key=lambda each: each.rows)
     (tested,) = prepare_fragment(test[0], frames, test[1])
-    if not 0 < part.positives < part.rows or not 0 < tested.positives < tested.rows:
+    if not all(part.classes) or not all(tested.classes):
         return None
     estimator = build(model, device, "local", categorical)
     fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
     scores = fitted.scorer.score(tested.x)
-    judge = evaluator(model.kind)
+    judge = evaluator(recipe.task.kind)
     judge.warm_up(scores, tested.y)
-    if tested.card is not None:
-        judge.warm_up(scores[tested.card], values_of(tested.y)[tested.card])
+    for mask in tested.subsets.values():
+        judge.warm_up(scores[mask], values_of(tested.y)[mask])
     return part.x, part.y

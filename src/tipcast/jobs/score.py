@@ -12,8 +12,8 @@ from pathlib import Path
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import address, place, swap, swap_s3
+from tipcast.data.listing import patterns
 from tipcast.data.scored import Manifest
-from tipcast.data.sources.files import patterns
 from tipcast.data.writing import failures, of_store
 from tipcast.jobs import closing, score_check, score_plan, score_summary
 from tipcast.jobs.score_plan import Item

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data.kept import ADDED
-from tipcast.data.schema import COLOURS
+from tipcast.data.taxi.schema import COLOURS
 
 if TYPE_CHECKING:  # see score_plan
     from tipcast.tracking.models import Fetched

@@ -16,8 +16,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.data import address, place, scored, swap, swap_s3
+from tipcast.data.listing import patterns
 from tipcast.data.scored import MANIFEST, Entry, Manifest
-from tipcast.data.sources.files import patterns
 from tipcast.data.writing import failures, written
 from tipcast.jobs import closing, score_check, score_plan, score_run, score_summary
 from tipcast.jobs.score_plan import Item, ScorePlan

@@ -15,12 +15,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import address, scored
-from tipcast.data.features import needed_columns
-from tipcast.data.fragments import Fragment
+from tipcast.data.base import Fragment, ScanRequest
 from tipcast.data.named import named
 from tipcast.data.scored import Entry, Manifest
-from tipcast.data.sources.files import find
-from tipcast.data.sources.found import Wanted
+from tipcast.data.taxi.features import needed_columns
+from tipcast.data.taxi.files import scan_file
 from tipcast.data.writing import of_store
 from tipcast.jobs.score_task import LABEL, MAY_LACK
 from tipcast.tracking.store import resolve
@@ -147,8 +146,8 @@ def make_plan(config: ScoreConfig, output: str, manifest: Manifest | None, fetch
     return _plan(items, output, fetched.uri, recipe, before)
 
 
-def _wanted(config: ScoreConfig, needed: Sequence[str]) -> Wanted:
-    return Wanted(
+def _wanted(config: ScoreConfig, needed: Sequence[str]) -> ScanRequest:
+    return ScanRequest(
         columns=tuple(dict.fromkeys(("pickup", *(name for name in needed if name not in MAY_LACK)))),
         optional=(*MAY_LACK, *LABEL),
         nullable=(*(name for name in needed if name != "pickup"), *MAY_LACK, *LABEL),
@@ -176,7 +175,7 @@ def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, befor
     return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, current, before)
 
 
-def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before: Manifest) -> Item | None:
+def _known(name: str, uri: str, wanted: ScanRequest, output: str, recipe: str, before: Manifest) -> Item | None:
     """Return a file that has not changed since it was scored or refused, without looking into it; None for others."""
     storage = address.storage(uri, wanted.storage)
     stamp = scored.stamp(uri, storage, strict=True) or ""
@@ -194,11 +193,11 @@ def _known(name: str, uri: str, wanted: Wanted, output: str, recipe: str, before
     return None
 
 
-def _looked_at(name: str, uri: str, wanted: Wanted) -> Item:
+def _looked_at(name: str, uri: str, wanted: ScanRequest) -> Item:
     """Look at a file's footer or header."""
     stamp = scored.stamp(uri, address.storage(uri, wanted.storage), strict=True) or ""
     try:
-        found = find(uri, wanted)
+        found = scan_file(uri, wanted)
     except TipcastError as problem:
         if stops_all(problem):
             raise

@@ -135,7 +135,7 @@ class ScoreRecord:
 
     def _seen(self, found: Account) -> str:
         """Return what is to be said of labelled rows that the model may have learnt; nothing where there are none."""
-        period = self.fetched.seen(self.fetched.manifest.get("colour"))
+        period = self.fetched.seen({})
         if not found.labelled or not found.total.seen or period is None:
             return ""
         return (

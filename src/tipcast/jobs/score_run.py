@@ -14,8 +14,8 @@ from tipcast.backends.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import address, scored, swap
+from tipcast.data.base import merged
 from tipcast.data.concatenate import Joined
-from tipcast.data.fragments import merged
 from tipcast.data.named import made_folders
 from tipcast.data.scored import Entry
 from tipcast.data.taxi.old_profile import in_edges
@@ -100,7 +100,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     for at, item in enumerate(plan.due):
         fragments = merged(item.fragments, workers.frames.batch_rows)
         paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
-        common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen(item.colour)}
+        common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen({"colour": item.colour})}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
         whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, pure=False)
         summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)

@@ -14,16 +14,17 @@ import pyarrow.parquet as pq
 from tipcast.backends.base import Array, Frames
 from tipcast.backends.host import to_host
 from tipcast.config.errors import travelling
-from tipcast.data import address, features, scored, validate
+from tipcast.data import address, scored
+from tipcast.data.base import Fragment, Period, timed
 from tipcast.data.concatenate import Joined, concatenate
-from tipcast.data.fragments import Fragment, Period
 from tipcast.data.kept import read_kept
-from tipcast.data.prepare import high_tip
-from tipcast.data.read import read_fragment
+from tipcast.data.taxi import features, rules
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.data.writing import written
 from tipcast.estimators.base import Scorer
 from tipcast.evaluation import binned, drift
 from tipcast.evaluation.binned import Binned
+from tipcast.tasks.shipped import high_tip
 
 MAY_LACK = ("passenger_count",)
 """Columns that a file may lack: all their values are missing then."""
@@ -103,7 +104,7 @@ def score_fragment(
 
     """
     needed = dict.fromkeys(("pickup", *work.columns, *LABEL))  # whether a row counts as labelled depends on its time
-    columns = read_fragment(fragment, frames, [name for name in needed if name in fragment.columns])
+    columns = Taxi().read(fragment, frames, [name for name in needed if name in fragment.columns])
     labels = _labels(columns, fragment, frames, work)
     bad, unscored = features.impossible(columns, work.columns, frames.xp)
     matrix, scores = score(columns, scorer, frames, work.features)
@@ -137,9 +138,9 @@ def _labels(columns: dict[str, Array], fragment: Fragment, frames: Frames, work:
     if not set(LABEL) <= set(columns):
         return None
     xp = frames.xp
-    keep, _ = validate.clean(columns, fragment.period, xp)
+    keep, _ = rules.clean(columns, timed(fragment.period), xp)
     with np.errstate(all="ignore"):  # fares of 0 are among the rows that are dropped
-        labels = high_tip(columns, work.label_threshold).astype(xp.int8)
+        labels = high_tip(columns, xp, threshold=work.label_threshold).astype(xp.int8)
     if keep is not None:
         labels[~keep] = -1
     return labels

@@ -11,7 +11,7 @@ from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import rows, validate
+from tipcast.data import rows
 from tipcast.estimators.build import check as check_model
 from tipcast.jobs import closing, sweep_account, sweep_plan, sweep_progress
 from tipcast.jobs.rehearsal import rehearse
@@ -131,10 +131,10 @@ def _search(
 def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> list[str]:
     """Have the rows read, and refuse what cannot be trained on before any trial begins; return what was read."""
     counts = hosts.load(config.search.attempts)
-    validate.check_counts(plan.train, rows.per_file(hosts.study.fragments, counts), config.data.limits)
+    rows.check_counts(plan.train, rows.per_file(hosts.study.fragments, counts), plan.recipe, config.data.limits)
     read: list[str] = []
     for side, name in enumerate(("data.train", "data.train (validation)")):
         found = rows.total([parts[side] for parts in counts])
-        validate.check_split(name, found.rows, found.positives, config.data.limits)
+        rows.check_split(name, found, plan.task, config.data.limits)
         read.append(f"{found.rows:,} {'validation' if side else 'train'} rows")
     return read

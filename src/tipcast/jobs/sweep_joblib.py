@@ -6,7 +6,7 @@ import logging
 
 from tipcast.backends.base import Session
 from tipcast.config.schema_sweep import SweepConfig
-from tipcast.data import rows, validate
+from tipcast.data import rows
 from tipcast.estimators import sampling, scikit_learn
 from tipcast.estimators.build import build
 from tipcast.estimators.sharing import Split
@@ -56,8 +56,8 @@ def _sample(config: SweepConfig, plan: Plan, workers: Session, sweep: SweepRecor
     """Read the training period on the workers, refuse what cannot be trained on, and bring a sample home."""
     reading = rows.start(workers, plan.train, plan.recipe)
     with progress("read", reading):
-        loaded = rows.collect(workers, plan.train, reading)
-    validate.check_counts(plan.train, loaded.per_file, config.data.limits)
+        loaded = rows.collect(workers, plan.train, plan.recipe, reading)
+    rows.check_counts(plan.train, loaded.per_file, plan.recipe, config.data.limits)
     most = config.search.rows
     found, said = [], []
     for name, part, limit in (
@@ -65,7 +65,7 @@ def _sample(config: SweepConfig, plan: Plan, workers: Session, sweep: SweepRecor
         ("validation", loaded.splits[1], most),
     ):
         where = "data.train" if name == "training" else "data.train (validation)"
-        validate.check_split(where, part.counts.rows, part.counts.positives, config.data.limits)
+        rows.check_split(where, part.counts, plan.task, config.data.limits)
         parts, every = sampling.start(workers.client, part.x, part.y, limit, config.seed)
         found.append(sampling.joined(workers.client.gather(parts)))
         said.append(f"{len(found[-1][1]):,} of {every:,} {name} rows")

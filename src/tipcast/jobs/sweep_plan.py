@@ -14,7 +14,7 @@ from tipcast.backends.base import Array, Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
-from tipcast.data.fragments import merged
+from tipcast.data.base import merged
 from tipcast.estimators import build, sharing
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.jobs.sweep_again import FREE, GROWING

@@ -1,4 +1,4 @@
-"""`tipcast train`: read two periods of trips, fit on the first, test on the second, log and register the model."""
+"""`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
+import numpy as np
+
 from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import recorded, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import features, rows, split, validate
-from tipcast.data.features import FEATURES
-from tipcast.data.prepare import Recipe
-from tipcast.data.raw import raw_trips
-from tipcast.data.sources import list_fragments
-from tipcast.data.sources.identical import identical
+from tipcast.data import rows, split
+from tipcast.data.base import timed
+from tipcast.data.listing import identical
+from tipcast.data.prepare import Recipe, held_out_rows
+from tipcast.data.registry import open_dataset
 from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way, predict
@@ -32,6 +33,7 @@ from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
+from tipcast.tasks.base import make_task
 from tipcast.tracking.portable import Logged
 
 LOG = logging.getLogger("tipcast")
@@ -72,7 +74,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
             fitted = fit(workers, config, data)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts:
-            outcome = measure(workers, config, fitted, data)
+            outcome = measure(workers, plan, fitted, data)
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
         record.data(data)
@@ -80,7 +82,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
         record.plots(data, fitted, outcome)
         saved = fitted.save(folder)
         columns, trips = held_out(workers, plan)
-        rows_held_out = features.compute(columns, config.task.features)
+        rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
         logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
         facts.append(logged.uri)
@@ -104,25 +106,9 @@ def summary(record: Record, outcome: Outcome, logged: Logged, phases: Mapping[st
 
 
 def make_plan(config: TrainConfig) -> Plan:
-    """List the files of both periods and decide the split; every mistake that footers show ends here."""
-    task = config.task
-    if task.kind != config.model.kind:
-        raise TipcastError(
-            "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
-        )
+    """List the files of both sides and decide the split; every mistake that footers show ends here."""
     if not 0 <= config.seed < 2**31:
         raise TipcastError("C003", "seed", f"{config.seed} is no seed of every library", "use 0 to 2147483647")
-    if not task.features:
-        raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(FEATURES)}")
-    if len(set(task.features)) < len(task.features):
-        raise TipcastError("C003", "task.features", "a feature is named twice", "name each once")
-    if not 0 <= task.threshold < 1e6:
-        raise TipcastError("C003", "task.threshold", f"{task.threshold} is no tip over fare", "use 0 or more, as 0.2")
-    for name in task.categorical:
-        if name not in task.features:
-            raise TipcastError(
-                "C003", "task.categorical", f"{name} is none of task.features", "name features of the task"
-            )
     if not config.tracking.experiment.strip():
         raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
     register = config.tracking.register
@@ -130,17 +116,29 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError(
             "C003", "tracking.register", f"no name of a model: {register!r}", "use a name without / and :"
         )
-    for name in config.task.features:
-        if name not in FEATURES:
-            raise TipcastError("C003", "task.features", f"no such feature: {name}", f"use {', '.join(FEATURES)}")
-    recipe = Recipe(features=tuple(config.task.features), threshold=config.task.threshold)
-    test_recipe = dataclasses.replace(recipe, card=True)
-    train = list_fragments(config.data, "train", recipe.columns)
-    test = list_fragments(config.data, "test", test_recipe.columns, optional=test_recipe.optional)
+    dataset = open_dataset(config.data)
+    task = make_task(config.task, dataset)
+    if task.kind != config.model.kind:
+        raise TipcastError(
+            "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
+        )
+    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, subsets=True)
+    train = dataset.scan("train", recipe.columns)
+    test = dataset.scan("test", test_recipe.columns, optional=test_recipe.optional)
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)
-    cutoff = split.cutoff((fragment.period for fragment in train.fragments), test.period, config.task.validation)
-    return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
+    if train.period is not None and test.period is not None:
+        cutoff = split.cutoff((timed(each.period) for each in train.fragments), test.period, task.validation)
+        return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
+    held_out = dataset.test_share
+    if held_out:
+        draw = split.Draw(config.seed, ((1 - held_out, 1.0),))
+        test_recipe = dataclasses.replace(test_recipe, draw=draw)
+    if held_out or task.validation:
+        first = (1 - held_out) * (1 - task.validation)
+        shares = ((0.0, first), (first, 1 - held_out)) if task.validation else ((0.0, 1 - held_out),)
+        recipe = dataclasses.replace(recipe, draw=split.Draw(config.seed, shares))
+    return Plan(train, test, recipe, test_recipe)
 
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
@@ -148,10 +146,11 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
     train = rows.start(workers, plan.train, plan.recipe)
     test = rows.start(workers, plan.test, plan.test_recipe)
     with progress("read", [*train, *test]):
-        loaded = rows.collect(workers, plan.train, train)
-        tested = rows.collect(workers, plan.test, test)
-    for listing, found in ((plan.train, loaded), (plan.test, tested)):
-        validate.check_counts(listing, found.per_file, config.data.limits)
+        loaded = rows.collect(workers, plan.train, plan.recipe, train)
+        tested = rows.collect(workers, plan.test, plan.test_recipe, test)
+    limits, task = config.data.limits, plan.task
+    rows.check_counts(plan.train, loaded.per_file, plan.recipe, limits)
+    rows.check_counts(plan.test, tested.per_file, plan.test_recipe, limits)
     validation = loaded.splits[1] if len(loaded.splits) > 1 else None
     for name, part in (
         ("data.train", loaded.splits[0]),
@@ -159,10 +158,8 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
         ("data.test", tested.splits[0]),
     ):
         if part is not None:
-            validate.check_split(name, part.counts.rows, part.counts.positives, config.data.limits)
-    if validation and (
-        line := split.uneven(loaded.splits[0].counts.rows, validation.counts.rows, config.task.validation)
-    ):
+            rows.check_split(name, part.counts, task, limits)
+    if validation and (line := split.uneven(loaded.splits[0].counts.rows, validation.counts.rows, task.validation)):
         LOG.warning(line)
     return Data(loaded.splits[0], validation, tested.splits[0])
 
@@ -176,9 +173,9 @@ def fit(workers: Session, config: TrainConfig, data: Data) -> Fitted:
     return fitted
 
 
-def measure(workers: Session, config: TrainConfig, fitted: Fitted, data: Data) -> Outcome:
+def measure(workers: Session, plan: Plan, fitted: Fitted, data: Data) -> Outcome:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
-    client, judge = workers.client, evaluator(config.task.kind)
+    client, judge = workers.client, evaluator(plan.task.kind)
     validation, threshold, subsets = None, judge.threshold, {}
     with progress("evaluate"):
         if data.validation:
@@ -194,17 +191,16 @@ def measure(workers: Session, config: TrainConfig, fitted: Fitted, data: Data) -
             except TipcastError as problem:  # it has no rows, or all have one label
                 LOG.warning("no %s of test rows of %s: %s", judge.headline.title, name, problem.what)
         score = judge.profile(validation or test, "validation" if validation else "test")
-        described = profile(client, data.train.x, data.train.parts, score, config.task.categorical)
+        described = profile(client, data.train.x, data.train.parts, score, plan.task.categorical)
     return Outcome(validation, test, subsets, described)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
-    """Return some raw trips of the test period, as canonical columns and under the TLC's names."""
-    columns = plan.test_recipe.columns
+    """Return some raw rows of the test side, as canonical columns and under their raw names."""
     for fragment in plan.test.fragments:
         found: tuple[Any, Any] = workers.client.submit(
-            raw_trips, fragment, columns, plan.test.colour, CHECK_ROWS, pure=False
+            held_out_rows, fragment, plan.test_recipe, plan.train.facts, CHECK_ROWS, pure=False
         ).result()
         if len(found[1]):
             return found
-    raise TipcastError("M011", "data.test", "has no clean trip to hold the model against", "test on other trips")
+    raise TipcastError("M011", "data.test", "has no clean row to hold the model against", "test on other rows")

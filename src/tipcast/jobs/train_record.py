@@ -15,8 +15,6 @@ import yaml
 from tipcast import __version__
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema import TrainConfig
-from tipcast.data import split
-from tipcast.data.fragments import Period
 from tipcast.estimators.base import Fitted, NativeFile
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
@@ -41,6 +39,12 @@ NOT_PARAMS = (
     "cluster.dashboard",
     "data.limits",
     "task.kind",
+    "task.function",
+    "task.target",
+    "task.columns",
+    "task.params",
+    "task.classes",
+    "task.description",
     "model.kind",
     "model.cpu",
     "model.gpu",
@@ -66,29 +70,21 @@ class Record:
     @property
     def judge(self) -> Evaluator:
         """What the predictions are judged by."""
-        return evaluator(self.config.task.kind)
+        return evaluator(self.plan.task.kind)
 
     @property
     def periods(self) -> dict[str, str]:
         """Split -> its period in words."""
-        train, cutoff = self.plan.train.period, self.plan.recipe.cutoff
-        spans: dict[str, Period] = {"train": train if cutoff is None else (train[0], cutoff)}
-        if cutoff is not None:
-            spans["validation"] = (cutoff, train[1])
-        spans["test"] = self.plan.test.period
-        return {name: split.describe(span) for name, span in spans.items()}
+        return self.plan.periods
 
     def data(self, data: Data) -> None:
         """Record which rows each split has and where they came from."""
         for name, rows in data.splits.items():
             listing, period = self.plan.test if name == "test" else self.plan.train, self.periods[name]
-            profile = {
-                "rows": rows.counts.rows,
-                "positive_rate": rows.positive_rate,
-                "period": period,
-                "files": len(listing.uris),
-            }
-            self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.colour} {period}", name, profile)
+            profile = {"rows": rows.counts.rows, "period": period, "files": len(listing.uris)}
+            if len(rows.counts.classes) == 2:
+                profile["positive_rate"] = rows.positive_rate
+            self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.name} {period}", name, profile)
         uris = {"train": list(self.plan.train.uris), "test": list(self.plan.test.uris)}
         self.run.log_text(yaml.safe_dump(uris), "data/files.yaml")
         counts = data.test.counts
@@ -96,7 +92,7 @@ class Record:
             {
                 "data.digest": self.plan.train.digest[:DIGEST],
                 "data.test_digest": self.plan.test.digest[:DIGEST],
-                "data.test_cash_share": f"{counts.cash / counts.rows:.4f}",
+                **{f"data.test_{name}_share": f"{number / counts.rows:.4f}" for name, number in counts.extra.items()},
                 **{f"data.{name}_rows": rows.counts.rows for name, rows in data.splits.items()},
                 **{f"data.{name}_period": self.periods[name] for name in data.splits},
             }
@@ -123,7 +119,7 @@ class Record:
     def plots(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
         """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
         test, name, judge = outcome.test, self.config.model.name, self.judge
-        subtitle = f"{name}, {test.rows:,} {self.plan.test.colour} rows of {self.periods['test']}"
+        subtitle = f"{name}, {test.rows:,} {self.plan.test.name} of {self.periods['test']}"
         log = self.run.log_bytes
         lead = judge.lead(test, subtitle, other=outcome.validation)
         log(lead, judge.figure)
@@ -132,7 +128,7 @@ class Record:
             log(drawn, path)
         for path, columns in judge.tables(test).items():
             self.run.log_table(columns, path)
-        trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.colour} rows of {self.periods['train']}"
+        trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.name} of {self.periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
@@ -164,31 +160,32 @@ class Record:
             The logged model and the largest difference of its scores.
 
         """
-        task = self.config.task
+        task, train, test = self.plan.task, self.plan.train, self.plan.test
         facts = {
             "features": list(task.features),
-            "target": f"tip_amount / fare_amount > {task.threshold:g}",
-            "task": {"name": task.name, "kind": task.kind, "threshold": task.threshold},
+            "target": task.description,
+            "task": task.facts(),
             "threshold": outcome.test.threshold,
             "profile": outcome.profile,
             "model": self.config.model.name,
             "trained_on": device,
-            "data_digest": self.plan.train.digest,
-            "data_test_digest": self.plan.test.digest,
+            "data_digest": train.digest,
+            "data_test_digest": test.digest,
             "train_period": self.periods["train"],
-            "trained_from": self.plan.train.period[0],
-            "trained_until": self.plan.train.period[1],
+            "trained_from": train.period[0] if train.period else None,
+            "trained_until": train.period[1] if train.period else None,
             "test_period": self.periods["test"],
             "run_id": self.run.id,
             "git_commit": origin.source().commit,
             "git_dirty": bool(origin.source().diff),
             "versions": {"tipcast": __version__, **origin.versions()},
         }
+        dataset = self.plan.dataset
         logged = portable.log_model(
-            self.run, native.path, native.format, facts, self.plan.train.colour, trips.head(EXAMPLES)
+            self.run, native.path, native.format, facts, dataset, train.facts, trips.head(EXAMPLES)
         )
         expected = np.stack([np.asarray(found, dtype=np.float64) for found in scores.values()])
-        difference = portable.parity(logged, portable.renamed(trips, self.plan.train.colour), expected)
+        difference = portable.parity(logged, trips, expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
         self.run.set_tags({"parity.ways": ", ".join(scores)})
         return logged, difference

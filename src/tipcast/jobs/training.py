@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tipcast.data.fragments import Listing
+from tipcast.data import split
+from tipcast.data.base import Dataset, Listing
 from tipcast.data.prepare import Recipe
 from tipcast.data.rows import Rows
 from tipcast.evaluation.base import Estimate, Evaluation
+from tipcast.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,33 @@ class Plan:
     test: Listing
     recipe: Recipe
     test_recipe: Recipe
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.recipe.task
+
+    @property
+    def dataset(self) -> Dataset:
+        """What the columns mean."""
+        return self.recipe.dataset
+
+    @property
+    def periods(self) -> dict[str, str]:
+        """Split -> its period in words, or its share where rows have no time."""
+        train, test, cutoff, draw = self.train.period, self.test.period, self.recipe.cutoff, self.recipe.draw
+        if train is not None and test is not None and draw is None:
+            spans = {"train": train if cutoff is None else (train[0], cutoff)}
+            if cutoff is not None:
+                spans["validation"] = (cutoff, train[1])
+            return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
+        shares = {} if draw is None else dict(zip(("train", "validation"), draw.shares, strict=False))
+        if self.test_recipe.draw is not None:
+            (shares["test"],) = self.test_recipe.draw.shares
+        return {
+            name: f"{high - low:.0%} at random" if name in shares else "all rows"
+            for name, (low, high) in ({"train": (0.0, 1.0), "test": (0.0, 1.0)} | shares).items()
+        }
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tipcast.data.fragments import Fragment, Part
+from tipcast.data.base import Fragment, Part
 from tipcast.data.prepare import prepare_fragment
 from tipcast.data.rows import Counts, counted
 from tipcast.estimators import sharing
@@ -104,6 +104,8 @@ def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     parts.reverse()
     while parts:
         part = parts.pop()
-        x[at : at + part.rows], y[at : at + part.rows] = part.x.values, part.y.values
+        x[at : at + part.rows] = part.x.values
+        if part.y is not None:
+            y[at : at + part.rows] = part.y.values
         at += part.rows
     return study.frames.frame(x, names), study.frames.series(y, "target")

@@ -10,7 +10,7 @@ from typing import Any
 
 from tipcast.backends.base import Array, Frames
 from tipcast.config.schema import ModelSpec
-from tipcast.data.fragments import Fragment
+from tipcast.data.base import Fragment
 from tipcast.data.prepare import Recipe
 from tipcast.search.proposals import Proposal
 

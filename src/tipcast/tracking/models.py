@@ -14,8 +14,8 @@ from mlflow.entities import LoggedModelInput
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import features
-from tipcast.data.fragments import Period
+from tipcast.data.base import Period
+from tipcast.data.registry import dataset_of
 from tipcast.estimators import first_parse, native
 from tipcast.tracking.locations import check_location, locate
 from tipcast.tracking.portable import MANIFEST_VERSION
@@ -49,10 +49,14 @@ class Fetched:
     """Of the logged model."""
     manifest_sha256: str = ""
 
-    def seen(self, colour: str | None) -> Period | None:
-        """Return the period of the training and validation rows; None where they are of other taxis or not known."""
-        until, own = self.manifest.get("trained_until"), self.manifest.get("colour", colour)
-        return None if until is None or own != colour else (int(self.manifest.get("trained_from", 0)), int(until))
+    def seen(self, facts: Mapping[str, Any]) -> Period | None:
+        """Return the period of the training and validation rows; None where it is not known or of other rows.
+
+        ``facts`` are those of the rows that it is held against, see ``Listing.facts``.
+        """
+        until = self.manifest.get("trained_until")
+        alike = all(self.manifest.get(name, value) == value for name, value in facts.items())
+        return (int(self.manifest.get("trained_from", 0)), int(until)) if until is not None and alike else None
 
 
 def versions_of(client: Any, fetched: Fetched) -> list[str]:
@@ -185,7 +189,8 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
         raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
     if Path(file).name != file or file == "..":
         raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
-    strangers = [name for name in names if name not in features.FEATURES]
+    known = dataset_of(manifest).features
+    strangers = [name for name in names if name not in known]
     if strangers or not names or len(set(names)) < len(names):
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")

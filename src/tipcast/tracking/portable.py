@@ -1,4 +1,4 @@
-"""The portable model: a native file, its manifest and the code to score raw trips, logged as one MLflow pyfunc."""
+"""The portable model: a native file, its manifest and the code to score raw rows, logged as one MLflow pyfunc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ from mlflow.types.schema import AnyType
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import features
-from tipcast.data.schema import tlc_name
+from tipcast.data.base import Dataset, RawColumn
 from tipcast.estimators.base import scoring_code
 from tipcast.tracking.run import Run
 from tipcast.tracking.whole import whole_models
@@ -63,9 +62,15 @@ class Logged:
 
 
 def log_model(
-    run: Run, file: Path, format: str, facts: Mapping[str, Any], colour: str, example: pd.DataFrame
+    run: Run,
+    file: Path,
+    format: str,
+    facts: Mapping[str, Any],
+    dataset: Dataset,
+    listed: Mapping[str, Any],
+    example: pd.DataFrame,
 ) -> Logged:
-    """Log a model that scores raw trips without tipcast.
+    """Log a model that scores raw rows without tipcast.
 
     Parameters
     ----------
@@ -76,11 +81,13 @@ def log_model(
     format
         What ``estimators.native.load`` calls its format.
     facts
-        What the manifest says beside the files: ``features`` (in order) and anything else that JSON can hold.
-    colour
-        ``yellow`` or ``green``: the names of the time columns.
+        What the manifest says beside the files: ``features`` (in order), ``task`` and anything else that JSON can hold.
+    dataset
+        What the raw columns mean: the file that makes its features travels with the model.
+    listed
+        Facts of the listing of the training rows, as the colour of the cabs.
     example
-        A few raw trips under the TLC's names.
+        A few raw rows, as a user has them.
 
     Returns
     -------
@@ -88,9 +95,10 @@ def log_model(
 
     """
     names: Sequence[str] = facts["features"]
-    signature = _signature(names, colour)
-    example = renamed(example, colour)[[column.name for column in signature.inputs]].reset_index(drop=True)
-    sources = {"model": file, "features": Path(str(features.__file__)), "native": scoring_code(format)}
+    columns = dataset.raw_columns(names, listed)
+    signature = _signature(columns, facts.get("task", {}))
+    example = example[[column.name for column in signature.inputs]].reset_index(drop=True)
+    sources = {"model": file, "features": dataset.feature_file(), "native": scoring_code(format)}
     sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
@@ -98,7 +106,11 @@ def log_model(
         "format": format,
         "file": file.name,
         "sha256": digests,
-        "colour": colour,
+        "dataset": dataset.name,
+        "columns": [asdict(column) for column in columns],
+        "known_columns": list(dataset.known_columns),
+        **dataset.facts(),
+        **listed,
         **facts,
     }
     with (
@@ -130,17 +142,17 @@ def log_model(
         return Logged(info.model_uri, manifest=manifest, manifest_sha256=digest(path))
 
 
-def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
-    """Score held-out trips with the model as logged, and compare.
+def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
+    """Score held-out rows with the model as logged, and compare.
 
     Parameters
     ----------
     logged
         The model.
-    trips
-        Raw trips under the TLC's names.
+    raw
+        Rows as a user has them.
     expected
-        Probabilities by the estimator, (rows,), or by every way to score the model, (ways, rows).
+        Scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows, ...).
 
     Returns
     -------
@@ -149,15 +161,8 @@ def parity(logged: Logged, trips: pd.DataFrame, expected: np.ndarray[Any, Any]) 
 
     """
     with quiet():
-        scored = mlflow.pyfunc.load_model(logged.uri).predict(trips)
+        scored = np.asarray(mlflow.pyfunc.load_model(logged.uri).predict(raw))
     return float(np.max(np.abs(scored - expected), initial=0.0))
-
-
-def renamed(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
-    """Return raw trips with the time columns' names of a colour: a model may be tested on the other one."""
-    return trips.rename(
-        columns={tlc_name("pickup", other): tlc_name("pickup", colour) for other in ("yellow", "green")}
-    )
 
 
 def requirements(format: str) -> list[str]:
@@ -181,17 +186,12 @@ def _installed(builds: Sequence[str]) -> str:
     raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
 
 
-def _signature(names: Sequence[str], colour: str) -> ModelSignature:
-    """Raw columns by their TLC names, of any type: it changed between the TLC's files, and times may be ISO text."""
-    columns = [
-        ColSpec(
-            type=AnyType(),
-            name=tlc_name(name, colour),
-            required=name != "passenger_count",
-        )
-        for name in features.needed_columns(names)
-    ]
-    return ModelSignature(inputs=Schema(columns), outputs=Schema([ColSpec(DataType.double)]))
+def _signature(columns: Sequence[RawColumn], task: Mapping[str, Any]) -> ModelSignature:
+    """Raw columns by their usual names, of any type: types change between files, and times may be ISO text."""
+    inputs = [ColSpec(type=AnyType(), name=column.spellings[0], required=column.required) for column in columns]
+    named = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(str(task.get("kind")))
+    outputs = [ColSpec(DataType.double, name) for name in named] if named else [ColSpec(DataType.double)]
+    return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +18,17 @@ import pytest
 from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits
-from tipcast.data import validate
-from tipcast.data.fragments import Fragment, Listing
-from tipcast.data.read import read_fragment
-from tipcast.data.sources import list_fragments
+from tipcast.data import rows as on_workers
+from tipcast.data.base import Listing
+from tipcast.data.prepare import Recipe, prepare_fragment
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.tasks.base import from_facts
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+RECIPE = Recipe(
+    Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID", "DOLocationID"))
+)
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
-
-
-@dataclass
-class Sums:
-    """What ``check_counts`` needs to know of a file."""
-
-    rows: int = 0
-    positives: int = 0
-    rows_read: int = 0
-    missing_passengers: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -94,27 +87,18 @@ class TripFiles:
         spec = FilesData(source="files", train=plain, test=None, months=None, block_bytes=32 << 20)
         for name, value in settings.items():
             setattr(spec, name, value)
-        return list_fragments(spec, "train", columns)
+        return Taxi(spec).scan("train", columns)
 
-    def checked(self, listing: Listing) -> dict[str, Sums]:
+    def checked(self, listing: Listing) -> dict[str, on_workers.Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
-        per_file: dict[str, Sums] = {}
-        for fragment in listing.fragments:
-            self.count(fragment, per_file.setdefault(fragment.uri, Sums()))
-        validate.check_counts(listing, per_file, Limits())
+        per_file = self.counts(listing)
+        on_workers.check_counts(listing, per_file, RECIPE, Limits())
         return per_file
 
-    def count(self, fragment: Fragment, sums: Sums) -> None:
-        """Add a fragment's counts."""
-        read = read_fragment(fragment, CpuFrames(), NEEDED)
-        keep, dropped = validate.clean(read, fragment.period, np)
-        kept = {name: values if keep is None else values[keep] for name, values in read.items()}
-        sums.rows_read += len(read["pickup"])
-        sums.rows += len(kept["pickup"])
-        sums.positives += int((kept["tip_amount"] / kept["fare_amount"] > 0.2).sum())
-        sums.missing_passengers += validate.missing_passengers(read)
-        for reason, rows in dropped.items():
-            sums.dropped[reason] = sums.dropped.get(reason, 0) + rows
+    def counts(self, listing: Listing) -> dict[str, on_workers.Counts]:
+        """Read all fragments and count their rows."""
+        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), RECIPE)) for fragment in listing.fragments]
+        return on_workers.per_file(listing.fragments, counts)
 
     def refused(self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any) -> TipcastError:
         """Assert that files are refused, in the right form, and that the error survives the way from a worker."""

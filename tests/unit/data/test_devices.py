@@ -17,24 +17,26 @@ from tipcast.backends.base import Session
 from tipcast.backends.host import to_host
 from tipcast.config.errors import TipcastError
 from tipcast.data import rows
-from tipcast.data.features import FEATURES
-from tipcast.data.fragments import Listing
+from tipcast.data.base import Listing
 from tipcast.data.prepare import Recipe
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.features import FEATURES
+from tipcast.tasks.base import from_facts
 
 pytestmark = pytest.mark.gpu
-RECIPE = Recipe(features=FEATURES[:7], threshold=0.2, card=True)
+RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, FEATURES[:7]), subsets=True)
 PICKUP = "tpep_pickup_datetime"
 
 
 def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any], list[dict[str, np.ndarray]]]:
     """Return the counts of each split and file, and each split's rows on the host, in the files' order."""
-    found = rows.collect(session, listing, rows.start(session, listing, recipe))
+    found = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     counts = [*(split.counts for split in found.splits), *(found.per_file[uri] for uri in sorted(found.per_file))]
     splits = []
     for split in found.splits:
         columns = {}
-        for name in ("x", "y", "card"):
-            home = session.client.map(lambda part: np.asarray(to_host(part)), getattr(split, name), pure=False)
+        for name, futures in {"x": split.x, "y": split.y, "card": split.subsets["card"]}.items():
+            home = session.client.map(lambda part: np.asarray(to_host(part)), futures, pure=False)
             parts = session.client.gather(home)
             columns[name] = np.concatenate(parts) if parts else np.empty(0)
         splits.append(columns)
@@ -45,12 +47,11 @@ def same_rows(cpu: Session, gpu: Session, listing: Listing, recipe: Recipe) -> i
     """Assert that both devices make the same of a listing; return the rows."""
     (expected, on_cpu), (found, on_gpu) = (loaded(session, listing, recipe) for session in (cpu, gpu))
     for one, other in zip(expected, found, strict=True):
-        assert (one.rows, one.positives, one.cash, one.rows_read, one.missing_passengers, dict(one.dropped)) == (
+        assert (one.rows, one.classes, one.extra, one.rows_read, dict(one.dropped)) == (
             other.rows,
-            other.positives,
-            other.cash,
+            other.classes,
+            other.extra,
             other.rows_read,
-            other.missing_passengers,
             dict(other.dropped),
         )
     for one, other in zip(on_cpu, on_gpu, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tipcast.data import address
-from tipcast.data.sources.identical import BEGINNING, identical
+from tipcast.data.listing import BEGINNING, identical
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data.fragments import Fragment
+from tipcast.data.base import Fragment, ScanRequest
 from tipcast.data.kept import read_kept
-from tipcast.data.sources.files import find
-from tipcast.data.sources.found import Wanted
+from tipcast.data.taxi.files import scan_file
 
-WANTED = Wanted(("pickup",), block_bytes=2000)
+WANTED = ScanRequest(("pickup",), block_bytes=2000)
 Found = Callable[[str], tuple[Fragment, ...]]
 
 
@@ -37,7 +36,7 @@ def trips(rows: int = 100) -> pd.DataFrame:
 @pytest.fixture
 def found(tmp_path: Path) -> Found:
     """List a file of the test's folder."""
-    return lambda name: find(str(tmp_path / name), WANTED).fragments
+    return lambda name: scan_file(str(tmp_path / name), WANTED).fragments
 
 
 def test_parquet_as_it_is(tmp_path: Path, found: Found) -> None:

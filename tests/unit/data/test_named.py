@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.data.base import ScanRequest
 from tipcast.data.named import named, output_name, root
-from tipcast.data.sources.found import Wanted
 
-WANTED = Wanted(("pickup",))
+WANTED = ScanRequest(("pickup",))
 
 
 @pytest.fixture

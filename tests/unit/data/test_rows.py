@@ -14,8 +14,10 @@ from tipcast.backends.base import Frames, Session
 from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.data import rows
-from tipcast.data.fragments import Fragment, merged
+from tipcast.data.base import Fragment, merged
 from tipcast.data.prepare import Recipe
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.tasks.base import from_facts
 
 NAMES = ("pickup_hour", "PULocationID")
 
@@ -36,18 +38,18 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     cut = int(pd.Timestamp("2019-02-01").value // 1000)
-    recipe = Recipe(features=NAMES, threshold=0.2, cutoff=cut, card=True)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut, subsets=True)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
-    loaded = rows.collect(session, listing, rows.start(session, listing, recipe))
+    loaded = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     first, second = loaded.splits
     assert (first.counts.rows, second.counts.rows) == (700, 495)
     for split in (first, second):
-        x, y, card = (session.client.gather(futures) for futures in (split.x, split.y, split.card))
+        x, y, card = (session.client.gather(futures) for futures in (split.x, split.y, split.subsets["card"]))
         assert tuple(len(part) for part in x) == tuple(len(part) for part in y) == split.parts
         assert sum(split.parts) == split.counts.rows
         assert all(split.parts), "empty parts are left out"
-        assert sum(int(part.sum()) for part in y) == split.counts.positives
-        assert split.positive_rate == split.counts.positives / split.counts.rows
+        assert sum(int(part.sum()) for part in y) == split.counts.classes[1]
+        assert split.positive_rate == split.counts.classes[1] / split.counts.rows
         assert sum(len(part) for part in card) == split.counts.rows
         assert split.counts.bytes == split.counts.rows * (len(NAMES) + 1) * 4
     assert {uri.rpartition("/")[2]: counts.rows_read for uri, counts in loaded.per_file.items()} == {
@@ -60,21 +62,21 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
 
 
 def test_summary_of_nothing_is_no_number() -> None:
-    nothing = rows.Rows([], [], [], rows.Counts(0, 0, 0, 0, 0, 0, 0, {}), ())
+    nothing = rows.Rows([], [], {}, rows.Counts(0, 0, {}), ())
     assert np.isnan(nothing.positive_rate)
     assert nothing.summary()["partitions"] == 0
     assert "rows_read" not in nothing.summary()
 
 
 def test_a_damaged_file_is_named(session: Session, trip_files: Any) -> None:
-    recipe = Recipe(features=NAMES, threshold=0.2)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
     path = trip_files.write("yellow_tripdata_2019-02.parquet", write_page_checksum=True)
     listing = trip_files.listing(path, recipe.columns)
     content = bytearray(path.read_bytes())
     content[300:3000] = bytes(2700)
     path.write_bytes(content)
     with pytest.raises(TipcastError) as caught:
-        rows.collect(session, listing, rows.start(session, listing, recipe))
+        rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     assert caught.value.code == "D005"
     assert path.name in str(caught.value)
 
@@ -104,7 +106,7 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
         batch_rows = 350
 
     path = trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)
-    recipe = Recipe(features=NAMES, threshold=0.2)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
     listing = trip_files.listing(path, recipe.columns)
     listing = dataclasses.replace(
         listing,
@@ -112,7 +114,7 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
     )
     found = []
     for opened in (session, dataclasses.replace(session, frames=Eager())):
-        loaded = rows.collect(opened, listing, rows.start(opened, listing, recipe))
+        loaded = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
         x = pd.concat(opened.client.gather(loaded.splits[0].x), ignore_index=True)
         found.append((loaded.splits[0].parts, x))
     assert len(found[0][0]) == 10

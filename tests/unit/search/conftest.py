@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +14,12 @@ from tipcast.backends.cpu import CpuFrames
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SampleData
 from tipcast.config.schema_sweep import SearchSpec
-from tipcast.data.features import BASE_FEATURES
 from tipcast.data.prepare import Recipe
-from tipcast.data.sources import list_fragments
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.data.taxi.features import BASE_FEATURES
 from tipcast.jobs.sweep_plan import measured
 from tipcast.search.trial import Study
+from tipcast.tasks.base import from_facts
 
 DAY = 86_400_000_000
 """In microseconds."""
@@ -51,9 +53,9 @@ def study() -> Callable[..., Study]:
             colour="yellow",
             block_rows=rows // 3,
         )
-        recipe = Recipe(features=tuple(BASE_FEATURES), threshold=0.2)
-        listing = list_fragments(data, "train", recipe.columns)
-        recipe = Recipe(recipe.features, recipe.threshold, cutoff=listing.period[1] - 6 * DAY)
+        recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, tuple(BASE_FEATURES)))
+        listing = Taxi(data).scan("train", recipe.columns)
+        recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - 6 * DAY)
         return Study(
             id="study",
             sweep=uuid.uuid4().hex,

@@ -22,13 +22,14 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from tipcast.config.schema import TrackingSpec
-from tipcast.data import features
-from tipcast.data.raw import to_frame
+from tipcast.data.taxi import features
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.tracking.portable import Logged, log_model
 from tipcast.tracking.run import Run, open_run
 
 FACTS = {
     "features": list(features.BASE_FEATURES),
+    "task": {"name": "high_tip", "kind": "classification", "threshold": 0.2},
     "data_digest": "5" * 64,
     "git_commit": "c" * 40,
     "versions": {"tipcast": "0.1.0", "numpy": np.__version__},
@@ -125,7 +126,7 @@ def columns() -> dict[str, np.ndarray]:
 @pytest.fixture(scope="session")
 def trips(columns: dict[str, np.ndarray]) -> pd.DataFrame:
     """The same trips as a user has them."""
-    return to_frame(columns, "yellow")
+    return Taxi().raw_frame(columns, {"colour": "yellow"})
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +171,7 @@ def saved(
     found = {}
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
         for format, (file, expected) in natives.items():
-            logged = log_model(run, file, format, FACTS, "yellow", trips.head(5))
+            logged = log_model(run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
             (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
             found[format] = Saved(path, run, logged, expected)
     return found

@@ -27,7 +27,8 @@ from tests.unit.tracking.conftest import FACTS, copy_store
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.data import features
+from tipcast.data.taxi import features
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.estimators import native
 from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
 from tipcast.tracking.portable import log_model
@@ -70,7 +71,7 @@ def made(tables: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pyte
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
         for format, (file, _) in natives.items():
             facts = {**FACTS, "features": features.BASE_FEATURES, "run_id": run.id}
-            logged = log_model(run, file, format, facts, "yellow", trips.head(5))
+            logged = log_model(run, file, format, facts, Taxi(), {"colour": "yellow"}, trips.head(5))
             register(run, logged, format, 0.0, {}, "")
             run.client.set_registered_model_alias(format, "champion", "1")
     shutil.copytree(folder / "mlruns", folder / "whole")

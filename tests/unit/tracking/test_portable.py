@@ -14,7 +14,8 @@ import yaml
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.data import features
+from tipcast.data.taxi import features
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
 
@@ -98,10 +99,10 @@ def test_a_green_model_takes_green_trips(
     spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
 ) -> None:
     file, expected = natives["npz-logistic"]
-    green = portable.renamed(trips, "green")
+    green = trips.rename(columns={"tpep_pickup_datetime": "lpep_pickup_datetime"})
     assert list(green)[0] == "lpep_pickup_datetime"
     with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "npz-logistic", facts, "green", trips.head(5))
+        logged = portable.log_model(run, file, "npz-logistic", facts, Taxi(), {"colour": "green"}, green.head(5))
         assert portable.parity(logged, green, expected) <= 1e-9
         with pytest.raises(mlflow.exceptions.MlflowException, match="lpep_pickup_datetime"):
             portable.parity(logged, trips, expected)
@@ -111,7 +112,7 @@ def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, fac
     file, expected = natives["xgboost-ubj"]
     spec = TrackingSpec(uri=server, experiment="models", system_metrics=False)
     with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "xgboost-ubj", facts, "yellow", trips.head(5))
+        logged = portable.log_model(run, file, "xgboost-ubj", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
         difference = portable.parity(logged, trips, expected)
         assert difference <= 1e-6
         registered = registry.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered

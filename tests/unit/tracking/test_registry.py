@@ -15,6 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.tracking import portable, registry
 from tipcast.tracking.registry import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run
@@ -35,7 +36,7 @@ def test_a_version_carries_what_is_known(
     file, expected = natives["npz-logistic"]
     with open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
         run.log_metrics({"test/auc": 0.654321987})
-        logged = portable.log_model(run, file, "npz-logistic", facts, "yellow", trips.head(5))
+        logged = portable.log_model(run, file, "npz-logistic", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
         difference = portable.parity(logged, trips, expected)
         first = register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
         second = register(run, logged, "tips", difference, {}, "x" * 6000)

@@ -58,7 +58,7 @@ facts = {"features": ["pickup_hour", "PULocationID"], "data_digest": "d", "git_c
 np.savez("model.npz", coef=np.zeros(2), intercept=0.0, mean=np.zeros(2), scale=np.ones(2))
 trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 10:00"]), "PULocationID": [1]})
 with open_run(TrackingSpec(experiment="taxi"), name="n", tags={}, params={"seed": 0}) as run:
-    logged = portable.log_model(run, Path("model.npz"), "npz-logistic", facts, "yellow", trips)
+    logged = portable.log_model(run, Path("model.npz"), "npz-logistic", facts, Taxi(), {"colour": "yellow"}, trips)
     difference = portable.parity(logged, trips, np.array([0.5]))
     print(registry.register(run, logged, "tips", difference, {"test/auc": 0.5}, "").registered)
 import time

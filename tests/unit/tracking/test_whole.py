@@ -14,6 +14,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.tracking import portable
 from tipcast.tracking.run import Run, open_run
 
@@ -63,7 +64,7 @@ def test_a_model_that_does_not_fit(
     large = tmp_path / "model.tl"
     large.write_bytes(natives["treelite"][0].read_bytes() + bytes(LIMIT))  # what follows the trees is not read
     with pytest.raises(TipcastError) as caught, open_run(spec, name="n", tags={}, params={}) as run, small_files():
-        portable.log_model(run, large, "treelite", facts, "yellow", trips.head(5))
+        portable.log_model(run, large, "treelite", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
     assert caught.value.code == "T005"
     client = run.client
     assert list(client.search_logged_models([run.experiment_id])) == []

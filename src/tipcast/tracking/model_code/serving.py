@@ -1,7 +1,7 @@
-"""What MLflow's scoring server does not do by itself for raw trips; this file travels inside saved models.
+"""What MLflow's scoring server does not do by itself for raw rows; this file travels inside saved models.
 
-MLflow reads CSV only where the signature gives every column one type. Raw trips have none: their types changed between
-the TLC's files, pandas' times fit no type that its CSV reader takes, and whole numbers fit no column of fractions.
+MLflow reads CSV only where the signature gives every column one type. Raw rows have none: types change between
+files, pandas' times fit no type that its CSV reader takes, and whole numbers fit no column of fractions.
 MLflow's errors repeat the whole input over many lines and end with a traceback.
 """
 
@@ -81,7 +81,7 @@ def told(message: str, columns: list[Any]) -> str:
     text = WITHIN.sub("", LEAVINGS.sub("", message))
     missing = MISSING.search(text)
     if missing:
-        text = f"missing column {missing[1]}. Fix: send raw TLC trips, with {', '.join(columns)}"
+        text = f"missing column {missing[1]}. Fix: send rows with {', '.join(columns)}"
     what, _, fix = " ".join(text.split()).partition(" Fix: ")
     ending = f". Fix: {fix or FORMS}"
     what = what.rstrip(".")

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
 
-from tipcast.data import features
+from tipcast.data.taxi import features
 
 TIME = "tpep_pickup_datetime"
 FORMATS = ("xgboost-ubj", "treelite", "npz-logistic")
@@ -140,7 +140,7 @@ def test_a_missing_column_is_named(models: Any, trips: pd.DataFrame, name: str) 
     with pytest.raises(MlflowException, match=rf"Model is missing inputs \['{name}'\]"):
         models["npz-logistic"].predict(without)
     code = models["npz-logistic"].unwrap_python_model()  # as called without MLflow's own check
-    with pytest.raises(MlflowException, match=f"missing column '{name}'; the model needs raw TLC trips") as caught:
+    with pytest.raises(MlflowException, match=f"missing column '{name}'; the model needs raw rows") as caught:
         code.predict(None, without)
     assert "\n" not in str(caught.value)
 

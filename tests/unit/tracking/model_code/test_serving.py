@@ -18,14 +18,20 @@ import pandas as pd
 import pytest
 
 from tipcast.config.schema import TrackingSpec
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.tracking import portable
 from tipcast.tracking.model_code.serving import MOST, told
 from tipcast.tracking.registry import register
 from tipcast.tracking.run import open_run
 
 TIMES = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
+GREEN = {TIMES["yellow"]: TIMES["green"]}
 ROWS = [0, 1, 2, 5, 10, 11]
 """One without its time, some without passengers."""
+
+
+def _of(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
+    return trips.rename(columns=GREEN) if colour == "green" else trips
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,9 @@ def urls(
     with contextlib.ExitStack() as stack:
         with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
             for colour in TIMES:
-                logged = portable.log_model(run, file, "xgboost-ubj", facts, colour, trips.head(5))
+                logged = portable.log_model(
+                    run, file, "xgboost-ubj", facts, Taxi(), {"colour": colour}, _of(trips, colour).head(5)
+                )
                 register(run, logged, colour, 0.0, {}, "")
                 run.client.set_registered_model_alias(colour, "champion", "1")
 
@@ -109,7 +117,7 @@ def _forms(sent: pd.DataFrame) -> dict[str, tuple[str | bytes, str]]:
 def test_every_form_gives_the_same_probabilities(
     urls: Callable[[str], str], natives: Any, trips: pd.DataFrame, colour: str
 ) -> None:
-    sent = portable.renamed(trips, colour).iloc[ROWS]
+    sent = _of(trips, colour).iloc[ROWS]
     expected = natives["xgboost-ubj"][1][ROWS]
     for name, (body, kind) in _forms(sent).items():
         status, answer = _ask(urls(colour), body, kind)
@@ -150,10 +158,10 @@ def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
-        ("DOLocationID", "JFK", "column 'DOLocationID' cannot be read: 'JFK' of trip 2 is no number"),
-        ("passenger_count", "two", "column 'passenger_count' cannot be read: 'two' of trip 2 is no number"),
-        ("PULocationID", 1e300, "column 'PULocationID' cannot be read: '1e+300' of trip 2 is too large"),
-        (TIMES["yellow"], "soon", f"column '{TIMES['yellow']}' cannot be read: 'soon' of trip 2 is no time"),
+        ("DOLocationID", "JFK", "column 'DOLocationID' cannot be read: 'JFK' of row 2 is no number"),
+        ("passenger_count", "two", "column 'passenger_count' cannot be read: 'two' of row 2 is no number"),
+        ("PULocationID", 1e300, "column 'PULocationID' cannot be read: '1e+300' of row 2 is too large"),
+        (TIMES["yellow"], "soon", f"column '{TIMES['yellow']}' cannot be read: 'soon' of row 2 is no time"),
     ],
 )
 def test_a_value_that_cannot_be_read(
@@ -185,7 +193,7 @@ def test_a_column_that_is_missing(urls: Callable[[str], str], trips: pd.DataFram
 
 
 def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFrame) -> None:
-    message = _refused(urls("yellow"), portable.renamed(trips, "green").head(2).to_csv(index=False), "text/csv")
+    message = _refused(urls("yellow"), trips.rename(columns=GREEN).head(2).to_csv(index=False), "text/csv")
     assert message.startswith("missing column 'tpep_pickup_datetime'")
 
 

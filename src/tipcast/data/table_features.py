@@ -1,0 +1,76 @@
+"""Features of tables: columns as they are; this file travels inside saved models and imports nothing but NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+MISSING = -1.0
+"""What stands for a category that is missing or not known; missing numbers were filled before."""
+NOT_FINITE = "non_finite"
+"""Why a row gets no score."""
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the raw columns that features are made of: those of the same names."""
+    return tuple(dict.fromkeys(names))
+
+
+def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
+    """Make features.
+
+    Parameters
+    ----------
+    columns
+        Name -> (rows,) array of numbers or codes, with NaN for null.
+    names
+        Features, in the order wanted.
+    xp
+        The arrays' module: numpy or cupy.
+
+    Returns
+    -------
+    array
+        (rows, features) float32, each column contiguous, missing values -1.
+
+    """
+    rows = len(next(iter(columns.values())))
+    matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
+    for at, name in enumerate(names):
+        column = matrix[:, at]
+        column[...] = columns[name]
+        if columns[name].dtype.kind == "f":
+            column[column != column] = MISSING
+    return matrix
+
+
+def impossible(
+    columns: Mapping[str, Any], needed: Sequence[str], xp: ModuleType = np
+) -> tuple[Any | None, dict[str, int]]:
+    """Find rows with a number that is infinite, or too large for float32; what is missing is no such number.
+
+    Parameters
+    ----------
+    columns
+        As for ``compute``.
+    needed
+        Those to look at; what is not there is passed over.
+    xp
+        The arrays' module: numpy or cupy.
+
+    Returns
+    -------
+    tuple
+        (rows,) bool, None where there are none; and reason -> rows.
+
+    """
+    bad: Any | None = None
+    for name in (name for name in needed if name in columns and columns[name].dtype.kind == "f"):
+        found = abs(columns[name]) > LARGEST
+        if bool(found.any()):
+            bad = found if bad is None else bad | found
+    return bad, {} if bad is None else {NOT_FINITE: int(xp.count_nonzero(bad))}

@@ -1,0 +1,276 @@
+"""What synthetic trips imitate: rounded statistics of real months, and look-up tables made from them once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import NormalDist
+from threading import Lock
+from typing import Any, TypeAlias
+
+import numpy as np
+
+PATH = Path(__file__).with_name("sample_profile.json")
+ZONES = 265
+OFFSET = 0.4
+"""Miles that a trip within one zone takes; positions of zones are fitted with it."""
+REACH, ANYWHERE = 1.2, 0.02
+"""Miles over which the weight of a drop-off falls by e, and what is left at any distance; the margins come on top."""
+FAR = 5.0
+"""Miles from which trips spread less around what is usual for their zones."""
+NULL = 7
+"""Code of a missing passenger count."""
+EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2
+"""Upper ends of the fare bins in half dollars."""
+JFK, NEWARK, LAGUARDIA = 132, 1, 138
+NORTH = (24, 41, 42, 74, 75, 116, 120, 127, 128, 151, 152, 153, 166, 194, 202, 243, 244)
+SOUTH = (
+    4, 12, 13, 43, 45, 48, 50, 68, 79, 87, 88, 90, 100, 107, 113, 114, 125, 137, 140, 141, 142, 143, 144, 148, 158,
+    161, 162, 163, 164, 170, 186, 209, 211, 224, 229, 230, 231, 232, 233, 234, 236, 237, 238, 239, 246, 249, 261, 262,
+    263,
+)  # fmt: skip
+"""Manhattan's zones above and below 96th Street: the congestion surcharge is for the latter."""
+PAYMENT = np.array([1.0] * 12 + [2, 3, 4, 2, 3, 4, np.nan, np.nan])
+"""Payment type of each of the twenty kinds of ending that ``_endings`` lists."""
+PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int32)
+"""Button pressed, in percent of all that is due before the tip."""
+WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9, 10, 11, 15, 18, 19
+
+_LOCK = Lock()
+Ints: TypeAlias = Any
+Floats: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class Alias:
+    """One table: the high ``bits`` of a random word choose a cell, the rest decide between it and its alias."""
+
+    keep: Ints
+    """(2**bits,) thresholds in units of the word's low bits."""
+    other: Ints
+    """(2**bits,) aliases."""
+    shift: int
+
+    def draw(self, words: Ints) -> Ints:
+        """Map (n,) random unsigned words to (n,) outcomes."""
+        cell = (words >> words.dtype.type(self.shift)).astype(np.intp)
+        low = words & words.dtype.type((1 << self.shift) - 1)
+        return np.where(low < self.keep[cell], cell, self.other[cell])
+
+
+def alias(shares: Floats, word_bits: int) -> Alias:
+    """Build an alias table without a loop: running shortfalls of poor cells are met by running excesses of rich ones.
+
+    Parameters
+    ----------
+    shares
+        (n,) weights, not negative.
+    word_bits
+        Bits of the random words that it will be drawn with.
+
+    """
+    bits = max(int(np.ceil(np.log2(len(shares)))), 1)
+    weight = np.zeros(1 << bits)
+    weight[: len(shares)] = shares
+    weight *= len(weight) / weight.sum()
+    poor, rich = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
+    lack, excess = np.cumsum(1 - weight[poor]), np.cumsum(weight[rich] - 1)
+    keep, other = weight.copy(), np.arange(len(weight))
+    before = np.concatenate([[0.0], lack[:-1]]) if len(lack) else lack
+    giver = np.minimum(np.searchsorted(excess, before, side="right"), len(rich) - 1)
+    other[poor] = rich[giver]
+    if len(lack):
+        meets = np.searchsorted(lack, excess, side="left")
+        ends = meets < len(lack)
+        keep[rich] = np.where(ends, 1 - (lack[np.minimum(meets, len(lack) - 1)] - excess), 1)
+        other[rich[:-1]] = rich[1:]
+    shift = word_bits - bits
+    kind = np.uint16 if word_bits == 16 else np.uint32
+    return Alias(np.round(keep.clip(0, 1) * (1 << shift)).astype(kind), other.astype(np.intp), shift)
+
+
+def inverse(shares: list[float]) -> Ints:
+    """Tabulate 8192 outcomes in proportion to the shares: (8192,) uint8."""
+    ends = np.cumsum(shares) / sum(shares)
+    return np.searchsorted(ends, (np.arange(8192) + 0.5) / 8192, side="right").astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All look-up tables of one colour; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
+
+    pair: Alias
+    people: Alias
+    pu: Ints
+    do: Ints
+    miles: Floats
+    """(cells,) hundredths of a mile."""
+    flat: Ints
+    """(cells,) true between JFK and Manhattan."""
+    newark: Ints
+    congested: Ints
+    """(cells,) congestion surcharge in cents."""
+    toll: Ints
+    """(cells,) chance of a toll in 256ths."""
+    far: Ints
+    """(cells,) 4096 from five miles on, 0 below: where in the next two tables to look."""
+    spread: Floats
+    """(2 * 4096,) factors on miles."""
+    hold_up: Floats
+    """(2 * 4096,) factors on seconds."""
+    times: Floats
+    """(8192,) seconds relative to one mile, by hundredths of a mile."""
+    pace: Floats
+    """(168,) seconds at one mile by hour of the week."""
+    rush: Ints
+    """(168,) hourly surcharge in cents."""
+    hour_logit: Ints
+    cell_logit: Ints
+    people_logit: Ints
+    fare_logit: Ints
+    """(512,) by half dollars; all log-odds in hundredths."""
+    chance: Ints
+    """(4096,) chance of a high tip in 65536ths by log-odds + 2048."""
+    ending: Ints
+    """(25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise."""
+    special: Ints
+    """(5,) ends in 65536ths: negotiated, zero fare, zero miles, day long, stored and forwarded."""
+    stray: int
+    vendor_1: int
+    week: Floats
+    """(168,) share of trips by hour of the week."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The hours of a period, weighted by how many trips they see."""
+
+    alias: Alias
+    first: Ints
+    """(hours,) first second since 1970 of each hour that lies in the period."""
+    span: Ints
+    """(hours,) seconds of it in the period."""
+    week_hour: Ints
+    """(hours,) uint8, 0 is Monday midnight."""
+
+
+def constants() -> dict[str, Any]:
+    """Read the shipped statistics; ``benchmarks/sample_constants.py`` made them."""
+    made: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+    return made
+
+
+def tables(colour: str) -> Tables:
+    """Return the tables of ``yellow`` or ``green``, built by the first thread that asks."""
+    with _LOCK:
+        return _tables(colour)
+
+
+@lru_cache(maxsize=64)
+def slots(start: int, stop: int, colour: str) -> Slots:
+    """List the hours of a period in microseconds since 1970 with their chances."""
+    first, last = -(-start // 1_000_000), -(-stop // 1_000_000)
+    hours = np.arange(first // 3600, (last - 1) // 3600 + 1)
+    low = np.maximum(hours * 3600, first)
+    span = np.minimum(hours * 3600 + 3600, last) - low
+    week_hour = (hours + 72) % 168  # 1970 began on a Thursday
+    return Slots(
+        alias(tables(colour).week[week_hour] * span, 32), low, span.astype(np.int32), week_hour.astype(np.uint8)
+    )
+
+
+def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
+    """Fit (265, 265) shares to both margins, the share within one zone and the commonest pairs; near zones first."""
+    pu, do = (np.array(made[side], float) / sum(made[side]) for side in ("pu", "do"))
+    table = (np.exp(-miles / REACH) + ANYWHERE) * np.outer(pu, do)
+    top = np.array(made["pairs"])
+    rows, columns, target = top[:, 0] - 1, top[:, 1] - 1, top[:, 2] / 1e5
+    same = np.arange(ZONES)
+    for _ in range(30):
+        table *= np.divide(pu, table.sum(1))[:, None]
+        table *= np.divide(do, table.sum(0))[None]
+        table[same, same] *= made["same_zone"] / table[same, same].sum()
+        table[rows, columns] = target
+        table /= table.sum()
+    return table
+
+
+@lru_cache(maxsize=2)
+def _tables(colour: str) -> Tables:
+    shipped = constants()
+    made, logit = shipped[colour], shipped[colour]["logit"]
+    x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
+    miles = np.hypot(x[:, None] - x, y[:, None] - y) + OFFSET
+    miles[ZONES - 1] += 6  # zone 265 lies outside the city
+    miles[:, ZONES - 1] += 6
+    miles[ZONES - 1, ZONES - 1] = OFFSET
+    zone = np.arange(1, ZONES + 1)
+    pu, do = np.repeat(zone, ZONES), np.tile(zone, ZONES)
+    manhattan, south = np.isin(zone, NORTH + SOUTH), np.isin(zone, SOUTH)
+    flat = ((pu == JFK) & manhattan[do - 1]) | ((do == JFK) & manhattan[pu - 1])
+    airport = np.where((pu == LAGUARDIA) | (do == LAGUARDIA), 170, np.where((pu == JFK) | (do == JFK), 133, 0))
+    toll = np.where(airport > 0, airport, np.where(miles.ravel() > 8, 128, 1))
+    normal = np.array([NormalDist().inv_cdf((i + 0.5) / 4096) for i in range(4096)])
+    pace, week_hour = shipped["pace"], np.arange(168)
+    hour, workday = week_hour % 24, week_hour < 120
+    ends = np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
+    steps = np.arange(-2048, 2048) / 100
+    return Tables(
+        pair=alias(pair_shares(made, miles).ravel(), 32),
+        people=alias(np.array(made["passengers"]), 16),
+        pu=pu,
+        do=do,
+        miles=(miles.ravel() * 100).astype(np.float32),
+        flat=flat,
+        newark=do == NEWARK,
+        congested=np.where(south[pu - 1] | south[do - 1], 250 if colour == "yellow" else 275, 0).astype(np.int32),
+        toll=toll.astype(np.uint8),
+        far=np.where(miles.ravel() < FAR, 0, 4096).astype(np.uint16),
+        spread=np.exp(np.outer(shipped["spread"], normal)).ravel().astype(np.float32),
+        hold_up=np.exp(np.outer(pace["sigma"], normal)).ravel().astype(np.float32),
+        times=np.exp(
+            np.interp(np.log(np.arange(8192) / 100 + 0.005), np.log(pace["miles"]), np.log(pace["times"]))
+        ).astype(np.float32),
+        pace=np.array(pace["seconds_at_one_mile"], np.float32)[hour],
+        rush=np.where((hour >= 20) | (hour < 6), 50, np.where(workday & (hour >= 16), 100, 0)).astype(np.int32),
+        hour_logit=np.array(logit["hour"], np.int16),
+        cell_logit=(logit["base"] + np.add.outer(logit["pu"], logit["do"]).ravel()).astype(np.int16),
+        people_logit=np.array(logit["passengers"], np.int16),
+        fare_logit=np.array(logit["fare"], np.int16)[np.searchsorted(EDGES, np.arange(512), side="left")],
+        chance=np.round(65535 / (1 + np.exp(-steps))).astype(np.uint16),
+        ending=np.stack([inverse(row) for row in _endings(made)]),
+        special=ends.round().astype(np.int32),
+        stray=max(round(made["stray"] * 65536), 1),
+        vendor_1=round(made["vendor_1"] * 65536),
+        week=np.array(made["hour_of_week"], float) / sum(made["hour_of_week"]),
+    )
+
+
+def _endings(made: dict[str, Any]) -> list[list[float]]:
+    """Chances of the twenty kinds of ending; none of the first five can come of a low tip, nor the rest of a high one.
+
+    0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5 no tip,
+    6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
+    charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
+    """
+    press, zero = made["buttons"], made["tip_zero"]
+    card, rate = made["payment"][0], made["label_rate"]
+    high = rate / card
+    above = max(high - press["0.2"] - press["0.25"] - press["0.3"] - 0.049, 0.01)
+    rows = [[press["0.2"], press["0.25"], press["0.3"], 0.049, above] + [0.0] * 15]
+    below = max(1 - high - zero - press["0.1"] - press["0.15"] - press["0.18"] - 0.12 - 0.004, 0.01)
+    by_card = [zero, press["0.1"], press["0.15"], press["0.18"], 0.12, 0.004, below]
+    rest = [part - negative for part, negative in zip(made["payment"][1:], made["negative"][1:], strict=True)] + made[
+        "negative"
+    ][1:]
+    for share, label in zip(made["card_by_hour"], made["label_by_hour"], strict=True):
+        low = max(share - label, 0.02) / (1 - label)
+        rows.append(
+            [0.0] * 5
+            + [p / sum(by_card) * low for p in by_card]
+            + [p / sum(rest) * (1 - low) for p in rest]
+            + [0.0, 0.0]
+        )
+    return rows

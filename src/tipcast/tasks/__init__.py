@@ -1,0 +1,1 @@
+"""Tasks: what is predicted, of which kind it is, and which rows can answer it."""

@@ -1,0 +1,258 @@
+"""What a task is, and how one is made of its configuration, of a saved model's manifest, or of a user's function."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+from tipcast.backends.base import Array
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TaskSpec
+
+KINDS = ("classification", "multiclass", "regression", "clustering")
+"""Two classes, more of them, a number, or nothing that is known."""
+GROUP = "tipcast.targets"
+"""Entry points of installed packages that name target functions."""
+
+Target = Callable[..., Array]
+"""``target(columns, xp, **params)``: canonical raw columns (rows,) -> (rows,) target.
+
+Classes are bool or integers from 0, -1 where a row has no answer; values are floats, NaN where it has none: such rows
+are dropped. ``xp`` is numpy or cupy.
+"""
+
+_TARGETS: dict[str, Target] = {}
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """A column that is predicted as it is."""
+
+    name: str
+    kind: str
+    classes: tuple[str, ...] = ()
+    values: tuple[float, ...] = ()
+    """The number that stands for each class, ascending; empty where the column holds 0, 1, ... itself."""
+
+
+class Columns(Protocol):
+    """What a task asks of a dataset."""
+
+    @property
+    def name(self) -> str:
+        """Of the dataset."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """All features there are."""
+
+    def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
+        """Return what a column holds that is to be predicted, by default the dataset's own."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is predicted from what."""
+
+    name: str
+    kind: str
+    """One of ``KINDS``."""
+    features: tuple[str, ...]
+    categorical: tuple[str, ...] = ()
+    """Features that are categories, for the models that know such."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes; empty for regression and clustering."""
+    columns: tuple[str, ...] = ()
+    """Canonical raw columns that the target is made of."""
+    function: str | None = None
+    """Name of the target's function; None: the one column as it is, or no target."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Of the function."""
+    resolved: Target | None = field(default=None, compare=False, repr=False)
+    """The function itself, so that one which only the driver knows by name gets to the workers."""
+    description: str = ""
+    """The target in words, as ``tip_amount / fare_amount > 0.2``: what the manifest says."""
+    values: tuple[float, ...] = ()
+    """See ``TargetColumn``."""
+    validation: float = 0.0
+    """Share of the training rows, or of their time, that is held out."""
+
+    @property
+    def has_target(self) -> bool:
+        """Whether anything is known of the rows that could be predicted."""
+        return self.kind != "clustering"
+
+    def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:
+        """Make the target.
+
+        Parameters
+        ----------
+        columns
+            Canonical name -> (rows,) array, ``columns`` among them.
+        xp
+            The arrays' module: numpy or cupy.
+
+        Returns
+        -------
+        array or None
+            (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN where a row has none;
+            None for clustering.
+
+        """
+        if not self.has_target:
+            return None
+        if self.function is not None:
+            return (self.resolved or _function(self.function))(columns, xp, **self.params)
+        values = columns[self.columns[0]]
+        if self.values:
+            known = xp.asarray(self.values)
+            at = xp.searchsorted(known, values).clip(0, len(known) - 1)
+            return xp.where(known[at] == values, at, -1).astype(xp.int32)
+        if self.kind == "regression" or values.dtype.kind != "f":
+            return values
+        return xp.where(values == values, values, -1).astype(xp.int32)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a saved model's manifest says of the task, see ``from_facts``."""
+        return {
+            **self.params,
+            "name": self.name,
+            "kind": self.kind,
+            "classes": list(self.classes),
+            "columns": list(self.columns),
+            "function": self.function,
+            "params": dict(self.params),
+            "values": list(self.values),
+        }
+
+
+def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
+    """Make the task of a saved model; those of the first version hold name, kind and threshold alone."""
+    if "columns" not in facts:
+        facts = {
+            "name": "high_tip",
+            "kind": "classification",
+            "classes": ("no high tip", "high tip"),
+            "columns": ("fare_amount", "tip_amount"),
+            "function": "high_tip",
+            "params": {"threshold": float(facts["threshold"])},
+        }
+    return Task(
+        name=str(facts["name"]),
+        kind=str(facts["kind"]),
+        features=tuple(features),
+        classes=tuple(facts["classes"]),
+        columns=tuple(facts["columns"]),
+        function=facts["function"],
+        params=dict(facts["params"]),
+        values=tuple(facts.get("values", ())),
+        description=description,
+    )
+
+
+def register(name: str, target: Target) -> None:
+    """Make a target function known under a name, for ``function:`` of a task's yaml.
+
+    An installed package does the same with an entry point of the group ``tipcast.targets``. The function must be
+    importable on the workers, as the driver imports it.
+    """
+    _TARGETS[name] = target
+
+
+def _function(name: str) -> Target:
+    """Return a target function by name: registered, shipped, or of an installed package; never by a path to it."""
+    if name not in _TARGETS:
+        from tipcast.tasks import shipped
+
+        _TARGETS.update({own: function for own, function in shipped.TARGETS.items() if own not in _TARGETS})
+    if name not in _TARGETS:
+        for entry in importlib.metadata.entry_points(group=GROUP, name=name):
+            _TARGETS[name] = entry.load()
+    if name not in _TARGETS:
+        installed = {entry.name for entry in importlib.metadata.entry_points(group=GROUP)}
+        raise TipcastError(
+            "C003",
+            "task.function",
+            f"no such target: {name}",
+            f"use {', '.join(sorted(installed | set(_TARGETS)))}, or install a package with an entry point in {GROUP}",
+        )
+    return _TARGETS[name]
+
+
+def make_task(spec: TaskSpec, dataset: Columns) -> Task:
+    """Make a task of its configuration, and refuse what cannot be.
+
+    Parameters
+    ----------
+    spec
+        The composed task.
+    dataset
+        What it is asked of.
+
+    Raises
+    ------
+    TipcastError
+        C003 C004.
+
+    """
+    if spec.kind is not None and spec.kind not in KINDS:
+        raise TipcastError("C003", "task.kind", f"no such kind: {spec.kind}", f"use {', '.join(KINDS)}")
+    if not 0 <= spec.validation < 1:
+        raise TipcastError("C003", "task.validation", f"{spec.validation} is no share", "use 0 (none) to below 1")
+    threshold = {} if spec.threshold is None else {"threshold": spec.threshold}
+    if spec.threshold is not None and not 0 <= spec.threshold < 1e6:
+        raise TipcastError("C003", "task.threshold", f"{spec.threshold} is no tip over fare", "use 0 or more, as 0.2")
+    params = {**spec.params, **threshold}
+    resolved: Target | None = None
+    kind, classes, columns, description = spec.kind, tuple(spec.classes), tuple(spec.columns), spec.description
+    if spec.function is not None:
+        resolved = _function(spec.function)
+        if kind in (None, "clustering"):
+            raise TipcastError("C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}")
+        if kind != "regression":
+            classes = classes or (("0", "1") if kind == "classification" else ())
+        if kind == "multiclass" and not classes:
+            raise TipcastError("C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]")
+    elif kind != "clustering":
+        found = dataset.target_column(spec.target, kind)
+        kind, classes, columns, values = found.kind, found.classes or classes, (found.name,), found.values
+        description = description or found.name
+    features = _features(spec, dataset, columns)
+    return Task(
+        name=spec.name,
+        kind=str(kind),
+        features=features,
+        categorical=tuple(spec.categorical),
+        classes=classes,
+        columns=columns,
+        function=spec.function,
+        params=params,
+        resolved=resolved,
+        values=values,
+        description=description.format(**params) if params else description,
+        validation=spec.validation,
+    )
+
+
+def _features(spec: TaskSpec, dataset: Columns, columns: Sequence[str]) -> tuple[str, ...]:
+    known = dataset.features
+    there = [name for name in known if name not in columns] if spec.function is None else list(known)
+    chosen = there if spec.features is None else list(spec.features)
+    if not chosen:
+        raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(there)}")
+    if len(set(chosen)) < len(chosen):
+        raise TipcastError("C003", "task.features", "a feature is named twice", "name each once")
+    for name in spec.categorical:
+        if name not in chosen:
+            raise TipcastError(
+                "C003", "task.categorical", f"{name} is none of task.features", "name features of the task"
+            )
+    for name in chosen:
+        if name not in known:
+            raise TipcastError("C003", "task.features", f"no such feature: {name}", f"use {', '.join(there)}")
+        if name not in there:
+            raise TipcastError("C003", "task.features", f"{name} is what is predicted", "leave it out")
+    return tuple(chosen)
