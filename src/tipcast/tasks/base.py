@@ -207,6 +207,7 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
         raise TipcastError("C003", "task.threshold", f"{spec.threshold} is no tip over fare", "use 0 or more, as 0.2")
     params = {**spec.params, **threshold}
     resolved: Target | None = None
+    values: tuple[float, ...] = ()
     kind, classes, columns, description = spec.kind, tuple(spec.classes), tuple(spec.columns), spec.description
     if spec.function is not None:
         resolved = _function(spec.function)
