@@ -23,7 +23,7 @@ TEXTS = sorted(
     and path.is_file()
     and path != Path(__file__)
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
-MAX_LINES = 250
+MAX_LINES = 400
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",
     "exec": "runs text as code",
@@ -93,10 +93,10 @@ def test_imports_keep_to_the_rooms() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("data/fragments.py", "from tipcast.jobs import train", "one way"),
+        ("data/base.py", "from tipcast.jobs import train", "one way"),
         ("evaluation/curve.py", "from tipcast.tracking import run", "one way"),
         ("jobs/train.py", "import mlflow.tracking", "MLflow"),
-        ("data/fragments.py", "from omegaconf import OmegaConf", "Hydra"),
+        ("data/base.py", "from omegaconf import OmegaConf", "Hydra"),
         ("estimators/base.py", "import cupy", "GPU"),
         ("jobs/train.py", "import optuna", "Optuna"),
         ("evaluation/curve.py", "import matplotlib.pyplot", "Matplotlib"),

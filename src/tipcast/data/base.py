@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tipcast.backends.base import Array, Frame, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.tasks.base import TargetColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
@@ -252,6 +254,8 @@ class Dataset(ABC):
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
         """Return canonical host columns as a user of a saved model has them."""
+        import pandas as pd  # of no use to the workers of a sweep, which import this
+
         return pd.DataFrame({name: np.asarray(values) for name, values in columns.items()})
 
     def facts(self) -> dict[str, Any]:

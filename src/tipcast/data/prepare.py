@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from tipcast.backends.base import Array, Frames
-from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import travelling
 from tipcast.data.base import Dataset, Fragment, Part
 from tipcast.data.split import Draw
 from tipcast.tasks.base import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_TARGET = "no_target"
 """Why a row is dropped that has no answer to the task's question."""
@@ -190,6 +192,8 @@ def held_out_rows(
         The canonical columns, and the same rows as a pandas DataFrame under their raw names.
 
     """
+    from tipcast.backends.cpu import CpuFrames  # imports pandas
+
     dataset, columns = recipe.dataset, recipe.columns
     read = dataset.read(fragment, CpuFrames(), columns)
     keep, _ = dataset.clean(read, fragment.period, np)
