@@ -14,11 +14,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from tipcast import __version__
 from tipcast.config.errors import TipcastError
 from tipcast.measure.progress import shown
+
+if TYPE_CHECKING:
+    from tipcast.api import Composed
 
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
@@ -38,6 +41,10 @@ VARIABLE = "TIPCAST_LOG"
 
 DEBUG = threading.Event()
 """Set once a configuration asks for tracebacks."""
+OWN_PROCESS = threading.Event()
+"""Set where the command has the process to itself."""
+AHEAD = {"train", "sweep", "promote"}
+"""Jobs that are sure to need workers."""
 INTERRUPTED = 130
 TERMINATED = 143
 AGAIN_S = 0.05
@@ -66,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in {"--help", "-h"}:
         print(usage())
         return 0 if words else 2
-    if arguments is None:  # the process is ours
+    if arguments is None:
+        OWN_PROCESS.set()
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
         return _guarded(lambda: _logged(given, words))
@@ -111,8 +119,24 @@ def _run(job: str, arguments: list[str]) -> int:
     for composed in compose_jobs(job, arguments):
         if composed.config.debug:
             DEBUG.set()
+        if OWN_PROCESS.is_set():
+            _load_ahead(composed)
         composed.run()
     return 0
+
+
+def _load_ahead(composed: Composed) -> None:
+    """Let the libraries of worker processes load while this process loads its own."""
+    cluster = getattr(composed.config, "cluster", None)
+    if (
+        composed.job in AHEAD
+        and getattr(cluster, "kind", None) == "local"
+        and getattr(cluster, "processes", None) is not False
+    ):
+        from tipcast.backends import forkserver
+
+        classes = getattr(getattr(composed.config, "model", None), "cpu", {}).values()
+        forkserver.start(sorted({name.rpartition(".")[0] for name in classes}))
 
 
 def _guarded(run: Callable[[], int]) -> int:

@@ -65,17 +65,25 @@ class Job:
         return self.process.wait(limit_s)
 
 
+BUSY_S = 1.5
+
+
 def is_worker(process: psutil.Process) -> bool:
-    """Whether this is a worker, which Dask spawns."""
-    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-        return "spawn_main" in " ".join(process.cmdline())
-    return False
+    """Tell whether a process is a worker: spawned, or forked from the one that has loaded the workers' libraries."""
+    try:
+        words = process.cmdline()
+        parent = process.parent()
+        forked = parent is not None and "distributed.nanny" in " ".join(words) and parent.cmdline() == words
+        return forked or "spawn_main" in " ".join(words)
+    except psutil.Error:
+        return False
 
 
 def trains(process: psutil.Process) -> bool:
-    """Whether this is a worker that has loaded XGBoost."""
+    """Whether this is a worker that has loaded XGBoost and computes: reading takes less time."""
     with contextlib.suppress(psutil.Error):
-        return is_worker(process) and any("libxgboost" in region.path for region in process.memory_maps())
+        loaded = is_worker(process) and any("libxgboost" in region.path for region in process.memory_maps())
+        return loaded and process.cpu_times().user > BUSY_S
     return False
 
 

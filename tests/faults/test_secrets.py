@@ -83,6 +83,7 @@ def test_no_canary_is_found(
     files, endpoint = trips
     words = ["data=files", f"data.train={files.format(1)}", f"data.test={files.format(2)}", "data.limits.min_rows=10"]
     words += ["print=json", "model=logistic", "cluster.n_workers=1", "tracking.register=tipcast", "debug=true"]
+    words.append("cluster.performance_report=true")
     (composed,) = compose("train", words)
     config = to_object(composed.config)
     assert isinstance(config.data, FilesData)

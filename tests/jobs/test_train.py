@@ -34,7 +34,7 @@ from tipcast.data.taxi.sample import sample_block
 from tipcast.jobs.train import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json"]
+COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json", "cluster.performance_report=true"]
 PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
 
 

@@ -13,18 +13,16 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import dask
+import distributed
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
-from tipcast.backends import cuda_cluster, remote, scheduler, workers
+from tipcast.backends import cuda_cluster, forkserver, remote, scheduler, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
-
-SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
-"""Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in anew."""
 
 NEVER = "36500 days"
 """For a duration of Dask's, which cannot be infinite."""
@@ -115,7 +113,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.no-workers-timeout": f"{spec.wait_s} s",
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
-        "distributed.nanny.pre-spawn-environ": SPAWN_ENVIRONMENT,
+        "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
         "logging": {"distributed": "error", **dict.fromkeys(workers.QUIET, "critical")},  # in the workers
     }
 
@@ -132,9 +130,12 @@ def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
         memory_limit=spec.memory_limit or "auto",
         host="127.0.0.1" if processes else None,
         dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
         **({"env": workers.environment(), "worker_class": workers.Nanny} if processes else {}),
     )
-    with contextlib.ExitStack() as stack:
+    distributed.utils._forkserver_preload_set = True  # Dask would set its own list, and import all of it here
+    method = {"distributed.worker.multiprocessing-method": forkserver.method()}
+    with dask.config.set(method), contextlib.ExitStack() as stack:
         try:
             cluster, client = stack.enter_context(workers.closed(start))
         except RuntimeError as problem:

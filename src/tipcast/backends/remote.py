@@ -20,6 +20,7 @@ from distributed import Client, SSHCluster
 from distributed.security import Security
 
 from tipcast.backends import ssh_watchdog, workers
+from tipcast.backends.forkserver import HIDDEN
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -139,7 +140,7 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
             memory=spec.memory,
             interface=spec.interface,
             job_extra_directives=list(spec.directives),
-            job_script_prologue=[*(f"unset ${{!{prefix}@}}" for prefix in workers.HIDDEN), *spec.prologue],
+            job_script_prologue=[*(f"unset ${{!{prefix}@}}" for prefix in HIDDEN), *spec.prologue],
             protocol="tls://",
             security=_certificates(Path(folder)),
             scheduler_options={"dashboard_address": LOOPBACK},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 LOG = logging.getLogger("tipcast")
 
+REPORT_FROM_S = 30.0
+"""Seconds from which a block gets a performance report that nobody asked for."""
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
 """Backend -> a kind of cluster whose workers it cannot use, and the one to use."""
 
@@ -209,11 +212,27 @@ def warm() -> None:
 
 
 @contextlib.contextmanager
-def recorded(client: Client, path: Path) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file; a report that fails is left out."""
-    report = performance_report(filename=str(path), mode="inline")
+def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
+    """Record Dask's performance report of a block as one self-contained HTML file; a report that fails is left out.
+
+    Parameters
+    ----------
+    client
+        Of the cluster.
+    path
+        The file.
+    wanted
+        None: where the block takes longer than ``REPORT_FROM_S``, as the report itself takes a second or two.
+
+    """
+    if wanted is False:
+        yield
+        return
+    report, begun = performance_report(filename=str(path), mode="inline"), time.monotonic()
     report.__enter__()
     yield
+    if wanted is None and time.monotonic() - begun < REPORT_FROM_S:
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
         try:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from importlib.machinery import ModuleSpec
-from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 import distributed
@@ -22,13 +21,11 @@ from distributed import Client, SpecCluster, Status, as_completed
 from distributed.deploy.spec import close_clusters
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from tipcast.backends.forkserver import HIDDEN, left_alone
 from tipcast.backends.waiting import waiting
 from tipcast.config.errors import TipcastError
 
 Started = TypeVar("Started", bound=SpecCluster)
-
-HIDDEN = ("MLFLOW_", "DATABRICKS_")
-"""Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
 
 QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
 """Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
@@ -43,9 +40,6 @@ LOOK_S = 1.0
 """How often to look at what else has happened while workers are waited for, in seconds."""
 CLOSE_S = 10.0
 """How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
-
-LEFT = "ignore:resource_tracker"
-"""Option of Python's process that clears up what killed processes shared: it would warn of that after our last word."""
 
 
 def environment() -> dict[str, str]:
@@ -121,7 +115,7 @@ def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
 
 @contextlib.contextmanager
 def _closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
-    with _left_alone():
+    with left_alone():
         try:
             cluster = start()
         except BaseException:
@@ -171,19 +165,6 @@ def _main_not_run() -> Iterator[None]:
             before = _held.pop()
             if not _held:
                 main.__spec__ = before
-
-
-@contextlib.contextmanager
-def _left_alone() -> Iterator[None]:
-    """Keep Ctrl-C, which a terminal sends to the whole process group, from the threads and processes that start."""
-    sys.warnoptions.append(LEFT)
-    resource_tracker.ensure_running()  # where it starts with the first process, it lets the signal in again
-    sys.warnoptions.remove(LEFT)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came meanwhile is raised here
 
 
 def _kill(cluster: SpecCluster) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+MISSING: Any = "???"
+"""OmegaConf's sign of a value that must be given, without its import: workers load this module too."""
 
 
 class Output(Enum):
@@ -33,7 +33,8 @@ class ClusterSpec:
     worker_ttl_s: float = 60.0
     allowed_failures: int = 2
     connect_timeout_s: float = 10.0
-    performance_report: bool = True
+    performance_report: bool | None = None
+    """Whether a run keeps Dask's performance report; null: one that takes more than half a minute."""
 
 
 @dataclass
@@ -370,6 +371,8 @@ CLUSTERS = {
 
 def register() -> None:
     """Make the schemas known to Hydra under the names that conf/ refers to."""
+    from hydra.core.config_store import ConfigStore
+
     store = ConfigStore.instance()
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="prepare_schema", node=PrepareConfig)

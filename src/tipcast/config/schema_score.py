@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
-
-from tipcast.config.schema import BackendSpec, ClusterSpec, Output, TrackingSpec
+from tipcast.config.schema import MISSING, BackendSpec, ClusterSpec, Output, TrackingSpec
 
 
 @dataclass
@@ -37,4 +34,6 @@ class ScoreConfig:
 
 def register() -> None:
     """Make the schema known to Hydra."""
+    from hydra.core.config_store import ConfigStore
+
     ConfigStore.instance().store(name="score_schema", node=ScoreConfig)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
-
-from tipcast.config.schema import Output, TrackingSpec, TrainConfig
+from tipcast.config.schema import MISSING, Output, TrackingSpec, TrainConfig
 
 
 @dataclass
@@ -58,6 +55,8 @@ class CompareConfig:
 
 def register() -> None:
     """Make the schemas known to Hydra."""
+    from hydra.core.config_store import ConfigStore
+
     store = ConfigStore.instance()
     store.store(name="sweep_schema", node=SweepConfig)
     store.store(name="compare_schema", node=CompareConfig)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ def run(config: TrainConfig, command: str) -> None:
 def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Logged]:
     """Read, fit, test and record, on workers that are up, in a run that is open; register where that is asked for."""
     config, plan, folder = record.config, record.plan, record.folder
-    with recorded(workers.client, folder / "dask.html") if config.cluster.performance_report else nullcontext():
+    with recorded(workers.client, folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
             data = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in data.splits.items()]

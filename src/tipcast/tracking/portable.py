@@ -21,6 +21,7 @@ import pandas as pd
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType
+from mlflow.utils import requirements_utils
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
@@ -203,11 +204,14 @@ def quiet(experiment_id: str | None = None) -> Iterator[None]:
     before = os.environ.get("MLFLOW_EXPERIMENT_ID")
     if experiment_id is not None:
         os.environ["MLFLOW_EXPERIMENT_ID"] = experiment_id
+    # Pinned packages are those that are here. To make sure of it, MLflow reads the metadata of all that is installed.
+    known, requirements_utils._MODULES_TO_PACKAGES = requirements_utils._MODULES_TO_PACKAGES, {}
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
+        requirements_utils._MODULES_TO_PACKAGES = known
         logger.setLevel(level)
         if before is not None:
             os.environ["MLFLOW_EXPERIMENT_ID"] = before
