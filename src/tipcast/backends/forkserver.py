@@ -21,7 +21,14 @@ SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_N
 fault its pages in anew."""
 HIDDEN = ("MLFLOW_", "DATABRICKS_")
 """Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
-LIBRARIES = ("distributed.nanny", "pandas", "pyarrow.parquet", "tipcast.data.rows", "tipcast.evaluation.metrics")
+LIBRARIES = (
+    "distributed.nanny",
+    "pandas",
+    "pyarrow.parquet",
+    "tipcast.data.rows",
+    "tipcast.estimators.predict",
+    "tipcast.evaluation.classification",
+)
 """What every worker loads."""
 LEFT = "ignore:resource_tracker"
 """Option of Python's process that clears up what killed processes shared: it would warn of that after our last word."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -119,3 +121,29 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(LocalClusterSpec(kind="local", n_workers=1), "pandas") as client:
         (found,) = client.run(lambda: dict(os.environ)).values()
     assert ENVIRONMENT.items() <= found.items()
+
+
+def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, as the server stays with whoever has started it."""
+    program = (
+        "import importlib, os\n"
+        "from tipcast.backends import forkserver\n"
+        "from tipcast.backends.cluster import connect\n"
+        "from tipcast.config.schema import LocalCluster\n"
+        "if __name__ == '__main__':\n"
+        "    for name in forkserver.LIBRARIES:\n"
+        "        importlib.import_module(name)\n"
+        "    before = dict(os.environ)\n"
+        "    forkserver.start(['no.such.module'])\n"
+        "    assert dict(os.environ) == before\n"
+        "    with connect(LocalCluster('local', n_workers=2, threads_per_worker=1), 'pandas') as client:\n"
+        "        seen = client.run(lambda: (os.getppid(), dict(os.environ)))\n"
+        "    parents, environments = zip(*seen.values())\n"
+        "    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'\n"
+        "    for environment in environments:\n"
+        "        assert 'secret' not in environment.values(), environment\n"
+        "        assert environment['OMP_NUM_THREADS'] == '1'\n"
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    environment = os.environ | {"PYTHONPATH": str(Path(worker_processes.__file__).resolve().parents[2])}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
