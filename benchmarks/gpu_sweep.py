@@ -15,11 +15,10 @@ from typing import Any
 import sweep_rows
 from gpu_rows import attempt, months, opened
 from harness import options, write_result
-from tipcast.search.events import Ended
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Proposal
-from tipcast.search.searchers import Listed
+from tipcast.search.proposals import Listed
+from tipcast.search.trial import Ended, Proposal
+from tipcast.search.workers import TrialWorkers
 
 CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
 """GPUs of the machine -> GPUs used and trials at once on each."""
@@ -30,13 +29,13 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
     spec = sweep_rows.model(100)
     with opened(given.device, gpus) as workers:
         common = sweep_rows.study(folder, spec, workers.device, workers.frames)
-        hosts = Hosts(workers.client, common, at_once, 60)
+        workers = TrialWorkers(workers.client, common, at_once, 60)
         proposals = sweep_rows.proposals(spec, given.trials)
-        with hosts.opened():
-            hosts.load(1)
-            _run(hosts, [Proposal(at, proposals[at % given.trials].params) for at in range(2 * gpus * at_once)])
+        with workers.opened():
+            workers.load(1)
+            _run(workers, [Proposal(at, proposals[at % given.trials].params) for at in range(2 * gpus * at_once)])
             start = time.perf_counter()
-            trials = _run(hosts, [Proposal(1000 + each.number, each.params) for each in proposals])
+            trials = _run(workers, [Proposal(1000 + each.number, each.params) for each in proposals])
             seconds = time.perf_counter() - start
     return {
         "seconds": seconds,
@@ -46,8 +45,8 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
     }
 
 
-def _run(hosts: Hosts, proposals: Sequence[Proposal]) -> list[Any]:
-    events = Pool(hosts, 1).events(Listed(proposals, {}, cuts=False))
+def _run(workers: TrialWorkers, proposals: Sequence[Proposal]) -> list[Any]:
+    events = Pool(workers, 1).events(Listed(proposals, {}, cuts=False))
     return [trial for event in events if isinstance(event, Ended) for trial in event.trials]
 
 

@@ -42,12 +42,11 @@ import sweep_rows
 from harness import Comparison, compare, options, write_result
 from tipcast.estimators.xgboost_plan import plan
 from tipcast.measure.memory import peak_bytes
-from tipcast.search.events import Ended
 from tipcast.search.halving import Halving, ladder
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
-from tipcast.search.searchers import Listed
-from tipcast.search.trial import Study, Trial
+from tipcast.search.proposals import Listed
+from tipcast.search.trial import Ended, Study, Trial
+from tipcast.search.workers import TrialWorkers
 
 
 class Others:
@@ -113,10 +112,10 @@ class Others:
 
 def swept(client: Client, common: Study, searcher: Any) -> dict[int, Trial]:
     """Run a search of ours."""
-    hosts = Hosts(client, common, 1, 60)
-    with hosts.opened():
-        hosts.load(1)
-        events = [event for event in Pool(hosts, 1).events(searcher) if isinstance(event, Ended)]
+    workers = TrialWorkers(client, common, 1, 60)
+    with workers.opened():
+        workers.load(1)
+        events = [event for event in Pool(workers, 1).events(searcher) if isinstance(event, Ended)]
     return {trial.number: trial for event in events for trial in event.trials}
 
 
@@ -186,10 +185,10 @@ def halving(file: Path, given: argparse.Namespace) -> dict[str, Any]:
             common = sweep_rows.study(file, sweep_rows.model(given.rounds))
             trials = sweep_rows.proposals(common.model, given.halving)
             grown: list[Trial] = []
-            hosts = Hosts(client, common, 1, 60)
-            with hosts.opened():
-                hosts.load(1)
-                for event in Pool(hosts, 1).events(Halving(trials, stops, eta, {})):
+            workers = TrialWorkers(client, common, 1, 60)
+            with workers.opened():
+                workers.load(1)
+                for event in Pool(workers, 1).events(Halving(trials, stops, eta, {}, common.objective)):
                     grown += event.trials if isinstance(event, Ended) else []
             best = max((trial for trial in grown if trial.rounds == given.rounds), key=lambda trial: trial.score)
             rounds = sum(trial.grown for trial in grown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from tipcast.data.prepare import Recipe, prepare_fragment
 from tipcast.data.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.jobs.sweep_plan import measured
-from tipcast.search.proposals import Proposal, random
+from tipcast.search.proposals import random
 from tipcast.search.space import merged
-from tipcast.search.trial import Study
+from tipcast.search.trial import Objective, Proposal, Study
 from tipcast.tasks.base import from_facts
 
 DAYS = 6
@@ -58,7 +59,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
     recipe = Recipe(Taxi(), from_facts({"threshold": config.task.threshold}, config.task.features))
     listing = Taxi(config.data).scan("train", recipe.columns)
     return Study(
-        id="bench",
+        objective=Objective("bench", "auc", maximize=True),
         sweep=uuid.uuid4().hex[:8],
         fragments=listing.fragments,
         recipe=dataclasses.replace(recipe, cutoff=listing.period[1] - DAYS * 86_400_000_000),
@@ -67,7 +68,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
         device=device,
         categorical=(),
         seed=0,
-        measure=measured,
+        measure=partial(measured, "classification"),
         again=False,
     )
 

@@ -23,18 +23,18 @@ from harness import options, write_result
 from tipcast.config.compose import compose, to_object
 from tipcast.jobs import sweep
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.search.events import Event
+from tipcast.search.trial import Event
 
 
 def main() -> None:
     """Run the benchmark."""
     given = options(__doc__, trials=100, rows=500_000, rounds=100)
     seconds: list[float] = []
-    take = SweepRecord.take
+    write = SweepRecord._write
 
     def timed(self: SweepRecord, event: Event) -> None:
         start = time.perf_counter()
-        take(self, event)
+        write(self, event)
         seconds.append(time.perf_counter() - start)
 
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:
@@ -51,7 +51,7 @@ def main() -> None:
             "print=json",
         ]
         (composed,) = compose("sweep", words)
-        with mock.patch.object(SweepRecord, "take", timed), contextlib.redirect_stdout(io.StringIO()) as said:
+        with mock.patch.object(SweepRecord, "_write", timed), contextlib.redirect_stdout(io.StringIO()) as said:
             sweep.run(to_object(composed.config), "benchmark")
         phases = json.loads(said.getvalue().splitlines()[-1])["phases"]
     share = sum(seconds) / phases["search"]

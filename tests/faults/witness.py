@@ -11,7 +11,7 @@ from tipcast.search import task
 
 FOLDER = Path(os.environ["TIPCAST_WITNESS"])
 if not hasattr(task, "witnessed"):  # a preload may come twice
-    task.witnessed = task._Running.trials, task.load
+    task.witnessed = task.RunningWork.trials, task.load
 FIT, LOAD = task.witnessed
 
 
@@ -23,7 +23,7 @@ def note(what: str, number: int) -> None:
 
 def trials(self: Any) -> Any:
     """Fit between two notes; while there is a gate, wait before."""
-    number = self._work.numbers[0]
+    number = self.work.numbers[0]
     note("begin", number)
     while (FOLDER / "gate").exists() or (FOLDER / f"gate{number}").exists():
         time.sleep(0.02)
@@ -45,5 +45,5 @@ def load(sweep: str) -> Any:
     return found
 
 
-task._Running.trials = trials
+task.RunningWork.trials = trials
 task.load = load

@@ -21,12 +21,13 @@ from tipcast.evaluation.plots import style
 from tipcast.jobs import train
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.search import task
-from tipcast.search.trial import Trial
+from tipcast.search.trial import Objective, Trial
 from tipcast.tracking import process
 from tipcast.tracking.run import open_run
 
 TRIAL_LINE = r"trial (\d) \((\d)/9\)  validation/auc 0\.\d{4}  best (0\.\d{4} \(trial \d\))  \d+\.\d s"
-QUICK = ("data.rows=5000", "model.params.n_estimators=12")
+QUICK = ("data.rows=5000",)
+FEW = "model.params.n_estimators=12"
 
 
 def children(client: Any, run: Any) -> list[Any]:
@@ -44,7 +45,8 @@ def swept(job: Callable[..., Any], client: Any) -> Callable[..., Any]:
     """Run a sweep; return what it said, its run and its children."""
 
     def run(*words: str) -> tuple[dict[str, Any], Any, list[Any]]:
-        ended = job("sweep", *QUICK, *words)
+        few = () if any(word.startswith("search.space.n_estimators") for word in words) else (FEW,)
+        ended = job("sweep", *QUICK, *few, *words)
         return ended.said, ended.run, children(client, ended.run)
 
     return run
@@ -126,7 +128,7 @@ def test_the_account_of_all_trials(
     assert area == pytest.approx(runs[0].data.metrics["validation/auc"], abs=0.01)
 
     best = {name: value for name, value in said["best"].items() if name not in {"trial", "validation/auc"}}
-    trained = job("train", *QUICK, *(f"model.params.{name}={value}" for name, value in best.items()))
+    trained = job("train", *QUICK, FEW, *(f"model.params.{name}={value}" for name, value in best.items()))
     assert trained.said["metrics"] == said["metrics"], "the refit is what train makes of the best parameters"
     config = yaml.safe_load(artifact(client, parent, "config.yaml"))
     assert config["search"]["trials"] == 9
@@ -175,15 +177,18 @@ def test_halving_delivers_the_model_that_it_chose(swept: Callable[..., Any]) -> 
 
 def test_a_lead_with_fewer_trees_is_none() -> None:
     def trial(number: int, auc: float, rounds: int | None, over: bool = False) -> Trial:
-        return Trial(str(number), number, {}, {"auc": auc}, {}, "w", 1, rounds=rounds, over=over)
+        return Trial(str(number), number, {}, auc, {"auc": auc}, {}, "w", 1, rounds=rounds, over=over)
 
     sweep = object.__new__(SweepRecord)
+    sweep.objective = Objective("study", "auc", maximize=True)
     sweep.trials = {0: trial(0, 0.9, 30), 1: trial(1, 0.7, 90), 2: trial(2, 0.8, 90), 3: trial(3, 0.95, 10)}
     assert [trial.number for trial in sweep.ranked] == [2, 1, 3, 0]
     sweep.trials[3] = trial(3, 0.95, 10, over=True)
     assert sweep.best.number == 3, "more trees would not be used"
     sweep.trials = {0: trial(0, 0.6, None), 1: trial(1, 0.7, None), 2: trial(2, 0.7, None)}
     assert [trial.number for trial in sweep.ranked] == [1, 2, 0]
+    sweep.objective = Objective("study", "rmse", maximize=False)
+    assert [trial.number for trial in sweep.ranked] == [0, 1, 2]
 
 
 def test_the_same_trials_for_any_number_of_workers(swept: Callable[..., Any]) -> None:
@@ -269,16 +274,16 @@ def test_a_killed_sweep_that_another_command_has_closed(swept: Callable[..., Any
 def test_a_resumed_sweep_that_finds_a_better_trial(
     swept: Callable[..., Any], store: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = task._Running.trials
+    whole = task.RunningWork.trials
 
     def first_time(self: Any) -> Any:
-        if self._work.numbers == (1,):
+        if self.work.numbers == (1,):
             raise MemoryError("out of memory")
         return whole(self)
 
     words = ("search=grid", "search.space.max_depth=[1,4]")
     with monkeypatch.context() as patched, pytest.raises(TipcastError) as caught:
-        patched.setattr(task._Running, "trials", first_time)
+        patched.setattr(task.RunningWork, "trials", first_time)
         swept(*words)
     assert caught.value.code == "S001"
     before = client.get_run(caught.value.where)
@@ -325,12 +330,26 @@ def test_what_cannot_be_resumed(
     assert client.get_run(parent.info.run_id).info.status == "FINISHED", "it is left as it was"
 
 
+def test_a_parameter_of_the_command_line_is_not_searched(swept: Callable[..., Any], logged: list[str]) -> None:
+    said, parent, runs = swept("search.trials=3", "model.params.max_depth=3", "model.params.gamma=0.5")
+    assert [line for line in logged if line.startswith("fixed ")] == [
+        "fixed  max_depth (3), gamma (0.5): set on the command line, so not searched"
+    ]
+    assert parent.data.params["model.params.max_depth"] == "3"
+    assert not [run for run in runs if "model.params.max_depth" in run.data.params]
+    assert "max_depth" not in said["best"]
+    again, _, _ = swept(f"resume={parent.info.run_id}", "search.trials=4")
+    assert again["trials"]["finished"] == 4
+    assert "max_depth" not in again["best"], "also when it is resumed"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
         (["search.space.max_dept=[3]"], "C001", "max_depth"),
-        (["search.trials=0"], "C003", "search.trials"),
-        (["search.trials=1000000000"], "C003", "1,000,000,000 are more than"),
+        (["search.trials=0"], "C003", "search.trials: must be at least 1, got 0"),
+        (["model.params.max_depth=7", "search.space.max_depth=[6,8]"], "C003", "max_depth: is fixed to 7"),
+        (["search.trials=1000000000"], "C003", "must be at most 10,000, got 1,000,000,000"),
         (["resume="], "C003", "names no run"),
         (["search.trial_timeout_s=0"], "C003", "search.trial_timeout_s"),
         (["search=grid", "search.trials=3"], "C003", "729 points"),

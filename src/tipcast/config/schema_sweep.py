@@ -19,11 +19,13 @@ class SearchSpec:
     points: int = 3
     """Of a range in a grid."""
     eta: int = 3
-    """Successive halving: one of so many trials goes on to so many times the trees."""
+    """Successive halving: reduction factor; the top 1/eta of a rung gets eta times the trees."""
     min_rounds: int | None = None
     """Successive halving: trees that every trial gets; null: n_estimators / (2 eta)."""
+    max_concurrent: int = 8
+    """TPE: most trials at once; a proposal knows the results of all but the last so many."""
     attempts: int = 3
-    """Workers that may die of a trial, other than for memory, before it counts as failed."""
+    """Maximum worker losses per trial, not counting out-of-memory."""
     trial_timeout_s: float | None = None
     """A trial that takes longer has failed, and its worker is started anew; null: as long as it wants."""
     trials_per_gpu: int = 1

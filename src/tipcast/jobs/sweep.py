@@ -9,30 +9,33 @@ from contextlib import ExitStack
 from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
+from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.data import rows
+from tipcast.estimators import sampling
+from tipcast.estimators.build import build
 from tipcast.estimators.build import check as check_model
-from tipcast.jobs import closing, sweep_account, sweep_plan, sweep_progress
+from tipcast.estimators.sharing import Split
+from tipcast.evaluation.base import evaluator
+from tipcast.jobs import closing, sweep_plan, sweep_report
 from tipcast.jobs.rehearsal import rehearse
-from tipcast.jobs.sweep_again import gone_on, grown
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.jobs.sweep_resume import Earlier, taken_up
+from tipcast.jobs.sweep_resume import DATA, STUDY, PreviousSweep, apply_overrides, load_previous_sweep, with_trials
 from tipcast.jobs.train import finish, make_plan, summary
 from tipcast.jobs.train_record import opened
 from tipcast.jobs.training import Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
+from tipcast.search.proposals import LISTED
 from tipcast.search.space import Space
+from tipcast.search.trial import Objective, Study
+from tipcast.search.workers import TrialWorkers
 from tipcast.tracking.children import clear_problem
 from tipcast.tracking.lease import leased
 
 LOG = logging.getLogger("tipcast")
-
-TPE_SHARE = 4
-"""With more than one in so many of its trials running at once, TPE learns little."""
 
 
 def run(config: SweepConfig, command: str) -> None:
@@ -40,46 +43,55 @@ def run(config: SweepConfig, command: str) -> None:
     check_session(config.backend, config.cluster)
     clock = Clock()
     with ExitStack() as stack:
-        earlier = stack.enter_context(taken_up(config)) if config.resume is not None else None
-        config = gone_on(config, earlier.config, command) if earlier else config
+        previous = stack.enter_context(load_previous_sweep(config)) if config.resume is not None else None
+        if previous:
+            config = apply_overrides(config, previous.config, command)
+        else:
+            config = sweep_plan.without_fixed(config, command)
         check_model(config.model, config.backend.name, categorical=config.task.categorical)
         space = sweep_plan.check(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
-        identity = sweep_plan.identity(config, plan, space)
-        if earlier:
-            earlier.check(identity)
-            resumed_by, command = command, earlier.command or command
-            if config.search.trials != earlier.config.search.trials:
-                command = grown(command, config.search.trials)
+        data = sweep_plan.data_digest(plan)
+        if previous:
+            previous.check(data)
+            tags = {STUDY: previous.study, "sweep.resumed_by": command}  # parameters tell of the first cluster alone
+            command = previous.command or command
+            if config.search.trials != previous.config.search.trials:
+                command = with_trials(command, config.search.trials)
+        else:
+            tags = {STUDY: sweep_plan.identity(to_plain(config), data), DATA: data}
         folder = stack.enter_context(temporary_folder())
         name = f"{config.search.name} search of {config.model.name}"
         later = ["search.trials", *(f"model.params.{name}" for name in space)]
         record = stack.enter_context(
             opened(config, plan, command, folder, job="sweep", name=name, later=later, resume=config.resume)
         )
-        record.run.set_tags({"sweep.study": identity})
-        if earlier:
-            record.run.set_tags({"sweep.resumed_by": resumed_by})  # parameters tell of the first cluster alone
+        record.run.set_tags(tags)
+        if previous:
             clear_problem(record.run.client, record.run.id)
-        lease = earlier.lease if earlier else stack.enter_context(leased(record.run.client, record.run.id))
-        sweep = SweepRecord(record, config, space, identity, lease)
-        if earlier:
-            sweep.take_over(earlier)
+        lease = previous.lease if previous else stack.enter_context(leased(record.run.client, record.run.id))
+        headline = evaluator(config.task.kind).headline
+        sweep = SweepRecord(
+            record, config, space, Objective(tags[STUDY], headline.name, headline.maximize), lease
+        )
+        if previous:
+            sweep.resume(previous)
         with sweep.closed():
             with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 rehearse(workers, config, plan)
                 facts.append(workers.size)
             record.run.set_tags(workers.tags)
-            _search(config, plan, space, workers, sweep, earlier, clock)
+            search = search_by_joblib if config.search.through == "joblib" else search_by_pool
+            search(config, plan, space, workers, sweep, previous, clock)
             best = sweep.best
             model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
             refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model), trial=best.key)
             outcome, logged = finish(workers, refit, clock)
             with progress("leaderboard"):
                 sweep.close()
-                sweep_account.write(sweep)
+                sweep_report.write(sweep)
         said = {**summary(record, outcome, logged, clock.seconds), **sweep.said()}
         problem = sweep.problem()
         if problem:
@@ -89,52 +101,100 @@ def run(config: SweepConfig, command: str) -> None:
         raise problem
 
 
-def _search(
+def search_by_pool(
     config: SweepConfig,
     plan: Plan,
     space: Space,
     workers: Session,
     sweep: SweepRecord,
-    earlier: Earlier | None,
+    previous: PreviousSweep | None,
     clock: Clock,
 ) -> None:
-    """Run the trials that are missing."""
-    if config.search.through == "joblib":
-        from tipcast.jobs import sweep_joblib  # imports scikit-learn, which takes a second
-
-        sweep_joblib.search(config, plan, space, workers, sweep, earlier, clock)
-        return
-    known = earlier.known if earlier else {}
-    searcher = sweep_plan.searcher(config, space, known, earlier.begun if earlier else [])
-    study = sweep_plan.study(config, plan, space, workers)
+    """Run the trials that are missing as tasks of our own."""
     spec = config.search
-    hosts = Hosts(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
+    searcher = sweep_plan.searcher(config, space, sweep, previous.recorded if previous else {})
+    study = sweep_plan.study(config, plan, space, sweep.objective, workers)
+    trial_workers = TrialWorkers(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     sweep.total = searcher.total
-    with hosts.opened():
+    with trial_workers.opened():
         with clock.phase("load") as facts, progress("read"):
-            facts += _check_rows(config, plan, hosts)
-        slots = sum(hosts.slots.values())
-        if spec.name == "tpe" and slots > searcher.total / TPE_SHARE:
+            facts += _check_rows(config, plan, study, trial_workers)
+        slots = sum(trial_workers.slots.values())
+        if spec.name == "tpe" and slots > spec.max_concurrent:
             LOG.warning(
-                "%d of %d trials run at once: TPE learns from those that have ended, and draws the others nearly at "
-                "random; use fewer workers or more trials",
+                "%d trials could run at once, TPE proposes %d: more (search.max_concurrent) learn less from each other",
                 slots,
-                searcher.total,
+                spec.max_concurrent,
             )
-        with clock.phase("search") as facts, sweep.timed(), progress(f"{spec.name} search") as told:
-            for event in Pool(hosts, spec.attempts, spec.trial_timeout_s).events(searcher):
-                sweep.take(event)
-                sweep_progress.tell(sweep, event, hosts.slots, told)
-            facts.append(sweep_progress.summary(sweep))
+        with clock.phase("search") as facts, sweep.timed(), progress(f"{spec.name} search") as bar:
+            for event in Pool(trial_workers, spec.attempts, spec.trial_timeout_s).events(searcher):
+                sweep.take(event, trial_workers.slots, bar)
+            facts.append(sweep.pace())
 
 
-def _check_rows(config: SweepConfig, plan: Plan, hosts: Hosts) -> list[str]:
+def search_by_joblib(
+    config: SweepConfig,
+    plan: Plan,
+    space: Space,
+    workers: Session,
+    sweep: SweepRecord,
+    previous: PreviousSweep | None,
+    clock: Clock,
+) -> None:
+    """Run the trials that are missing by scikit-learn's GridSearchCV over joblib's Dask backend, on a sample."""
+    from tipcast.estimators import scikit_learn  # imports scikit-learn, which takes a second
+    from tipcast.search.grid_cv import GridCv
+
+    spec = config.search
+    proposals = LISTED[spec.name](spec, space, config.seed, previous.recorded if previous else {})
+    sweep.total = len(proposals)
+    missing = [proposal for proposal in proposals if proposal.number not in sweep.trials]
+    if not missing:
+        return
+    with clock.phase("load") as facts:
+        sample = _sample(config, plan, workers, sweep)
+        facts.append(f"a sample of {len(sample.y):,} train rows")
+    local = build(config.model, workers.device, "local", config.task.categorical)
+    study = sweep_plan.study(config, plan, space, sweep.objective, workers)
+    trials = GridCv(workers.client, study, scikit_learn.own(local, config.seed), sample).events(missing)
+    slots = dict(workers.client.nthreads())
+    with clock.phase("search") as facts, sweep.timed(), progress("grid search by joblib") as bar:
+        for event in trials:
+            sweep.take(event, slots, bar)
+        facts.append(sweep.pace())
+
+
+def _check_rows(config: SweepConfig, plan: Plan, study: Study, workers: TrialWorkers) -> list[str]:
     """Have the rows read, and refuse what cannot be trained on before any trial begins; return what was read."""
-    counts = hosts.load(config.search.attempts)
-    rows.check_counts(plan.train, rows.per_file(hosts.study.fragments, counts), plan.recipe, config.data.limits)
+    counts = workers.load(config.search.attempts)
+    rows.check_counts(plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits)
     read: list[str] = []
     for side, name in enumerate(("data.train", "data.train (validation)")):
         found = rows.total([parts[side] for parts in counts])
         rows.check_split(name, found, plan.task, config.data.limits)
         read.append(f"{found.rows:,} {'validation' if side else 'train'} rows")
     return read
+
+
+def _sample(config: SweepConfig, plan: Plan, workers: Session, sweep: SweepRecord) -> Split:
+    """Read the training period on the workers, refuse what cannot be trained on, and bring a sample home."""
+    reading = rows.start(workers, plan.train, plan.recipe)
+    with progress("read", reading):
+        loaded = rows.collect(workers, plan.train, plan.recipe, reading)
+    rows.check_counts(plan.train, loaded.per_file, plan.recipe, config.data.limits)
+    most = config.search.rows
+    found, said = [], []
+    for name, part, limit in (
+        ("training", loaded.splits[0], min(most, int(config.model.fit.get("rows") or most))),
+        ("validation", loaded.splits[1], most),
+    ):
+        where = "data.train" if name == "training" else "data.train (validation)"
+        rows.check_split(where, part.counts, plan.task, config.data.limits)
+        parts, every = sampling.start(workers.client, part.x, part.y, limit, config.seed)
+        found.append(sampling.joined(workers.client.gather(parts)))
+        said.append(f"{len(found[-1][1]):,} of {every:,} {name} rows")
+        sweep.record.run.log_metrics({f"sweep/{name}_rows": len(found[-1][1])})
+    remark = f"Trials are fitted on {said[0]} and judged on {said[1]}, by scikit-learn's GridSearchCV."
+    LOG.info(remark)
+    sweep.remarks.append(remark)
+    return Split(*found[0], found[1])

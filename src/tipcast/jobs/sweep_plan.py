@@ -5,36 +5,75 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import math
+import shlex
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tipcast.backends.base import Array, Session
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
 from tipcast.data.base import merged
 from tipcast.estimators import build, sharing
 from tipcast.evaluation.base import bounds, evaluator
-from tipcast.jobs.sweep_again import FREE, GROWING
 from tipcast.jobs.training import Plan
 from tipcast.search import space as spaces
 from tipcast.search.halving import Halving, ladder
-from tipcast.search.proposals import LISTED, Proposal
-from tipcast.search.searchers import Asked, Known, Listed, Searcher
+from tipcast.search.proposals import LISTED, Listed, Recorded, Searcher, Tpe
 from tipcast.search.space import Space
-from tipcast.search.trial import TREES, Measured, Study
+from tipcast.search.trial import TREES, Measured, Objective, Study
+
+if TYPE_CHECKING:
+    from tipcast.jobs.sweep_record import SweepRecord
+
+LOG = logging.getLogger("tipcast")
 
 SEARCHES = ("random", "tpe", "grid", "halving")
 THROUGH = ("pool", "joblib")
+GROWING = ("random", "tpe")
+"""Searches of which a longer one begins with the trials of a shorter."""
+FREE = ("attempts", "trials_per_gpu", "trial_timeout_s")
+"""Keys of a search that no trial's result depends on."""
 
 
-def measured(scores: Array, labels: Any) -> Measured:
-    """Measure a trial on its worker."""
-    judge = evaluator("classification")
-    found = judge.evaluate_here(scores, labels)
+def measured(kind: str, predictions: Array, target: Any) -> Measured:
+    """Measure a trial of a kind of task on its worker."""
+    judge = evaluator(kind)
+    found = judge.evaluate_here(predictions, target)
     return Measured({**found.metrics, **bounds(found.interval, judge.headline.name)}, tuple(found.trial_curve))
+
+
+def given_keys(command: str) -> list[str]:
+    """Return the keys that a command line sets."""
+    return [word.lstrip("+~").partition("=")[0] for word in shlex.split(command)[2:]]
+
+
+def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep whose model's space lacks the parameters that the command line sets.
+
+    Raises
+    ------
+    TipcastError
+        C003 for a parameter that is to be searched as well.
+
+    """
+    given = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
+    for name in sorted(given):
+        if config.search.space.get(name) is not None:
+            raise TipcastError(
+                "C003",
+                f"model.params.{name}",
+                f"is fixed to {config.model.params.get(name)}, and search.space.{name} searches it",
+                "leave one of the two out",
+            )
+    if fixed := [name for name in config.model.space if name in given and name in config.model.params]:
+        values = ", ".join(f"{name} ({config.model.params[name]})" for name in fixed)
+        LOG.info("fixed  %s: set on the command line, so not searched", values)
+    space = {name: axis for name, axis in config.model.space.items() if name not in fixed}
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, space=space))
 
 
 def check(config: SweepConfig) -> Space:
@@ -73,13 +112,13 @@ def check(config: SweepConfig) -> Space:
     return space
 
 
-def study(config: SweepConfig, plan: Plan, space: Space, workers: Session) -> Study:
+def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, workers: Session) -> Study:
     """Return what all trials have in common."""
-    extremes = [{name: value} for name, axis in space.items() for value in axis.extremes]
+    extremes = [{name: value} for name, axis in space.items() for value in axis.tried]
     estimators = [_local(config, space, each) for each in extremes]
     alike = len({sharing.sharing(each) for each in estimators}) == 1 and isinstance(estimators[0], sharing.Shares)
     return Study(
-        id=identity(config, plan, space),
+        objective=objective,
         sweep=uuid.uuid4().hex[:8],
         fragments=merged(plan.train.fragments, workers.frames.batch_rows),
         recipe=plan.recipe,
@@ -88,51 +127,61 @@ def study(config: SweepConfig, plan: Plan, space: Space, workers: Session) -> St
         device=workers.device,
         categorical=tuple(config.task.categorical),
         seed=config.seed,
-        measure=measured,
+        measure=partial(measured, config.task.kind),
         again=not alike,
     )
 
 
-def identity(config: SweepConfig, plan: Plan, space: Space) -> str:
-    """Return a digest of all that decides what trials are proposed and what comes of them."""
-    search = to_plain(config.search)
-    own = () if config.search.through == "joblib" else ("through", "rows")  # of no effect on the pool's trials
-    more = ("trials",) if search["name"] in GROWING else ()
-    for name in (*FREE, "space", *own, *more):
-        del search[name]
+def data_digest(plan: Plan) -> str:
+    """Return a digest of all files."""
+    return hashlib.sha256(f"{plan.train.digest} {plan.test.digest}".encode()).hexdigest()[:16]
+
+
+def identity(plain: Mapping[str, Any], data: str) -> str:
+    """Return a digest of all that decides what trials are proposed and what comes of them.
+
+    Parameters
+    ----------
+    plain
+        The configuration, as ``config.yaml`` of the sweep's run has it: later releases may read it as more.
+    data
+        Digest of the files.
+
+    """
+    search, model = plain["search"], plain["model"]
+    without_effect = set(FREE)
+    without_effect |= set() if search["through"] == "joblib" else {"through", "rows"}
+    without_effect |= {"trials"} if search["name"] in GROWING else set()
+    without_effect |= set() if search["name"] == "tpe" else {"max_concurrent"}
     facts = {
-        "train": plan.train.digest,
-        "test": plan.test.digest,
-        "task": to_plain(config.task),
-        "model": [config.model.name, to_plain(config.model.params), to_plain(config.model.fit)],
-        "search": search,
-        "space": [repr(axis) for axis in space.values()],
-        "seed": config.seed,
+        "data": data,
+        "task": plain["task"],
+        "model": [model.get(name) for name in ("name", "params", "fit", "space")],
+        "search": {name: value for name, value in search.items() if name not in without_effect},
+        "seed": plain["seed"],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def searcher(config: SweepConfig, space: Space, known: Known, begun: Sequence[Proposal]) -> Searcher:
+def searcher(config: SweepConfig, space: Space, sweep: SweepRecord, recorded: Recorded) -> Searcher:
     """Return what decides on the next trial.
 
     Parameters
     ----------
     config, space
         Of the sweep.
-    known
-        Trials that have ended in an earlier run of it.
-    begun
-        Trials that were proposed in an earlier run of it.
+    sweep
+        With the trials that have ended in an earlier run of it.
+    recorded
+        Parameters that were proposed in an earlier run of it.
 
     """
-    spec = config.search
+    spec, known, objective = config.search, sweep.trials, sweep.objective
     if spec.name == "tpe":
-        from tipcast.search.tpe import Tpe  # imports Optuna, which takes a second
-
-        return Asked(Tpe(space, config.seed, taken=len(begun)), spec.trials or 0, known, begun)
-    proposals = LISTED[spec.name](spec, space, config.seed)
+        return Tpe(space, config.seed, objective, spec.trials or 0, spec.max_concurrent, known, recorded)
+    proposals = LISTED[spec.name](spec, space, config.seed, recorded)
     if spec.name == "halving":
-        return Halving(proposals, rungs(config), spec.eta, known)
+        return Halving(proposals, rungs(config), spec.eta, known, objective)
     return Listed(proposals, known, cuts=TREES in space and sharing.grows(_local(config, space)))
 
 
@@ -142,7 +191,7 @@ def rungs(config: SweepConfig) -> tuple[int, ...]:
 
 
 def _local(config: SweepConfig, space: Space, params: Mapping[str, Any] | None = None) -> Any:
-    given = {name: axis.extremes[0] for name, axis in space.items()} if params is None else params
+    given = {name: axis.tried[0] for name, axis in space.items()} if params is None else params
     model = dataclasses.replace(config.model, params={**config.model.params, **given})
     return build.build(model, config.backend.name, "local", config.task.categorical)
 
@@ -169,17 +218,19 @@ def _check_numbers(spec: SearchSpec) -> None:
         raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
     if spec.through not in THROUGH:
         raise TipcastError("C003", "search.through", f"no such way: {spec.through}", f"use {' or '.join(THROUGH)}")
-    least = {"trials": 1, "points": 2, "eta": 2, "min_rounds": 1, "attempts": 1, "trials_per_gpu": 1, "rows": 1}
+    least = {"trials": 1, "points": 2, "eta": 2, "min_rounds": 1, "max_concurrent": 1}
+    least |= {"attempts": 1, "trials_per_gpu": 1, "rows": 1}
     for name, low in least.items():
         value = getattr(spec, name)
         if value is not None and value < low:
-            raise TipcastError("C003", f"search.{name}", f"{value} is too small", f"use {low} or more")
-    if (spec.trials or 0) > spaces.MOST:
+            raise TipcastError("C003", f"search.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
+    most = spaces.MOST
+    if (spec.trials or 0) > most:
         raise TipcastError(
-            "C003", "search.trials", f"{spec.trials:,} are more than {spaces.MOST:,}", f"use at most {spaces.MOST:,}"
+            "C003", "search.trials", f"must be at most {most:,}, got {spec.trials:,}", f"use {most:,} or fewer"
         )
     limit = spec.trial_timeout_s
     if limit is not None and not 0 < limit < math.inf:
-        raise TipcastError("C003", "search.trial_timeout_s", f"no trial ends in {limit} s", "set seconds, or null")
+        raise TipcastError("C003", "search.trial_timeout_s", f"must be positive, got {limit}", "set seconds, or null")
     if spec.trials is None and spec.name != "grid":
         raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")

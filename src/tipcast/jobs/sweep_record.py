@@ -1,4 +1,4 @@
-"""What a sweep records: a child run for each trial as it goes on, and the account of all at the end."""
+"""What a sweep records and shows: a run and a line for each trial as it goes on, and the sums of all at the end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SweepConfig
-from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, Earlier
+from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, PreviousSweep
 from tipcast.jobs.train_record import Record
-from tipcast.search.events import Begun, Ended, Event, Failed, Lost
 from tipcast.search.space import Space
-from tipcast.search.trial import SCORE, Trial
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import Children
 from tipcast.tracking.lease import Lease
@@ -32,8 +31,9 @@ CURVE = "roc/true_positive_rate"
 class SweepRecord:
     """A sweep's runs in MLflow, written as its trials end."""
 
-    def __init__(self, record: Record, config: SweepConfig, space: Space, study: str, lease: Lease) -> None:
-        self.record, self.config, self.space, self._study = record, config, space, study
+    def __init__(self, record: Record, config: SweepConfig, space: Space, objective: Objective, lease: Lease) -> None:
+        self.record, self.config, self.space, self.objective = record, config, space, objective
+        self.metric = f"validation/{objective.metric}"
         self.children, self._lease = Children(record.run), lease
         self.trials: dict[int, Trial] = {}
         """Trials that ended well, by number."""
@@ -45,7 +45,7 @@ class SweepRecord:
         """Trees that were grown, where trials are given up early."""
         self.busy: dict[str, float] = {}
         """Worker -> seconds of trials."""
-        self.busy_trials: set[int] = set()
+        self.ended_here: set[int] = set()
         """Trials that ended in this process."""
         self.slots: dict[str, int] = {}
         """Worker -> trials at once."""
@@ -58,15 +58,16 @@ class SweepRecord:
         self._earlier_busy_s, self._earlier_tracking_s = 0.0, 0.0
         self._started, self._known = time.monotonic(), 0
 
-    def take_over(self, earlier: Earlier) -> None:
+    def resume(self, previous: PreviousSweep) -> None:
         """Count what an earlier run of the sweep has done."""
-        LOG.info("resumed  trials done: %d", len(earlier.known))
-        self._known = len(earlier.known)
-        self.trials, self.runs, self._attempts = dict(earlier.known), dict(earlier.runs), dict(earlier.attempts)
-        self.rounds = sum(trial.rounds or 0 for trial in earlier.known.values())
-        self._earlier_busy_s = sum(trial.seconds for trial in earlier.known.values())
-        self._earlier_tracking_s = earlier.tracking_s
-        self.remarks += earlier.remarks
+        LOG.info("resumed  trials done: %d", len(previous.done))
+        self._known = len(previous.done)
+        self.trials, self._attempts = previous.trials(self.objective.metric), dict(previous.attempts)
+        self.runs = {number: child.run_id for number, child in previous.done.items()}
+        self.rounds = sum(trial.rounds or 0 for trial in self.trials.values())
+        self._earlier_busy_s = sum(trial.seconds for trial in self.trials.values())
+        self._earlier_tracking_s = previous.tracking_s
+        self.remarks += previous.remarks
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -82,12 +83,28 @@ class SweepRecord:
             )
             raise
 
-    def take(self, event: Event) -> None:
-        """Write what has happened to the store."""
+    # As trials go on
+
+    def take(self, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
+        """Write to the store what has happened, log it, and update the progress bar.
+
+        Parameters
+        ----------
+        event
+            What has happened.
+        slots
+            Worker -> trials at once.
+        bar
+            Takes the steps done, all steps and a note, see ``measure.progress``.
+
+        """
         start = time.perf_counter()
         self._lease.check()
         self._write(event)
         self.tracking_s += time.perf_counter() - start
+        self.slots |= slots
+        self._log(event)
+        bar(self.done, self.total, self.pace())
 
     def _write(self, event: Event) -> None:
         match event:
@@ -97,9 +114,11 @@ class SweepRecord:
                         self.children.reopen(proposal.number, self.runs[proposal.number])
                         continue
                     self._attempts[proposal.number] = self._attempts.get(proposal.number, 0) + 1
-                    key = f"{self._study}-{proposal.number:04d}"
                     self.runs[proposal.number] = self.children.begin(
-                        proposal.number, key, self._attempts[proposal.number], proposal.params
+                        proposal.number,
+                        self.objective.key(proposal.number),
+                        self._attempts[proposal.number],
+                        proposal.params,
                     )
             case Ended(_, trials):
                 for trial in trials:
@@ -120,9 +139,9 @@ class SweepRecord:
             phases = {name: value + before.phases.get(name, 0.0) for name, value in trial.phases.items()}
             rungs = (*before.rungs, (before.rounds or 0, before.score))
             trial = dataclasses.replace(trial, phases=phases, rungs=rungs)
-        told = {f"fit.{name}": value for name, value in trial.facts.items() if isinstance(value, str)}
-        tags: dict[str, object] = {WORKER: trial.worker, **told}
-        metrics = {f"validation/{SCORE}": trial.score}  # the first one is what MLflow compares by
+        tags: dict[str, object] = {WORKER: trial.worker}
+        tags |= {f"fit.{name}": value for name, value in trial.facts.items() if isinstance(value, str)}
+        metrics = {self.metric: trial.score}  # the first one is what MLflow compares by
         metrics |= {f"validation/{name}": value for name, value in trial.metrics.items() if name != "rows"}
         metrics |= {f"seconds/{name}": value for name, value in trial.phases.items()}
         metrics |= {
@@ -133,20 +152,70 @@ class SweepRecord:
             tags |= {ROUNDS: trial.rounds, OVER: str(trial.over).lower(), RUNGS: json.dumps(judged)}
             metrics |= {"rounds": trial.rounds}
             self.rounds += trial.grown
+        rates = {round(100 * i / (len(trial.curve) - 1)): rate for i, rate in enumerate(trial.curve)}
         self.children.end(
             trial.number,
             params={f"model.params.{name}": value for name, value in trial.params.items()},
             metrics=metrics,
             tags=tags,
-            curves={CURVE: {round(100 * i / (len(trial.curve) - 1)): rate for i, rate in enumerate(trial.curve)}},
+            curves={CURVE: rates},
             step=trial.rounds or 0,
         )
         self.trials[trial.number] = dataclasses.replace(trial, attempt=self._attempts.get(trial.number, 1))
-        self.busy_trials.add(trial.number)
+        self.ended_here.add(trial.number)
+
+    def _log(self, event: Event) -> None:
+        numbers = ", ".join(map(str, event.work.numbers))
+        match event:
+            case Begun(work, attempt):
+                for proposal in work.proposals:
+                    LOG.debug("trial %d begins, attempt %d: %s", proposal.number, attempt, proposal.params)
+            case Ended(_, trials):
+                for left, trial in zip(range(len(trials) - 1, -1, -1), trials, strict=True):
+                    width, ended = len(str(self.total)), self.done - left
+                    place = f"trial {trial.number:>{width}} ({ended:>{width}}/{self.total})"
+                    rounds = f"  {trial.rounds} trees" if trial.rounds is not None else ""
+                    score = f"{self.metric} {trial.score:.4f}  {self._best()}"
+                    LOG.info("%s%s  %s  %.1f s", place, rounds, score, trial.seconds)
+                    LOG.debug("trial %d ran on %s", trial.number, trial.worker)
+            case Lost(_, reason):
+                LOG.info("trial %s is retried: %s", numbers, reason)
+            case Failed(_, problem):
+                LOG.warning(
+                    "trial %s failed (%d/%d): [%s] %s", numbers, self.done, self.total, problem.code, problem.what
+                )
+
+    def pace(self) -> str:
+        """Return the best trial so far, the pace, and how busy the workers were; empty before a trial has ended."""
+        if not self.trials:
+            return ""
+        done = self.done - self._known
+        if not done:
+            return self._best()
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        share = sum(self.busy.values()) / (elapsed * max(sum(self.slots.values()), 1))
+        return f"{self._best()}, {60 * done / elapsed:.0f} trials/min, {100 * share:.0f} % busy"
+
+    def _best(self) -> str:
+        return f"best {self.best.score:.4f} (trial {self.best.number})"
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Time the search."""
+        self._started = time.monotonic()
+        yield
+        self.search_s = max(time.monotonic() - self._started, 1e-9)
+
+    @property
+    def done(self) -> int:
+        """Trials that have ended, well or not."""
+        return len(self.trials) + len(self.failed)
+
+    # Of all trials
 
     @property
     def best(self) -> Trial:
-        """The trial of the highest validation AUC, where trials are given up early of those that had all trees.
+        """The best trial by the validation rows, where trials are given up early of those that had all trees.
 
         Of equals it is the first.
 
@@ -170,32 +239,10 @@ class SweepRecord:
         """
         most = max((trial.rounds or 0 for trial in self.trials.values()), default=0)
 
-        def place(trial: Trial) -> tuple[bool, float, int]:
-            return not trial.over and (trial.rounds or 0) < most, -trial.score, trial.number
+        def place(trial: Trial) -> tuple[bool, tuple[float, int]]:
+            return not trial.over and (trial.rounds or 0) < most, self.objective.rank(trial)
 
         return sorted(self.trials.values(), key=place)
-
-    @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
-        """Time the search."""
-        self._started = time.monotonic()
-        yield
-        self.search_s = self.elapsed_s
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the search began."""
-        return max(time.monotonic() - self._started, 1e-9)
-
-    @property
-    def done(self) -> int:
-        """Trials that have ended, well or not."""
-        return len(self.trials) + len(self.failed)
-
-    @property
-    def done_here(self) -> int:
-        """Trials that have ended in this process."""
-        return self.done - self._known
 
     def close(self) -> None:
         """Record the sums over all trials."""
@@ -203,7 +250,7 @@ class SweepRecord:
             "sweep/trials": self.total,
             "sweep/finished": len(self.trials),
             "sweep/failed": len(self.failed),
-            f"sweep/best_validation_{SCORE}": self.best.score,
+            f"sweep/best_validation_{self.objective.metric}": self.best.score,
             TRACKING: self._earlier_tracking_s + self.tracking_s,
             "sweep/busy_seconds": self._earlier_busy_s + sum(self.busy.values()),
         }
@@ -212,7 +259,7 @@ class SweepRecord:
         self.record.run.log_metrics(found)
         # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
         found_best = {f"sweep.best.{name}": value for name, value in self.best.params.items()}
-        self.record.run.set_tags({"sweep.best": f"{self._study}-{self.best.number:04d}", **found_best})
+        self.record.run.set_tags({"sweep.best": self.objective.key(self.best.number), **found_best})
 
     def problem(self) -> TipcastError | None:
         """Return what is to be told of trials that failed."""
@@ -229,8 +276,8 @@ class SweepRecord:
     def said(self) -> dict[str, Any]:
         """Return what the job's last lines say of the search."""
         return {
-            "study": self._study,
+            "study": self.objective.study,
             "trials": {"finished": len(self.trials), "failed": len(self.failed), "all": self.total},
-            "best": {"trial": self.best.number, f"validation/{SCORE}": self.best.score, **self.best.params},
-            "charts": self.children.charts(f"validation/{SCORE}"),
+            "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
+            "charts": self.children.charts(self.metric, maximize=self.objective.maximize),
         }

@@ -1,77 +1,100 @@
-"""Taking up a sweep that was stopped: what it was, what of it is done, and that nobody else works on it."""
+"""Resuming a sweep: what it was, what of it is done, what may change, and that nobody else works on it."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.stored import restored
+from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys, identity
 from tipcast.measure.origin import versions
-from tipcast.search.proposals import Proposal
-from tipcast.search.trial import SCORE, Trial
+from tipcast.search.trial import Trial
 from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import KEY, Child, Children, sweep_run
-from tipcast.tracking.facts import Facts, facts
+from tipcast.tracking.facts import facts
 from tipcast.tracking.lease import Lease, leased
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 
-ROUNDS, OVER, WORKER, STUDY = "trial.rounds", "trial.over", "trial.worker", "sweep.study"
-"""Tags that a trial or its sweep is taken up by."""
+ROUNDS, OVER, WORKER, STUDY, DATA = "trial.rounds", "trial.over", "trial.worker", "sweep.study", "sweep.data"
+"""Tags that a trial or its sweep is resumed by."""
 TRACKING = "sweep/tracking_seconds"
+KEPT = ("data", "task", "model", "search", "seed")
+"""Parts of the configuration that a sweep keeps from its first run."""
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """A sweep's earlier run."""
+class PreviousSweep:
+    """What the earlier processes of a sweep left."""
 
     config: SweepConfig
     run_id: str
     study: str
-    known: Mapping[int, Trial]
+    plain: Mapping[str, Any]
+    """Its configuration as it was written."""
+    checked: bool
+    """Whether ``study`` can be compared: sweeps of earlier releases made theirs of other facts."""
+    done: Mapping[int, Child]
     """Trials that have ended well."""
-    runs: Mapping[int, str]
-    """Trial -> the child run that has its results."""
     attempts: Mapping[int, int]
     """Trial -> how often it was begun."""
-    begun: list[Proposal]
-    """Trials that were proposed, whatever came of them."""
+    recorded: Mapping[int, Mapping[str, Any]]
+    """Trial -> its parameters, of all that were proposed, whatever came of them."""
     lease: Lease
     command: str
-    """That the sweep was begun with: it repeats the whole of it."""
+    """That repeats the whole of the sweep."""
     tracking_s: float
     """Seconds that went into recording."""
     remarks: list[str]
     """What else was another when its trials were fitted."""
 
-    def check(self, identity: str) -> None:
-        """Refuse to mix trials of different studies."""
-        if identity != self.study:
+    def trials(self, metric: str) -> dict[int, Trial]:
+        """Return the trials that have ended well, ranked by a metric."""
+        return {number: _trial(child, metric) for number, child in self.done.items()}
+
+    def check(self, data: str) -> None:
+        """Refuse to mix trials on different data, or of a configuration that was changed."""
+        if not self.checked:
+            LOG.warning(
+                "run %s is of an earlier release: whether its data are what they were is not known", self.run_id
+            )
+        elif identity(self.plain, data) != self.study:
             raise TipcastError(
                 "S003",
                 self.run_id,
-                "its data or its search are not what they were",
+                "its data or its configuration are not what they were",
                 "put the data back, or start a new sweep",
             )
 
 
 @contextlib.contextmanager
-def taken_up(config: SweepConfig) -> Iterator[Earlier]:
+def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
     """Hold a sweep's lease; close what its last process left open.
+
+    Parameters
+    ----------
+    config
+        What the command line composes, with ``resume``.
 
     Raises
     ------
     TipcastError
-        C003 no run is named, S002 another process works on it, S003 no sweep or one that cannot be gone on
-        with, T-errors of the store.
+        C003 no run is named, S002 another process works on it, S003 no sweep or one that cannot be resumed, T-errors
+        of the store.
 
     """
     run_id = config.resume
@@ -83,38 +106,93 @@ def taken_up(config: SweepConfig) -> Iterator[Earlier]:
         run = sweep_run(client, run_id)
         with leased(client, run_id) as lease:
             text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+            own = restored(text, config, f"run {run_id}")
             children = Children(Run(run_id, run.info.experiment_id, store, client))
             found = children.found()
             _close_open(children, found)
             done = {child.number: child for child in found if child.status == "FINISHED" or _rests(child)}
-            proposals = {child.number: Proposal(child.number, child.params) for child in found}
-            yield Earlier(
-                config=restored(text, config, f"run {run_id}"),
+            tags = run.data.tags
+            yield PreviousSweep(
+                config=own,
                 run_id=run_id,
-                study=run.data.tags.get(STUDY, ""),
-                known={number: _trial(child) for number, child in done.items()},
-                runs={number: child.run_id for number, child in done.items()},
+                study=tags.get(STUDY, ""),
+                plain=yaml.safe_load(text),
+                checked=DATA in tags,
+                done=done,
                 attempts={child.number: child.attempt for child in found},
-                begun=[proposals[number] for number in sorted(proposals)],
+                recorded={child.number: child.params for child in found},
                 lease=lease,
-                command=run.data.tags.get("command", ""),
-                remarks=_remarks(run.data.tags.get("device", ""), config.backend.name, facts(client, run_id)),
+                command=tags.get("command", ""),
+                remarks=_remarks(
+                    tags.get("device", ""), config.backend.name, facts(client, run_id).sections["versions"]
+                ),
                 tracking_s=run.data.metrics.get(TRACKING, 0.0),
             )
 
 
+def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep's own configuration with what the command line may change of it; refuse the rest.
+
+    Parameters
+    ----------
+    given
+        What the command line composes.
+    own
+        With the data, task, model, search and seed of the sweep's first run.
+    command
+        The command line.
+
+    Raises
+    ------
+    TipcastError
+        C003 for an override that would be of no effect.
+
+    """
+    changes: dict[str, Any] = {}
+    for key in given_keys(command):
+        root, _, name = key.partition(".")
+        if root not in KEPT or key.startswith("data.storage_options"):
+            continue
+        value, was = _at(given, key), _at(own, key)
+        if (root == "search" and name in FREE) or (_grows(own, key) and value and value >= (was or 0)):
+            changes[name] = value
+        elif value != was:
+            fix = "set it to more, or leave it out" if _grows(own, key) else "leave it out, or start a new sweep"
+            raise TipcastError("C003", key, f"the sweep has {was}, and a resumed one keeps it", fix)
+    return dataclasses.replace(own, search=dataclasses.replace(own.search, **changes))
+
+
+def with_trials(command: str, trials: int | None) -> str:
+    """Return the command line of a sweep with another number of trials."""
+    words = [word for word in shlex.split(command) if word.lstrip("+").partition("=")[0] != "search.trials"]
+    return shlex.join([*words, f"search.trials={trials}"])
+
+
+def _grows(own: SweepConfig, key: str) -> bool:
+    return key == "search.trials" and own.search.name in GROWING
+
+
+def _at(config: SweepConfig, key: str) -> Any:
+    """Return what a configuration has at a key; of a whole group what it is called."""
+    found: Any = to_plain(config)
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    if "." not in key and isinstance(found, Mapping):
+        return found.get("name") or found.get("source")
+    return found
+
+
 def _close_open(children: Children, found: list[Child]) -> None:
     """Close what a process left open that was killed outright."""
-    for child in found:
-        if child.status == "RUNNING":
-            children.open[child.number] = child.run_id
-            if _rests(child):
-                children.rest(child.number)
-            else:
-                children.kill(child.number, "the sweep's process was gone")
-    left = sum(child.status == "RUNNING" and not _rests(child) for child in found)
-    if left:
-        LOG.info("%d trials were left open: closed as KILLED", left)
+    left = [child for child in found if child.status == "RUNNING"]
+    for child in left:
+        children.open[child.number] = child.run_id
+        if _rests(child):
+            children.rest(child.number)
+        else:
+            children.kill(child.number, "the sweep's process was gone")
+    if killed := sum(not _rests(child) for child in left):
+        LOG.info("%d trials were left open: closed as KILLED", killed)
 
 
 def _rests(child: Child) -> bool:
@@ -122,9 +200,9 @@ def _rests(child: Child) -> bool:
     return child.status == "RUNNING" and RUNGS in child.tags
 
 
-def _remarks(device: str, now: str, earlier: Facts) -> list[str]:
+def _remarks(device: str, now: str, had: Mapping[str, Any]) -> list[str]:
     """Say, also in the log, that trials are ranked together that other devices or libraries fitted."""
-    had, has = earlier.sections["versions"], versions()
+    has = versions()
     moved = [f"{name} {had[name]}, now {has[name]}" for name in has if name in had and str(had[name]) != has[name]]
     moved += [f"backend {device}, now {now}"] if device and device != now else []
     if not moved:
@@ -134,23 +212,27 @@ def _remarks(device: str, now: str, earlier: Facts) -> list[str]:
     return [remark]
 
 
-def _trial(child: Child) -> Trial:
+def _trial(child: Child, metric: str) -> Trial:
     """Return a trial as its child run tells it."""
-    metrics, tags = dict(child.metrics), child.tags
+    metrics, tags = child.metrics, child.tags
     rungs = [(int(trees), float(score)) for trees, score in json.loads(tags.get(RUNGS, "[]"))]
+    measured = _below("validation/", metrics)
     if rungs:  # the process may have been killed after it had written the next score and before this tag
-        metrics[f"validation/{SCORE}"] = rungs[-1][1]
+        measured[metric] = rungs[-1][1]
     return Trial(
         key=tags[KEY],
         number=child.number,
         params=child.params,
-        metrics={
-            name.removeprefix("validation/"): value for name, value in metrics.items() if name.startswith("validation/")
-        },
-        phases={name.removeprefix("seconds/"): value for name, value in metrics.items() if name.startswith("seconds/")},
+        score=measured[metric],
+        metrics=measured,
+        phases=_below("seconds/", metrics),
         worker=tags.get(WORKER, ""),
         attempt=child.attempt,
         rounds=rungs[-1][0] if rungs else None,
         rungs=rungs[:-1],
         over=tags.get(OVER) == "true",
     )
+
+
+def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}

@@ -16,7 +16,7 @@ from typing import Any, final
 import joblib
 import numpy as np
 from distributed import get_worker
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
@@ -24,24 +24,22 @@ from tipcast.backends.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.estimators.scikit_learn import path
 from tipcast.estimators.sharing import Split
-from tipcast.search.events import Begun, Ended, Event, Failed, Lost
-from tipcast.search.proposals import Proposal
 from tipcast.search.task import failure, not_finite
-from tipcast.search.trial import Study, Trial, Work
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Study, Trial, Work
 
 LOOK_S = 1.0
 """How long nothing may be heard of a search that is over, in seconds."""
 BEGUN, ENDED, FAILED = "begun", "ended", "failed"
 
-Heard = queue.SimpleQueue[Sequence[Any]]
+Reports = queue.SimpleQueue[Sequence[Any]]
 """What trials report: what happened, their number, where, and more of it."""
-_HEARD: dict[str, Heard] = {}
+_REPORTS: dict[str, Reports] = {}
 """Topic -> where a search of this process hears of its trials."""
 
 
 @final
-class Told(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier that says from its worker that its fit begins, and why it failed.
+class Reporting(MetaEstimatorMixin, BaseEstimator):
+    """An estimator that reports from its worker that its fit begins, and why it failed.
 
     Parameters
     ----------
@@ -57,58 +55,66 @@ class Told(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def __init__(self, estimator: Any = None, number: int = -1, study: Study | None = None) -> None:
         self.estimator, self.number, self.study = estimator, number, study
 
-    def fit(self, x: Array, y: Array) -> Told:
+    def fit(self, x: Array, y: Array) -> Reporting:
         """Fit, with what scikit-learn would do in parallel one after another: the trials keep the workers busy."""
-        self.tell(BEGUN)
+        self.report(BEGUN)
         start = time.perf_counter()
         with self.failures(), joblib.parallel_config("sequential"):
             self.fitted_ = clone(self.estimator).fit(x, y)
         self.seconds_ = time.perf_counter() - start
         return self
 
-    def tell(self, what: str, *more: str) -> None:
+    def predictions(self, x: Array) -> Array:
+        """Predict as every model does: P(1) of two classes, (n, classes) of more, values."""
+        if not hasattr(self.fitted_, "predict_proba"):
+            return self.fitted_.predict(x)
+        found = self.fitted_.predict_proba(x)
+        return found[:, 1] if found.shape[1] == 2 else found
+
+    def report(self, what: str, *more: str) -> None:
         """Report to the driver."""
         assert self.study is not None  # noqa: S101 - scikit-learn wants a default
         message = [what, self.number, _here(), *more]
         try:
             get_worker().log_event(topic(self.study), message)
         except ValueError:  # joblib sends nothing to a cluster of one thread
-            _HEARD[topic(self.study)].put(message)
+            _REPORTS[topic(self.study)].put(message)
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:
         """Report what goes wrong in a block; scikit-learn gives the trial no score then, and goes on."""
-        assert self.study is not None  # noqa: S101 - see ``tell``
+        assert self.study is not None  # noqa: S101 - see ``report``
         try:
             yield
         except Exception as problem:
-            told = failure(problem, self.study.key(self.number))
-            self.tell(FAILED, told.code, told.where, told.what, told.fix)
+            told = failure(problem, self.study.objective.key(self.number))
+            self.report(FAILED, told.code, told.where, told.what, told.fix)
             raise
 
 
-def score(told: Told, x: Array, y: Array) -> float:
-    """Measure a trial on the validation rows, as every trial is, and report it; scikit-learn is given the AUC."""
-    study = told.study
-    assert study is not None  # noqa: S101 - see ``Told.tell``
+def score(reporting: Reporting, x: Array, y: Array) -> float:
+    """Measure a trial on the validation rows, as every trial is, and report it."""
+    study = reporting.study
+    assert study is not None  # noqa: S101 - see ``Reporting.report``
     start = time.perf_counter()
-    with told.failures():
-        scores = told.fitted_.predict_proba(x)[:, 1]
-        if not np.isfinite(scores).all():
-            raise not_finite(study.key(told.number))
-        measured = study.measure(scores, y)
+    with reporting.failures():
+        predictions = reporting.predictions(x)
+        if not np.isfinite(predictions).all():
+            raise not_finite(study.objective.key(reporting.number))
+        measured = study.measure(predictions, y)
     trial = Trial(
-        key=study.key(told.number),
-        number=told.number,
+        key=study.objective.key(reporting.number),
+        number=reporting.number,
         params={},
+        score=float(measured.metrics[study.objective.metric]),
         metrics=measured.metrics,
-        phases={"fit": told.seconds_, "score": time.perf_counter() - start},
+        phases={"fit": reporting.seconds_, "score": time.perf_counter() - start},
         worker=_here(),
         attempt=1,
         curve=measured.curve,
         facts={"device": "cpu"},
     )
-    told.tell(ENDED, trial.to_json())
+    reporting.report(ENDED, trial.to_json())
     return trial.score
 
 
@@ -121,7 +127,7 @@ class GridCv:
     """A ``distributed.Client``."""
     study: Study
     estimator: Any
-    """scikit-learn's own, with ``predict_proba``."""
+    """scikit-learn's own."""
     rows: Split
     """On the driver, as arrays."""
 
@@ -134,10 +140,10 @@ class GridCv:
             What ended the search before all trials were over: no worker is left.
 
         """
-        heard: Heard = queue.SimpleQueue()
+        reports: Reports = queue.SimpleQueue()
         ended: list[BaseException] = []
-        _HEARD[topic(self.study)] = heard
-        self.client.subscribe_topic(topic(self.study), lambda event: heard.put(event[1]))
+        _REPORTS[topic(self.study)] = reports
+        self.client.subscribe_topic(topic(self.study), lambda event: reports.put(event[1]))
         thread = threading.Thread(target=self._search, args=(proposals, ended), daemon=True)
         with warnings.catch_warnings():  # the trials' runs say it
             warnings.simplefilter("ignore", FitFailedWarning)
@@ -145,17 +151,18 @@ class GridCv:
             warnings.filterwarnings("ignore", "Scoring failed")  # scikit-learn passes filters on to the workers
             thread.start()
             try:
-                yield from _events(proposals, heard, thread, ended)
+                yield from _events(proposals, reports, thread, ended)
                 thread.join()
             finally:
-                del _HEARD[topic(self.study)]
+                del _REPORTS[topic(self.study)]
                 with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                     self.client.unsubscribe_topic(topic(self.study))
 
     def _search(self, proposals: Sequence[Proposal], ended: list[BaseException]) -> None:
         try:
-            x, y, cut = self._joined()
-            (split,) = PredefinedSplit(cut).split()
+            rows, (held_out, target) = self.rows, self.rows.validation
+            x, y = np.concatenate([rows.x, held_out]), np.concatenate([rows.y, target])
+            (split,) = PredefinedSplit(np.repeat([-1, 0], [len(rows.y), len(target)])).split()
             everywhere = [x, y, *split]  # or they would be lost with the one worker that holds them
             with joblib.parallel_config("dask", client=self.client, scatter=everywhere):
                 self._grid(proposals, split).fit(x, y)
@@ -170,13 +177,8 @@ class GridCv:
             for proposal in proposals
         ]
         study = dataclasses.replace(self.study, fragments=())  # it travels with every trial
-        told = Told(self.estimator, study=study)
-        return GridSearchCV(told, grid, scoring=score, cv=[split], refit=False, error_score=np.nan)
-
-    def _joined(self) -> tuple[Array, Array, Array]:
-        """Return all features, all labels, and -1 for rows to fit on or 0 for those to judge by."""
-        (x, y), (held_out, labels) = (self.rows.x, self.rows.y), self.rows.validation
-        return np.concatenate([x, held_out]), np.concatenate([y, labels]), np.repeat([-1, 0], [len(y), len(labels)])
+        reporting = Reporting(self.estimator, study=study)
+        return GridSearchCV(reporting, grid, scoring=score, cv=[split], refit=False, error_score=np.nan)
 
 
 def topic(study: Study) -> str:
@@ -185,10 +187,7 @@ def topic(study: Study) -> str:
 
 
 def _events(
-    proposals: Sequence[Proposal],
-    heard: Heard,
-    thread: threading.Thread,
-    ended: Sequence[BaseException],
+    proposals: Sequence[Proposal], reports: Reports, thread: threading.Thread, ended: Sequence[BaseException]
 ) -> Iterator[Event]:
     works = {proposal.number: Work((proposal,)) for proposal in proposals}
     attempts: Counter[int] = Counter()
@@ -196,7 +195,7 @@ def _events(
     while works:
         alive = thread.is_alive()
         try:
-            what, number, worker, *more = heard.get(timeout=LOOK_S)
+            what, number, worker, *more = reports.get(timeout=LOOK_S)
         except queue.Empty:
             if alive:
                 continue

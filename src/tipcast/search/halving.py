@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import final
 
-from tipcast.search.proposals import Proposal
-from tipcast.search.searchers import Known
-from tipcast.search.trial import SCORE, Trial, Work
+from tipcast.search.proposals import Known
+from tipcast.search.trial import Objective, Proposal, Trial, Work
 
 
 def ladder(most: int, eta: int, least: int | None) -> tuple[int, ...]:
@@ -42,9 +41,11 @@ class Halving:
     gives most trees to trials of which better ones had only not begun yet.
     """
 
-    def __init__(self, proposals: Sequence[Proposal], rungs: Sequence[int], eta: int, known: Known) -> None:
+    def __init__(
+        self, proposals: Sequence[Proposal], rungs: Sequence[int], eta: int, known: Known, objective: Objective
+    ) -> None:
         self.total = len(proposals)
-        self._rungs, self._eta = tuple(rungs), eta
+        self._rungs, self._eta, self._objective = tuple(rungs), eta, objective
         self._proposals = {proposal.number: proposal for proposal in proposals}
         self._new = deque(proposal for proposal in proposals if proposal.number not in known)
         self._results: list[dict[int, Trial]] = [{} for _ in rungs]
@@ -52,7 +53,7 @@ class Halving:
         self._running: set[int] = set()
         for trial in sorted(known.values(), key=lambda each: each.number):
             for trees, score in trial.rungs:
-                self.tell(dataclasses.replace(trial, rounds=trees, metrics={SCORE: score}))
+                self.tell(dataclasses.replace(trial, rounds=trees, score=score))
             self.tell(trial)
 
     def next(self) -> Work | None:
@@ -91,7 +92,7 @@ class Halving:
 
     def _candidate(self) -> tuple[int, Trial] | None:
         for rung in range(len(self._rungs) - 1):
-            ranked = sorted(self._results[rung].values(), key=lambda trial: (-trial.score, trial.number))
+            ranked = sorted(self._results[rung].values(), key=self._objective.rank)
             least = 0 if self._running or self._results[rung + 1] else 1  # one at least comes to the top
             for trial in ranked[: max(len(ranked) // self._eta, least)]:
                 if trial.number not in self._promoted[rung]:

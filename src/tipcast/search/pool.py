@@ -16,10 +16,9 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.search import task
-from tipcast.search.events import Begun, Ended, Event, Failed, Lost
-from tipcast.search.hosts import TRIAL, Hosts, outcome
-from tipcast.search.searchers import Searcher
-from tipcast.search.trial import Trial, Work
+from tipcast.search.proposals import Searcher
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Trial, Work
+from tipcast.search.workers import TRIAL, TrialWorkers, outcome
 
 
 @dataclass
@@ -43,7 +42,7 @@ class Pool:
 
     Parameters
     ----------
-    hosts
+    workers
         The workers.
     attempts
         How many workers may die of a trial, other than for memory, before it has failed.
@@ -52,9 +51,9 @@ class Pool:
 
     """
 
-    def __init__(self, hosts: Hosts, attempts: int, limit_s: float | None = None) -> None:
-        self._hosts, self._study, self._attempts, self._limit_s = hosts, hosts.study, attempts, limit_s
-        self._topic = f"tipcast-{hosts.study.sweep}"
+    def __init__(self, workers: TrialWorkers, attempts: int, limit_s: float | None = None) -> None:
+        self._workers, self._study, self._attempts, self._limit_s = workers, workers.study, attempts, limit_s
+        self._topic = f"tipcast-{workers.study.sweep}"
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
@@ -64,7 +63,7 @@ class Pool:
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
         """Run all trials; what is told has happened already, and the next trial is under way before it is told."""
-        self._hosts.client.subscribe_topic(self._topic, self._arrived)
+        self._workers.client.subscribe_topic(self._topic, self._arrived)
         told: deque[Event] = deque()
         try:
             while True:
@@ -79,14 +78,14 @@ class Pool:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 for job in self._running:
                     job.future.release()
-                self._hosts.client.unsubscribe_topic(self._topic)
+                self._workers.client.unsubscribe_topic(self._topic)
 
     def _fill(self, searcher: Searcher, told: deque[Event]) -> bool:
         """Give work to free slots; tell whether none is left to give."""
         while True:
             free = self._free()
             if self._again and free:
-                slots = self._hosts.slots
+                slots = self._workers.slots
                 emptiest = min(free, key=lambda address: slots[address] - free[address])
                 number = free.pop(emptiest)  # no other trial gets there until it is empty
                 if number == slots[emptiest]:
@@ -106,8 +105,8 @@ class Pool:
 
     def _free(self) -> dict[str, int]:
         """Return the free slots of each worker that can take a trial."""
-        slots = self._hosts.slots
-        free = {address: slots[address] for address in self._hosts.able}
+        slots = self._workers.slots
+        free = {address: slots[address] for address in self._workers.able}
         for job in self._running:
             if job.worker in free:
                 free[job.worker] -= slots[job.worker] if job.alone else 1
@@ -115,10 +114,10 @@ class Pool:
 
     def _submit(self, job: _Job, worker: str) -> Begun:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
-        key = f"{TRIAL}{self._study.key(job.work.numbers[0])}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
+        key = f"{TRIAL}{self._key(job)}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
         job.worker = worker
         args = (self._study.sweep, job.work, job.attempt, self._topic)
-        job.future = self._hosts.submit(worker, key, partial(self._over, job), task.run, *args)
+        job.future = self._workers.submit(worker, key, partial(self._over, job), task.run, *args)
         self._running.append(job)
         return Begun(job.work, job.attempt)
 
@@ -136,19 +135,19 @@ class Pool:
     def _ended(self) -> list[_Job]:
         """Wait until work ends, or a worker is there again; return what has ended."""
         if not self._running:
-            self._hosts.await_one()
+            self._workers.await_one()
             return []
-        return self._hosts.ended(self._done, self._stop)
+        return self._workers.ended(self._done, self._stop)
 
     def _stop(self) -> None:
         """Let go of trials that will not begin, and end those that take too long."""
-        self._hosts.let_go(job.future for job in self._running)
+        self._workers.let_go(job.future for job in self._running)
         for job in self._running:
             late = self._limit_s and time.monotonic() - job.begun > self._limit_s
             if late and not job.late and not job.future.done():
                 job.late = True
                 job.future.cancel(force=True)
-                self._hosts.restart(job.worker)
+                self._workers.restart(job.worker)
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
@@ -160,33 +159,36 @@ class Pool:
             return Ended(job.work, trials)
         if job.late:
             what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
-            return self._failed(job, TipcastError("S008", self._study.key(job.work.numbers[0]), what, fix), searcher)
+            return self._failed(job, TipcastError("S008", self._key(job), what, fix), searcher)
         if isinstance(problem, KilledWorker):
             return self._died(job, problem, searcher)
-        if isinstance(problem, CancelledError) and job.future.key in self._hosts.lost:
+        if isinstance(problem, CancelledError) and job.future.key in self._workers.lost:
             return self._begin_again(job, f"worker {job.worker} has gone, or is paused", job.deaths)
         if isinstance(problem, TipcastError):
             return self._failed(job, problem, searcher)
-        raise problem or RuntimeError(f"a worker did not report what came of {self._study.key(job.work.numbers[0])}")
+        raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
 
     def _died(self, job: _Job, problem: KilledWorker, searcher: Searcher) -> Event:
         worker = problem.last_worker
-        ended = worker.address in self._hosts.restarted
-        memory = not ended and self._hosts.memory_ended(worker.address)
+        ended = worker.address in self._workers.restarted
+        memory = not ended and self._workers.memory_ended(worker.address)
         reason = f"worker {worker.address} " + ("ended for a trial that took too long" if ended else "died")
         if memory:
             reason = f"worker out of memory, limit {worker.memory_limit / 2**20:.0f} MiB"
         deaths = job.deaths + (not memory and not ended)
-        if deaths >= self._attempts or (memory and (job.alone or worker.address not in self._hosts.shared)):
+        if deaths >= self._attempts or (memory and (job.alone or worker.address not in self._workers.shared)):
             fix = "raise cluster.memory_limit, or search smaller values" if memory else "look at the worker's log"
             code = "S005" if memory else "S007"
-            return self._failed(job, TipcastError(code, self._study.key(job.work.numbers[0]), reason, fix), searcher)
+            return self._failed(job, TipcastError(code, self._key(job), reason, fix), searcher)
         return self._begin_again(job, reason, deaths)
 
     def _begin_again(self, job: _Job, reason: str, deaths: int) -> Lost:
         # It has a worker to itself: if that dies too, no other trial goes with it.
         self._again.append(_Job(job.work, job.attempt + 1, alone=True, deaths=deaths))
         return Lost(job.work, reason)
+
+    def _key(self, job: _Job) -> str:
+        return self._study.objective.key(job.work.numbers[0])
 
     def _failed(self, job: _Job, problem: TipcastError, searcher: Searcher) -> Event:
         for number in job.work.numbers:

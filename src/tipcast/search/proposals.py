@@ -1,32 +1,62 @@
-"""Proposals: which parameters are tried, in an order that no worker has any influence on."""
+"""What is tried, in which order: Optuna proposes on the driver, and no worker has any influence on it."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SearchSpec
-from tipcast.search.space import MOST, Space
+from tipcast.search.space import MOST, WHOLE, Axis, Space
+from tipcast.search.trial import TREES, Objective, Proposal, Trial, Work
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Params = Mapping[str, Any]
+Known = Mapping[int, Trial]
+"""Trials that ended in an earlier run of the sweep, by number."""
+Recorded = Mapping[int, Params]
+"""Parameters that an earlier run of the sweep proposed, whatever came of them, by number."""
+FEWEST = 8
+"""Trials below which nothing can be said of what a parameter matters."""
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """Parameters to try."""
+class Searcher(Protocol):
+    """Decides on the driver what is tried; called in the order of the trials' ends."""
 
-    number: int
-    """From 0, in the order of proposal."""
-    params: Mapping[str, Any]
+    @property
+    def total(self) -> int:
+        """Trials in all."""
+        ...
+
+    def next(self) -> Work | None:
+        """Return what to do next; None: nothing at the moment, and nothing any more when no work is under way."""
+        ...
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of what came of a trial."""
+        ...
+
+    def fail(self, number: int) -> None:
+        """Take note of a trial that failed for good."""
+        ...
 
 
-def grid(spec: SearchSpec, space: Space, seed: int = 0) -> list[Proposal]:
+# Trials that are known beforehand
+
+
+def grid(spec: SearchSpec, space: Space, seed: int = 0, recorded: Recorded | None = None) -> list[Proposal]:
     """Return every combination of lists and of some points of ranges, the last parameter changing fastest.
+
+    Optuna's GridSampler shuffles them, which is of use only to a search that ends before the grid does.
 
     Raises
     ------
@@ -46,32 +76,222 @@ def grid(spec: SearchSpec, space: Space, seed: int = 0) -> list[Proposal]:
     return [Proposal(at, dict(zip(space, values, strict=True))) for at, values in enumerate(itertools.product(*points))]
 
 
-def random(spec: SearchSpec, space: Space, seed: int) -> list[Proposal]:
-    """Return draws of which no two are alike; a longer search begins with the trials of a shorter one."""
-    wanted = spec.trials or MOST
+def random(spec: SearchSpec, space: Space, seed: int, recorded: Recorded | None = None) -> list[Proposal]:
+    """Return draws of which no two are alike; a longer search begins with the trials of a shorter one.
+
+    Parameters
+    ----------
+    spec, space, seed
+        Of the search.
+    recorded
+        Trials that keep the parameters that they have.
+
+    """
+    wanted, recorded = spec.trials or MOST, recorded or {}
     sizes = [axis.size for axis in space.values()]
-    possible = None if None in sizes else math.prod(size or 0 for size in sizes)
-    if possible is not None and possible <= MOST:
-        if possible < wanted and spec.trials:
-            logging.getLogger("tipcast").warning("the space has %d points only: as many trials", possible)
-        every = list(itertools.product(*(axis.points(possible) for axis in space.values())))
-        order = np.random.default_rng([seed]).permutation(possible)[:wanted]
-        return [Proposal(at, dict(zip(space, every[i], strict=True))) for at, i in enumerate(order)]
-    found: dict[str, dict[str, Any]] = {}
-    since = 0
-    for number in itertools.count():
-        if len(found) == wanted or since == MOST:  # so many draws in a row that were there before
+    possible = math.inf if None in sizes else math.prod(size or 0 for size in sizes)
+    if possible < wanted:
+        logging.getLogger("tipcast").warning("the space has %d points only: as many trials", possible)
+    draws = _drawn(space, seed, possible)
+    seen = {repr(dict(params)) for params in recorded.values()}
+    found: list[Proposal] = []
+    for number in range(int(min(wanted, possible))):
+        params = recorded.get(number) or _unlike(draws, seen)
+        if params is None:
             break
-        draw = np.random.default_rng([seed, number])
-        params = {name: axis.at(float(draw.random())) for name, axis in space.items()}
-        since = since + 1 if repr(params) in found else 0
-        found.setdefault(repr(params), params)
-    return [Proposal(number, params) for number, params in enumerate(found.values())]
+        found.append(Proposal(number, params))
+    return found
 
 
-LISTED: Mapping[str, Callable[[SearchSpec, Space, int], list[Proposal]]] = {
-    "grid": grid,
-    "random": random,
-    "halving": random,
-}
+LISTED: Mapping[str, Callable[..., list[Proposal]]] = {"grid": grid, "random": random, "halving": random}
 """Searches whose trials are known beforehand."""
+
+
+def _unlike(draws: Iterator[Params], seen: set[str]) -> Params | None:
+    """Return the next draw that was not there before; None where so many in a row were."""
+    for params in itertools.islice(draws, MOST):
+        if repr(params) not in seen:
+            seen.add(repr(params))
+            return params
+    return None
+
+
+def _drawn(space: Space, seed: int, possible: float) -> Iterator[Params]:
+    """Draw from a space: each point of a small one once, in an order that the seed decides."""
+    import optuna  # takes a second, which no start of another job should
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
+    if possible <= MOST:
+        every = {
+            name: range(len(axis.values)) if axis.kind == "list" else axis.points(MOST) for name, axis in space.items()
+        }
+        sampler = optuna.samplers.GridSampler(every, seed)
+    study, searched = optuna.create_study(sampler=sampler), distributions(space)
+    for _ in itertools.count() if possible > MOST else range(int(possible)):
+        yield _values(space, study.ask(searched).params)
+
+
+@final
+class Listed:
+    """Trials that are known beforehand, in their order."""
+
+    def __init__(self, proposals: Sequence[Proposal], known: Known, *, cuts: bool) -> None:
+        self.total = len(proposals)
+        missing = [proposal for proposal in proposals if proposal.number not in known]
+        self._works = deque(grouped(missing) if cuts else [Work((proposal,)) for proposal in missing])
+
+    def next(self) -> Work | None:
+        """Return the next trial, or the next group of trials that one fit answers."""
+        return self._works.popleft() if self._works else None
+
+    def tell(self, trial: Trial) -> None:
+        """Nothing: later trials do not depend on earlier ones."""
+
+    def fail(self, number: int) -> None:
+        """Nothing: see ``tell``."""
+
+
+def grouped(proposals: Iterable[Proposal]) -> list[Work]:
+    """Join trials that differ in their number of trees alone; a group comes where its first trial does."""
+    groups: dict[str, list[Proposal]] = {}
+    for proposal in proposals:
+        rest = {name: value for name, value in proposal.params.items() if name != TREES}
+        groups.setdefault(repr(rest), []).append(proposal)
+    return [
+        Work(tuple(group), sizes=tuple(each.params[TREES] for each in group)) if len(group) > 1 else Work(tuple(group))
+        for group in groups.values()
+    ]
+
+
+# Trials that depend on the results of others
+
+
+@final
+class Tpe:
+    """Optuna's tree-structured Parzen estimator, asked and told in the order of the trials.
+
+    A trial is proposed when all but the ``max_concurrent`` - 1 trials before it have ended, and by these alone; the
+    others count as poor, so that it spreads out. It draws by a seed of its own. So a proposal depends neither on the
+    number of workers nor on which trial ends first, and is the same when a sweep is resumed.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int,
+        objective: Objective,
+        total: int,
+        max_concurrent: int,
+        known: Known,
+        recorded: Recorded,
+    ) -> None:
+        import optuna  # takes a second
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.total = total
+        self._space, self._distributions, self._seed, self._most = space, distributions(space), seed, max_concurrent
+        self._known, self._recorded = set(known), recorded
+        self._scores: dict[int, float | None] = {number: trial.score for number, trial in known.items()}
+        self._study = optuna.create_study(direction=_direction(objective))
+        self._asked: list[optuna.Trial] = []
+        self._told = 0
+
+    def next(self) -> Work | None:
+        """Ask for one more, past those that an earlier run has ended."""
+        while (number := len(self._asked)) < self.total:
+            if number in self._recorded:
+                params = self._recorded[number]
+                self._study.enqueue_trial({name: _inside(self._space[name], params[name]) for name in self._space})
+                self._asked.append(self._study.ask(self._distributions))
+                if number in self._known:
+                    continue
+                return Work((Proposal(number, params),))
+            if not self._tell_until(number - self._most):
+                return None
+            self._asked.append(self._ask(number))
+            return Work((Proposal(number, _values(self._space, self._asked[number].params)),))
+        return None
+
+    def tell(self, trial: Trial) -> None:
+        """Keep it until its turn comes."""
+        self._scores[trial.number] = trial.score
+
+    def fail(self, number: int) -> None:
+        """Keep it until its turn comes."""
+        self._scores[number] = None
+
+    def _ask(self, number: int) -> Any:
+        from optuna.samplers import TPESampler
+
+        (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of options that are experimental
+            self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
+        return self._study.ask(self._distributions)
+
+    def _tell_until(self, last: int) -> bool:
+        """Tell Optuna how the trials ended up to a last one; tell whether all of them have."""
+        from optuna.trial import TrialState
+
+        while self._told <= last:
+            if self._told not in self._scores:
+                return False
+            score = self._scores[self._told]
+            state = TrialState.FAIL if score is None else TrialState.COMPLETE
+            self._study.tell(self._asked[self._told], score, state=state)
+            self._told += 1
+        return True
+
+
+def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:
+    """Return parameter -> share of the differences among the scores that it explains; empty for too few trials.
+
+    Hutter, Hoos and Leyton-Brown (2014), An Efficient Approach for Assessing Hyperparameter Importance, ICML.
+    """
+    if len(trials) < FEWEST or len({trial.score for trial in trials}) == 1:
+        return {}
+    import optuna
+
+    searched = distributions(space)
+    study = optuna.create_study(direction=_direction(objective))
+    study.add_trials(
+        optuna.create_trial(
+            params={name: _inside(axis, trial.params[name]) for name, axis in space.items()},
+            distributions=searched,
+            value=trial.score,
+        )
+        for trial in trials
+    )
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: float(share) for name, share in shares.items()}
+
+
+# A space as Optuna has it: a list by the places of its values, which may be of any type
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Return a space as Optuna's distributions."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    def distribution(axis: Axis) -> BaseDistribution:
+        if axis.kind == "list":
+            return CategoricalDistribution(range(len(axis.values)))
+        if axis.kind in WHOLE:
+            return IntDistribution(int(axis.low), int(axis.high), log=axis.kind == "int_log")
+        return FloatDistribution(axis.low, axis.high, log=axis.kind == "log")
+
+    return {name: distribution(axis) for name, axis in space.items()}
+
+
+def _direction(objective: Objective) -> Literal["maximize", "minimize"]:
+    return "maximize" if objective.maximize else "minimize"
+
+
+def _values(space: Space, params: Params) -> dict[str, Any]:
+    return {name: axis.values[params[name]] if axis.kind == "list" else params[name] for name, axis in space.items()}
+
+
+def _inside(axis: Axis, value: Any) -> Any:
+    return list(map(repr, axis.values)).index(repr(value)) if axis.kind == "list" else value

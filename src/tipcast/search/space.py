@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.estimators import build
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
+LOGARITHMIC = ("log", "int_log")
 FORMS = "{int: [4, 12]}, {int_log: [50, 800]}, {float: [0.5, 1]}, {log: [0.01, 0.3]}, {range: [4, 13, 2]} or a list"
 INSIDE = 0.382
 """Where between a range's bounds a value is tried out beforehand that is seldom a whole number."""
 MOST = 10_000
-"""Values of one range, and combinations of a grid."""
+"""Trials of a search, values of one range, and combinations of a grid."""
 
 
 @dataclass(frozen=True)
@@ -34,38 +37,15 @@ class Axis:
     """Both included."""
     values: tuple[Any, ...] = ()
 
-    def at(self, share: float) -> Any:
-        """Return the value at a share (0 to below 1) of the way through the axis."""
-        if self.kind == "list":
-            return self.values[int(share * len(self.values))]
-        if self.kind == "int":
-            return int(self.low) + int(share * (int(self.high) - int(self.low) + 1))
-        if self.kind == "int_log":  # each whole number has the room up to the next
-            return min(int(_between(self.low, self.high + 1, share)), int(self.high))
-        if self.kind == "log":
-            return self.inside(_between(self.low, self.high, share))
-        return self.inside(self.low + share * (self.high - self.low))
-
-    def inside(self, value: float) -> float:
-        """Keep eight digits of a value, enough to search by and to type again, within the bounds."""
-        return min(max(short(value), self.low), self.high)
-
     def points(self, number: int) -> tuple[Any, ...]:
         """Return the list's values, or so many of a range with both ends."""
         if self.kind == "list":
             return self.values
-        if number == 1 or self.size == 1:
-            return self.extremes[:1]
-        if self.size is not None and number >= self.size:
+        if self.kind in WHOLE and self.high - self.low < number:
             return tuple(range(int(self.low), int(self.high) + 1))
-        inner = [i / (number - 1) for i in range(1, number - 1)]
-        if self.kind == "int":
-            middle: list[float] = [round(self.low + share * (self.high - self.low)) for share in inner]
-        elif self.kind == "int_log":
-            middle = [round(_between(self.low, self.high, share)) for share in inner]
-        else:
-            middle = [self.at(share) for share in inner]
-        return tuple(dict.fromkeys((self.extremes[0], *middle, self.extremes[1])))
+        spaced = (np.geomspace if self.kind in LOGARITHMIC else np.linspace)(self.low, self.high, number)
+        inner = [round(value) if self.kind in WHOLE else short(value) for value in spaced.tolist()[1:-1]]
+        return tuple(dict.fromkeys((self.tried[0], *inner, self.tried[1])))
 
     @property
     def size(self) -> int | None:
@@ -77,7 +57,7 @@ class Axis:
         return int(self.high) - int(self.low) + 1 if self.kind in WHOLE else None
 
     @property
-    def extremes(self) -> tuple[Any, ...]:
+    def tried(self) -> tuple[Any, ...]:
         """What is tried out beforehand: every value of a list, the bounds of a range."""
         if self.kind == "list":
             return self.values
@@ -87,12 +67,8 @@ class Axis:
 Space = Mapping[str, Axis]
 
 
-def _between(low: float, high: float, share: float) -> float:
-    return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
-
-
 def short(value: float) -> float:
-    """Return a number of eight digits."""
+    """Return a number of eight digits, enough to search by and to type again."""
     return float(f"{value:.8g}")
 
 
@@ -138,14 +114,14 @@ def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str
     if not space:
         raise TipcastError("C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}")
     for name, axis in space.items():
-        ends = axis.extremes
-        for value in ends if axis.kind == "list" else (*ends, axis.at(INSIDE)):
+        between = () if axis.size is not None else (axis.low + INSIDE * (axis.high - axis.low),)
+        for value in (*axis.tried, *between):
             try:
                 trial = dataclasses.replace(model, params={**model.params, name: value})
                 build.build(trial, device, "local", categorical).check()
             except TipcastError as problem:
-                if value not in ends:
-                    low, high = ends
+                if value in between:
+                    low, high = axis.tried
                     fix = f"write {{int: [{low:g}, {high:g}]}} or {{int_log: [{low:g}, {high:g}]}}"
                     raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
                 raise _located(problem, name, model) from problem
@@ -171,7 +147,7 @@ def _axis(name: str, form: Any) -> Axis:
     ((kind, bounds),) = form.items()
     numbers = bounds if isinstance(bounds, list | tuple) else [bounds]
     if any(isinstance(n, bool) or not isinstance(n, int | float) or not math.isfinite(n) for n in numbers):
-        raise TipcastError("C003", where, f"{bounds} are no finite numbers", f"write {FORMS}")
+        raise TipcastError("C003", where, f"must be finite numbers, got {bounds}", f"write {FORMS}")
     if kind == "range":
         return Axis(name, "list", values=_steps(where, numbers))
     if kind not in RANGES or len(numbers) != 2:
@@ -179,23 +155,21 @@ def _axis(name: str, form: Any) -> Axis:
     low, high = numbers
     if low > high:
         raise TipcastError("C003", where, f"{low} is above {high}", f"write {{{kind}: [{high}, {low}]}}")
-    if kind in {"log", "int_log"} and low <= 0:
+    if kind in LOGARITHMIC and low <= 0:
         raise TipcastError("C003", where, f"{low} has no logarithm", "use bounds above 0, or {float: [...]}")
     if kind in WHOLE and (low != int(low) or high != int(high)):
-        raise TipcastError("C003", where, f"{low} to {high} are no whole numbers", "use {float: [...]}")
+        raise TipcastError("C003", where, f"must be whole numbers, got {low} and {high}", "use {float: [...]}")
     return Axis(name, kind, low, high)
 
 
 def _listed(where: str, values: Sequence[Any]) -> tuple[Any, ...]:
     if not values:
         raise TipcastError("C003", where, "an empty list", "name values, or null to leave the parameter alone")
-    seen = set()
-    for value in values:
+    for at, value in enumerate(values):
         if isinstance(value, Mapping):
-            raise TipcastError("C003", where, f"no value: {value}", f"write {FORMS}")
-        if repr(value) in seen:
+            raise TipcastError("C003", where, f"not a value: {value}", f"write {FORMS}")
+        if repr(value) in map(repr, values[:at]):
             raise TipcastError("C003", where, f"{value} is there twice", "name each value once")
-        seen.add(repr(value))
     return tuple(values)
 
 

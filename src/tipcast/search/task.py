@@ -17,9 +17,9 @@ from tipcast.data.rows import Counts
 from tipcast.estimators import sharing
 from tipcast.estimators.base import Fitted
 from tipcast.estimators.build import build
-from tipcast.search import shelf
-from tipcast.search.proposals import Proposal
-from tipcast.search.trial import Study, Trial, Work
+from tipcast.search import worker_cache
+from tipcast.search.trial import Proposal, Study, Trial, Work
+from tipcast.search.worker_cache import WorkerCache
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
@@ -27,8 +27,8 @@ OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
 
 
 @final
-class Host(WorkerPlugin):
-    """Makes a worker, also one that comes later, a host of a sweep's trials; clears up when it is taken away."""
+class TrialSlots(WorkerPlugin):
+    """Makes a worker, also one that comes later, run a sweep's trials; clears up when it is taken away."""
 
     idempotent = True
 
@@ -38,22 +38,22 @@ class Host(WorkerPlugin):
 
     async def setup(self, worker: Any) -> None:
         """Keep what all trials have in common, and say how many may run at once."""
-        shelf.put(self._study)
+        worker_cache.put(self._study)
         number = slots(self._study.device, worker.state.nthreads, self._per_gpu)
         await worker.set_resources(**{SLOT: number})
 
     def teardown(self, worker: Any) -> None:
         """Free the rows."""
-        shelf.clear(self._study.sweep)
+        worker_cache.clear(self._study.sweep)
         gc.collect()
 
 
 @travelling
 def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process; return what was read of each fragment's parts."""
-    own = shelf.shelf(sweep)
-    own.ready(_estimator(own.study, {}), _threads())
-    return own.counts
+    cache = worker_cache.of_sweep(sweep)
+    cache.ready(_estimator(cache.study, {}), _threads())
+    return cache.counts
 
 
 @travelling
@@ -66,7 +66,7 @@ def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
     Parameters
     ----------
     sweep
-        Whose shelf this process has.
+        Whose cache this process has.
     work
         Parameters, and how far they are fitted.
     attempt
@@ -77,15 +77,15 @@ def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
     Raises
     ------
     TipcastError
-        M010 a score or metric that is not finite, S005 no memory; those of the estimator.
+        M010 a prediction or metric that is not finite, S005 no memory; those of the estimator.
 
     """
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
-    own = shelf.shelf(sweep)
+    cache = worker_cache.of_sweep(sweep)
     try:
-        get_worker().log_event(topic, [trial.to_json() for trial in _Running(own, work, attempt).trials()])
+        get_worker().log_event(topic, [trial.to_json() for trial in RunningWork(cache, work, attempt).trials()])
     except Exception as problem:
-        raise failure(problem, _where(own.study, work)) from problem
+        raise failure(problem, cache.study.objective.key(work.numbers[0])) from problem
     finally:
         gc.collect(0)
 
@@ -102,66 +102,63 @@ def failure(problem: Exception, where: str) -> TipcastError:
 
 
 def not_finite(where: str) -> TipcastError:
-    """Return what is told of a trial whose scores are no numbers."""
-    return TipcastError(
-        "M010",
-        where,
-        "non-finite metric: the model's scores are no numbers",
-        "search a smaller learning rate",
-    )
+    """Return what is told of a trial whose predictions are no numbers."""
+    what = "non-finite metric: the model's predictions are not finite"
+    return TipcastError("M010", where, what, "search a smaller learning rate")
 
 
-class _Running:
+class RunningWork:
     """One task's way through its phases."""
 
-    def __init__(self, own: shelf.Shelf, work: Work, attempt: int) -> None:
-        self._shelf, self._study, self._work, self._attempt = own, own.study, work, attempt
+    def __init__(self, cache: WorkerCache, work: Work, attempt: int) -> None:
+        self._cache, self._study, self._attempt = cache, cache.study, attempt
+        self.work = work
         self._phases: dict[str, float] = {}
 
     def trials(self) -> list[Trial]:
         """Fit once, measure for each of the trials."""
-        first = self._work.proposals[0]
-        estimator = _estimator(self._study, first.params)
+        work = self.work
+        estimator = _estimator(self._study, work.proposals[0].params)
         with self._phase("wait"):
-            prepared, validation = self._shelf.ready(estimator, _threads())
-        if self._work.rounds is not None:
-            return [self._grown(estimator, prepared, validation, self._work.rounds)]
+            prepared, validation = self._cache.ready(estimator, _threads())
+        if work.rounds is not None:
+            return [self._grown(estimator, prepared, validation, work.rounds)]
         with self._phase("fit"):
-            if self._work.sizes:
-                fits = estimator.cut(prepared, self._work.sizes, self._study.seed)
+            if work.sizes:
+                fits = estimator.cut(prepared, work.sizes, self._study.seed)
             else:
                 fits = [sharing.fit(estimator, prepared, self._study.seed)]
-        sizes = self._work.sizes or (1,)
-        spent = self._phases["fit"]
+        sizes, spent = work.sizes or (1,), self._phases["fit"]
         found: list[Trial] = []
-        for proposal, fitted, size in zip(self._work.proposals, fits, sizes, strict=True):
+        for proposal, fitted, size in zip(work.proposals, fits, sizes, strict=True):
             self._phases["fit"] = spent * size / sum(sizes)  # of one fit that answers several each has its part
             self._phases["wait"] = self._phases["wait"] if not found else 0.0
             found.append(self._trial(proposal, fitted, validation))
         return found
 
     def _grown(self, estimator: Any, prepared: Any, validation: tuple[Any, Any], rounds: int) -> Trial:
-        proposal = self._work.proposals[0]
-        _, before, state = self._shelf.grown.pop(proposal.number, (0.0, 0, None))
+        proposal = self.work.proposals[0]
+        _, before, state = self._cache.grown.pop(proposal.number, (0.0, 0, None))
         with self._phase("fit"):
-            for stop in (stop for stop in self._work.stops if stop > before):  # its trees were lost
+            for stop in (stop for stop in self.work.stops if stop > before):  # its trees were lost
                 state = estimator.grow(prepared, stop, state, self._study.seed).state
             grown = estimator.grow(prepared, rounds, state, self._study.seed)
         trial = self._trial(proposal, grown.fitted, validation)
-        self._shelf.keep(proposal.number, grown, trial.score, estimator.trees)
+        self._cache.keep(proposal.number, grown, trial.score, estimator.trees)
         return dataclasses.replace(trial, rounds=grown.trees, grown=grown.trees - before, over=grown.over)
 
     def _trial(self, proposal: Proposal, fitted: Fitted, validation: tuple[Any, Any]) -> Trial:
         with self._phase("score"):
-            scores = fitted.scorer.score(validation[0])
-            finite = bool(self._study.frames.xp.isfinite(scores).all())
-            measured = self._study.measure(scores, validation[1]) if finite else None
+            predictions = fitted.scorer.score(validation[0])
+            finite = bool(self._study.frames.xp.isfinite(predictions).all())
+            measured = self._study.measure(predictions, validation[1]) if finite else None
         if measured is None:
-            raise not_finite(self._study.key(proposal.number))
+            raise not_finite(self._study.objective.key(proposal.number))
         return Trial(
-            key=self._study.key(proposal.number),
+            key=self._study.objective.key(proposal.number),
             number=proposal.number,
             params=proposal.params,
+            score=float(measured.metrics[self._study.objective.metric]),
             metrics=measured.metrics,
             phases=dict(self._phases),
             worker=str(get_worker().address),
@@ -184,7 +181,3 @@ def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
 
 def _threads() -> int:
     return int(get_worker().state.nthreads)
-
-
-def _where(study: Study, work: Work) -> str:
-    return study.key(work.numbers[0])

@@ -1,4 +1,4 @@
-"""The values that pass between the driver and the workers of a sweep: what to do, and what came of it."""
+"""What passes between the driver and the workers of a sweep: what to try, what came of it, and what happened to it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,59 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tipcast.backends.base import Array, Frames
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.data.base import Fragment
 from tipcast.data.prepare import Recipe
-from tipcast.search.proposals import Proposal
 
-SCORE = "auc"
-"""The metric of the validation rows that trials are ranked by; more is better."""
 TREES = "n_estimators"
 """The parameter whose smaller values are the beginnings of larger ones."""
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """Parameters to try."""
+
+    number: int
+    """From 0, in the order of proposal."""
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Measured:
-    """How well scores tell the classes apart, as one process measures it."""
+    """How good predictions of the validation rows are, as one process measures it."""
 
     metrics: Mapping[str, float]
-    """With ``auc``."""
-    curve: Sequence[float]
-    """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
+    """With the one that trials are ranked by."""
+    curve: Sequence[float] = ()
+    """To draw trials together: of two classes, true-positive rates at even false-positive rates from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What trials are called and ranked by."""
+
+    study: str
+    """Digest of the data, the task, the model and the search: the same for sweeps that may be compared."""
+    metric: str
+    """Of the validation rows."""
+    maximize: bool
+    """Whether more of it is better."""
+
+    def key(self, number: int) -> str:
+        """Return the name that a trial has in every attempt and every resumed sweep."""
+        return f"{self.study}-{number:04d}"
+
+    def rank(self, trial: Trial) -> tuple[float, int]:
+        """Return what trials are sorted by, the best first; of equals the first."""
+        return -trial.score if self.maximize else trial.score, trial.number
 
 
 @dataclass(frozen=True)
 class Study:
     """What all trials of a sweep have in common; every worker gets it once."""
 
-    id: str
-    """Digest of the data, the task, the model and the search: the same for sweeps that may be compared."""
+    objective: Objective
     sweep: str
     """This sweep alone: what its workers keep their rows by."""
     fragments: tuple[Fragment, ...]
@@ -46,13 +72,9 @@ class Study:
     categorical: tuple[str, ...]
     seed: int
     measure: Callable[[Array, Array], Measured]
-    """Of scores and labels; importable on the workers."""
+    """Of predictions and targets; importable on the workers."""
     again: bool
     """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
-
-    def key(self, number: int) -> str:
-        """Return the name that a trial has in every attempt and every resumed sweep."""
-        return f"{self.id}-{number:04d}"
 
 
 @dataclass(frozen=True)
@@ -82,6 +104,8 @@ class Trial:
     key: str
     number: int
     params: Mapping[str, Any]
+    score: float
+    """The metric that trials are ranked by."""
     metrics: Mapping[str, float]
     """Of the validation rows."""
     phases: Mapping[str, float]
@@ -111,11 +135,44 @@ class Trial:
         return cls(**json.loads(text))
 
     @property
-    def score(self) -> float:
-        """What trials are ranked by."""
-        return float(self.metrics[SCORE])
-
-    @property
     def seconds(self) -> float:
         """Seconds of fitting and measuring."""
         return sum(seconds for phase, seconds in self.phases.items() if phase != "wait")
+
+
+# What happens to trials, as the driver hears of it
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A worker has been given work."""
+
+    work: Work
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Work is done."""
+
+    work: Work
+    trials: list[Trial]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker died with its work, which will be begun again."""
+
+    work: Work
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Work has failed for good."""
+
+    work: Work
+    problem: TipcastError
+
+
+Event = Begun | Ended | Lost | Failed

@@ -187,9 +187,9 @@ class Children:
         """Return a child's address, relative to the pages of the store's server."""
         return f"#/experiments/{self._parent.experiment_id}/runs/{run_id}?workflowType=machine_learning"
 
-    def charts(self, metric: str) -> str:
+    def charts(self, metric: str, *, maximize: bool = True) -> str:
         """Return where a browser compares the children as charts, best first."""
-        page = charts(self._parent.experiment_id, self._parent.id, metric)
+        page = charts(self._parent.experiment_id, self._parent.id, metric, maximize=maximize)
         if urlsplit(self._parent.store).scheme in {"http", "https"}:
             return f"{redact(self._parent.store).rstrip('/')}/{page}"
         return f"http://127.0.0.1:5000/{page}"
@@ -219,13 +219,13 @@ def clear_problem(client: Any, run_id: str) -> None:
         client.delete_tag(run_id, name)
 
 
-def charts(experiment_id: str, parent: str, metric: str) -> str:
+def charts(experiment_id: str, parent: str, metric: str, *, maximize: bool = True) -> str:
     """Return the page that shows a sweep's children as charts, best first."""
     wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{parent}'", safe="")
     order = quote(f"metrics.`{metric}`", safe="")
     return (
-        f"#/experiments/{experiment_id}/runs?searchFilter={wanted}&orderByKey={order}&orderByAsc=false"
-        "&compareRunsMode=CHART&workflowType=machine_learning"
+        f"#/experiments/{experiment_id}/runs?searchFilter={wanted}&orderByKey={order}"
+        f"&orderByAsc={str(not maximize).lower()}&compareRunsMode=CHART&workflowType=machine_learning"
     )
 
 

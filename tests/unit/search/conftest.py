@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from tipcast.config.schema_sweep import SearchSpec
 from tipcast.data.prepare import Recipe
 from tipcast.data.taxi.dataset import Taxi
 from tipcast.data.taxi.features import BASE_FEATURES
-from tipcast.jobs.sweep_plan import measured
-from tipcast.search.trial import Study
+from tipcast.jobs.sweep_plan import measured as measured_by
+from tipcast.search.trial import Objective, Study
 from tipcast.tasks.base import from_facts
 
+measured = partial(measured_by, "classification")
+AUC = Objective("study", "auc", maximize=True)
 DAY = 86_400_000_000
 """In microseconds."""
 
@@ -57,7 +60,7 @@ def study() -> Callable[..., Study]:
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - 6 * DAY)
         return Study(
-            id="study",
+            objective=AUC,
             sweep=uuid.uuid4().hex,
             fragments=listing.fragments,
             recipe=recipe,

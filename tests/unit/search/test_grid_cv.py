@@ -19,10 +19,8 @@ from sklearn.metrics import roc_auc_score
 
 from tipcast.estimators.sharing import Split
 from tipcast.jobs.sweep_plan import CURVE_STEPS
-from tipcast.search.events import Begun, Ended, Failed, Lost
 from tipcast.search.grid_cv import GridCv
-from tipcast.search.proposals import Proposal
-from tipcast.search.trial import Study
+from tipcast.search.trial import Begun, Ended, Failed, Lost, Proposal, Study
 
 from .conftest import model
 

@@ -16,18 +16,16 @@ from tipcast.config.schema import ModelSpec
 from tipcast.data import rows
 from tipcast.data.prepare import prepare_fragment
 from tipcast.estimators.build import build
-from tipcast.search import shelf
-from tipcast.search.events import Begun, Ended, Failed
+from tipcast.search import worker_cache
 from tipcast.search.halving import Halving
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Proposal, grid, random
-from tipcast.search.searchers import Listed
+from tipcast.search.proposals import Listed, grid, random
 from tipcast.search.space import merged, parse
 from tipcast.search.task import SLOT
-from tipcast.search.trial import Measured, Study, Trial
+from tipcast.search.trial import Begun, Ended, Failed, Measured, Proposal, Study, Trial
+from tipcast.search.workers import TrialWorkers
 
-from .conftest import model, search
+from .conftest import AUC, model, search
 
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
@@ -40,10 +38,10 @@ def digest(scores: Any, labels: Any) -> Measured:
 
 
 def swept(client: Client, study: Study, searcher: Any, **more: Any) -> tuple[dict[int, Trial], list[Any]]:
-    hosts = Hosts(client, study, 1, 10)
-    with hosts.opened():
-        hosts.load(1)
-        events = list(Pool(hosts, more.get("attempts", 3)).events(searcher))
+    workers = TrialWorkers(client, study, 1, 10)
+    with workers.opened():
+        workers.load(1)
+        events = list(Pool(workers, more.get("attempts", 3)).events(searcher))
     return {trial.number: trial for event in events if isinstance(event, Ended) for trial in event.trials}, events
 
 
@@ -109,32 +107,32 @@ def test_models_without_shared_matrices(client: Client, study: Made) -> None:
 def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     before = set(client.futures)
-    monkeypatch.setattr(shelf, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
+    monkeypatch.setattr(worker_cache, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read.clear()
         common = study(model("xgboost", **FAST), again=again)
         space = parse({"max_depth": {"int": [2, 5]}, "max_bin": bins})
         kept: list[Any] = []
-        hosts = Hosts(client, common, 1, 10)
-        with hosts.opened():
-            counts = hosts.load(1)
-            for _ in Pool(hosts, 3).events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
-                kept.append(shelf.shelf(common.sweep))
+        workers = TrialWorkers(client, common, 1, 10)
+        with workers.opened():
+            counts = workers.load(1)
+            for _ in Pool(workers, 3).events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
+                kept.append(worker_cache.of_sweep(common.sweep))
             assert len(kept[-1].prepared) == len(bins)
             assert (kept[-1].rows is not None) == again
         assert len(read) == len(common.fragments)
         assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
         with pytest.raises(KeyError):
-            shelf.shelf(common.sweep)
+            worker_cache.of_sweep(common.sweep)
     assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures) == 3
     assert set(client.futures) <= before
 
 
 def test_threads_that_come_together_read_once(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    monkeypatch.setattr(shelf, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
+    monkeypatch.setattr(worker_cache, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     common = study(model("xgboost", **FAST))
-    own = shelf.Shelf(common)
+    own = worker_cache.WorkerCache(common)
     estimator = build(common.model, "cpu", "local")
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: own.ready(estimator, 2), range(8)))
@@ -168,7 +166,7 @@ def test_what_the_library_says_of_a_failure_is_passed_on(client: Client, study: 
 def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -> None:
     common = study(model("xgboost", n_estimators=27, learning_rate=0.05))
     proposals = random(search("halving", 12), merged(common.model, {}, alone=False), 0)
-    trials, events = swept(client, common, Halving(proposals, (3, 9, 27), 3, {}))
+    trials, events = swept(client, common, Halving(proposals, (3, 9, 27), 3, {}, AUC))
     given: dict[int, list[tuple[int | None, int]]] = {}
     for event in events:
         for trial in event.trials if isinstance(event, Ended) else ():
@@ -181,7 +179,7 @@ def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -
     estimator = build(
         ModelSpec(**{**vars(common.model), "params": {**common.model.params, **best.params}}), "cpu", "local"
     )
-    own = shelf.Shelf(common)
+    own = worker_cache.WorkerCache(common)
     prepared, (x, y) = own.ready(estimator, 1)
     state = None
     for stop in (3, 9, 27)[: len(given[best.number])]:
@@ -196,7 +194,7 @@ def test_trees_that_were_lost_are_grown_again_as_they_were(client: Client, study
     rungs = (3, 9, 27)
 
     def judged(sweep: str, known: dict[int, Trial]) -> dict[tuple[int, int | None], float]:
-        _, events = swept(client, Study(**{**vars(common), "sweep": sweep}), Halving(proposals, rungs, 3, known))
+        _, events = swept(client, Study(**{**vars(common), "sweep": sweep}), Halving(proposals, rungs, 3, known, AUC))
         trials = [trial for event in events if isinstance(event, Ended) for trial in event.trials]
         again.update({trial.number: trial for trial in trials if trial.rounds == 3})
         return {(trial.number, trial.rounds): trial.score for trial in trials}
@@ -210,14 +208,14 @@ def test_trees_that_were_lost_are_grown_again_as_they_were(client: Client, study
 
 def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
     common = study(model("xgboost", **FAST))
-    hosts = Hosts(client, common, 1, 10)
-    with hosts.opened():
-        hosts.await_one()
-        assert hosts.slots == client.nthreads()
+    workers = TrialWorkers(client, common, 1, 10)
+    with workers.opened():
+        workers.await_one()
+        assert workers.slots == client.nthreads()
         (worker,) = client.scheduler_info()["workers"].values()
         assert worker["resources"] == {SLOT: 2}
     gpu = Study(**{**vars(common), "device": "cuda", "sweep": "gpu"})
-    hosts = Hosts(client, gpu, 5, 10)
-    with hosts.opened():
-        hosts.await_one()
-        assert list(hosts.slots.values()) == [5], "several trials share a GPU, whatever threads its worker has"
+    workers = TrialWorkers(client, gpu, 5, 10)
+    with workers.opened():
+        workers.await_one()
+        assert list(workers.slots.values()) == [5], "several trials share a GPU, whatever threads its worker has"

@@ -15,12 +15,10 @@ import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from tipcast.backends.workers import closed
-from tipcast.search.events import Ended, Event, Failed, Lost
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Proposal
-from tipcast.search.searchers import Listed
-from tipcast.search.trial import Measured, Study, Trial
+from tipcast.search.proposals import Listed
+from tipcast.search.trial import Ended, Event, Failed, Lost, Measured, Proposal, Study, Trial
+from tipcast.search.workers import TrialWorkers
 
 from .conftest import model
 
@@ -56,11 +54,11 @@ def hit(folder: Path, times: int, how: Callable[[], object]) -> Callable[[Any, A
 
 
 def events(client: Client, study: Study, trials: int, **more: Any) -> list[Event]:
-    hosts = Hosts(client, study, 1, 120)
+    workers = TrialWorkers(client, study, 1, 120)
     proposals = [Proposal(at, {"max_depth": 3}) for at in range(trials)]
-    with hosts.opened():
-        hosts.load(3)
-        return list(Pool(hosts, **{"attempts": 3, **more}).events(Listed(proposals, {}, cuts=False)))
+    with workers.opened():
+        workers.load(3)
+        return list(Pool(workers, **{"attempts": 3, **more}).events(Listed(proposals, {}, cuts=False)))
 
 
 def ended(found: list[Event]) -> list[Trial]:
@@ -101,9 +99,9 @@ def test_what_has_ended_is_not_begun_again(workers: Client, study: Made, tmp_pat
 
     def measure(scores: Any, labels: Any) -> Measured:
         tempfile.mkstemp(dir=tmp_path)
-        return Measured({"auc": 0.5}, ())
+        return Measured({"auc": 0.5})
 
-    hosts = Hosts(workers, made(study, measure), 1, 120)
+    hosts = TrialWorkers(workers, made(study, measure), 1, 120)
     proposals = [Proposal(at, {"max_depth": 3}) for at in range(3)]
     found: list[Event] = []
     with hosts.opened():

@@ -12,18 +12,15 @@ import pytest
 from distributed import Client, LocalCluster, Status, get_worker
 
 from tipcast.config.errors import TipcastError
-from tipcast.jobs.sweep_plan import measured
 from tipcast.search import task
-from tipcast.search.events import Begun, Ended, Event, Lost
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Proposal
-from tipcast.search.trial import Measured, Study, Trial, Work
+from tipcast.search.trial import Begun, Ended, Event, Lost, Measured, Proposal, Study, Trial, Work
+from tipcast.search.workers import TrialWorkers
 
-from .conftest import model
+from .conftest import measured, model
 
 Made = Callable[..., Study]
-FIT = task._Running.trials
+FIT = task.RunningWork.trials
 
 
 class Given:
@@ -62,7 +59,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[Client]:
 
 
 def events(client: Client, study: Study, searcher: Any) -> list[Event]:
-    hosts = Hosts(client, study, 1, 10)
+    hosts = TrialWorkers(client, study, 1, 10)
     with hosts.opened():
         hosts.load(1)
         return list(Pool(hosts, 3).events(searcher))
@@ -80,7 +77,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         left, gate, lock = set(range(first, trials)), threading.Event(), threading.Lock()
 
         def fit(running: Any) -> list[Trial]:
-            number = running._work.numbers[0]
+            number = running.work.numbers[0]
             if number < first:
                 assert gate.wait(10), f"trials {sorted(left)} wait for one that holds its worker"
                 return FIT(running)
@@ -91,7 +88,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
                     gate.set()
             return found
 
-        monkeypatch.setattr(task._Running, "trials", fit)
+        monkeypatch.setattr(task.RunningWork, "trials", fit)
 
     return hold
 
@@ -129,7 +126,7 @@ def test_workers_that_are_paused_get_nothing(study: Made, number: int) -> None:
     options = {"processes": False, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}  # or Dask would end the pause
     found: list[Event] = []
     with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
-        hosts = Hosts(client, common, 1, 2)
+        hosts = TrialWorkers(client, common, 1, 2)
         idle = pytest.raises(TipcastError, match="paused") if number > 2 else contextlib.nullcontext()
         with hosts.opened(), idle:
             hosts.load(1)
@@ -156,7 +153,7 @@ def leave(cluster: LocalCluster, client: Client) -> None:
 def test_a_trial_whose_worker_is_gone_is_given_to_one_that_comes(study: Made) -> None:
     common = study(model("xgboost", n_estimators=2))
     with one_worker() as (cluster, client):
-        hosts = Hosts(client, common, 1, 10)
+        hosts = TrialWorkers(client, common, 1, 10)
         with hosts.opened():
             hosts.load(1)
             (before,) = hosts.slots
@@ -180,9 +177,9 @@ def test_a_trial_whose_worker_retires_is_begun_again(study: Made, monkeypatch: p
             gate.wait(30)
         return FIT(running)
 
-    monkeypatch.setattr(task._Running, "trials", fit)
+    monkeypatch.setattr(task.RunningWork, "trials", fit)
     with one_worker() as (cluster, client):
-        hosts = Hosts(client, study(model("xgboost", n_estimators=2)), 1, 10)
+        hosts = TrialWorkers(client, study(model("xgboost", n_estimators=2)), 1, 10)
         with hosts.opened():
             hosts.load(1)
             found = []
@@ -201,7 +198,7 @@ def test_rows_are_read_by_a_worker_that_comes(study: Made, monkeypatch: pytest.M
     """The only one goes between the look at the workers and the word to read."""
     common = study(model("xgboost", n_estimators=2))
     with one_worker() as (cluster, client):
-        hosts = Hosts(client, common, 1, 10)
+        hosts = TrialWorkers(client, common, 1, 10)
         submit = hosts.submit
 
         def late(*args: Any) -> Any:
@@ -219,7 +216,7 @@ def test_rows_are_read_by_a_worker_that_comes(study: Made, monkeypatch: pytest.M
 
 def test_a_worker_that_never_comes_is_not_waited_for(study: Made) -> None:
     with one_worker() as (cluster, client):
-        hosts = Hosts(client, study(model("xgboost", n_estimators=2)), 1, 2)
+        hosts = TrialWorkers(client, study(model("xgboost", n_estimators=2)), 1, 2)
         with hosts.opened():
             hosts.load(1)
             leave(cluster, client)

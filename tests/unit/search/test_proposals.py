@@ -8,20 +8,18 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.search.halving import Halving, ladder
-from tipcast.search.proposals import Proposal, grid, random
-from tipcast.search.searchers import Asked, Listed, grouped
+from tipcast.search.proposals import Listed, Tpe, grid, grouped, importance, random
 from tipcast.search.space import merged, parse
-from tipcast.search.tpe import Tpe
-from tipcast.search.trial import Trial
+from tipcast.search.trial import Objective, Proposal, Trial
 
-from .conftest import model, search
+from .conftest import AUC, model, search
 
 SPACE = merged(model("xgboost"), {}, alone=False)
 
 
 def ended(number: int, params: Any, auc: float, **more: Any) -> Trial:
     values = {"key": str(number), "phases": {}, "worker": "w", "attempt": 1, **more}
-    return Trial(number=number, params=params, metrics={"auc": auc}, **values)
+    return Trial(number=number, params=params, score=auc, metrics={"auc": auc}, **values)
 
 
 def test_random_trials_are_those_of_a_shorter_search_and_more() -> None:
@@ -71,9 +69,12 @@ def quality(params: Any) -> float:
     return 0.6 - 0.01 * abs(params["max_depth"] - 9) - 0.1 * abs(params["subsample"] - 0.8)
 
 
-def asked(trials: int, at_once: int, known: Any = None, begun: Any = ()) -> list[Proposal]:
-    """Run a search whose trials end in the order in which they began."""
-    searcher = Asked(Tpe(SPACE, 3, taken=len(begun)), trials, known or {}, begun)
+def asked(
+    trials: int, at_once: int, known: Any = None, recorded: Any = None, *, first: int = 0, objective: Objective = AUC
+) -> list[Proposal]:
+    """Run a search of so many slots; the trial of a place in those that run ends next."""
+    sign = 1 if objective.maximize else -1
+    searcher = Tpe(SPACE, 3, objective, trials, 4, known or {}, recorded or {})
     running: list[Any] = []
     found = []
     while True:
@@ -82,33 +83,35 @@ def asked(trials: int, at_once: int, known: Any = None, begun: Any = ()) -> list
             running.append(work.proposals[0])
         if not running:
             return found
-        proposal = running.pop(0)
-        searcher.tell(ended(proposal.number, proposal.params, quality(proposal.params)))
+        assert len(running) <= 4, "no more at once than search.max_concurrent"
+        proposal = running.pop(first % len(running))
+        searcher.tell(ended(proposal.number, proposal.params, sign * quality(proposal.params)))
 
 
-def test_tpe_proposes_the_same_again_and_learns() -> None:
+def test_tpe_proposes_the_same_for_any_number_of_workers_and_learns() -> None:
     found = asked(40, 1)
-    assert found == asked(40, 1)
     assert [proposal.number for proposal in found] == list(range(40))
+    for at_once, first in ((1, 0), (3, 0), (3, 1), (16, 0), (16, 3)):
+        assert asked(40, at_once, first=first) == found, (at_once, first)
     assert max(map(quality, (p.params for p in found[20:]))) >= max(map(quality, (p.params for p in found[:10])))
-    many = asked(40, 8)
-    assert many[:10] == found[:10], "the first ten are drawn at random"
+    less = Objective("study", "rmse", maximize=False)
+    assert asked(40, 2, objective=less) == found, "it is the same search of the same scores with another sign"
 
 
 def test_tpe_goes_on_where_it_was() -> None:
-    first = asked(14, 1)
-    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in first if p.number not in {5, 13}}
-    rest = asked(20, 2, known, first)
-    assert [proposal.number for proposal in rest] == [5, 13, 14, 15, 16, 17, 18, 19]
-    assert [proposal.params for proposal in rest[:2]] == [first[5].params, first[13].params]
-    assert not {repr(p.params) for p in rest[2:]} & {repr(p.params) for p in first}
-    few = asked(4, 1)
-    more = asked(8, 1, {p.number: ended(p.number, p.params, 0.5) for p in few}, few)
-    assert not {repr(p.params) for p in more} & {repr(p.params) for p in few}, "no draw comes again"
+    whole = asked(40, 2)
+    recorded = {p.number: p.params for p in whole[:24]}
+    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in whole[:24] if p.number not in {15, 23}}
+    rest = asked(40, 3, known, recorded)
+    assert [proposal.number for proposal in rest] == [15, 23, *range(24, 40)]
+    assert rest == [whole[proposal.number] for proposal in rest]
+    other = {**recorded, 3: {**recorded[3], "max_depth": 4}, 15: {**recorded[15], "max_depth": 4}}
+    rest = asked(40, 3, known, other)
+    assert rest[0].params["max_depth"] == 4, "what was proposed stays, whoever proposed it"
 
 
 def test_tpe_survives_failures() -> None:
-    searcher = Asked(Tpe(SPACE, 0), 15, {}, ())
+    searcher = Tpe(SPACE, 0, AUC, 15, 2, {}, {})
     for number in range(15):
         work = searcher.next()
         assert work is not None
@@ -117,6 +120,28 @@ def test_tpe_survives_failures() -> None:
         else:
             searcher.tell(ended(number, work.proposals[0].params, 0.5))
     assert searcher.next() is None
+
+
+def test_what_was_recorded_stays() -> None:
+    for space, trials in ((SPACE, 9), (parse({"a": [1, 2, 3], "b": {"int": [0, 2]}}), 9)):
+        whole = random(search("random", trials), space, 0)
+        recorded = {p.number: p.params for p in whole if p.number in {0, 1, 3}}
+        assert random(search("random", trials), space, 0, recorded) == whole
+        other = {number: whole[number + 4].params for number in recorded}
+        found = random(search("random", trials), space, 0, other)
+        assert all(found[number].params == params for number, params in other.items())
+        assert len({repr(dict(p.params)) for p in found}) == len(found) == trials, "none comes twice"
+
+
+def test_importance() -> None:
+    found = asked(30, 1)
+    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in found]
+    shares = importance(trials, SPACE, AUC)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert set(shares) == set(SPACE)
+    assert shares["max_depth"] > 0.8
+    assert importance(trials[:4], SPACE, AUC) == {}
+    assert importance([ended(p.number, p.params, 0.5) for p in found], SPACE, AUC) == {}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +161,11 @@ def test_rungs(most: int, eta: int, least: int | None, rungs: tuple[int, ...]) -
     assert ladder(most, eta, least) == rungs
 
 
-def halved(trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: int = 0) -> tuple[Any, dict[int, int]]:
+def halved(
+    trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: int = 0, objective: Objective = AUC
+) -> tuple[Any, dict[int, int]]:
     proposals = [Proposal(number, {"number": number}) for number in range(trials)]
-    searcher = Halving(proposals, rungs, eta, {})
+    searcher = Halving(proposals, rungs, eta, {}, objective)
     running: list[Any] = []
     reached: dict[int, int] = {}
     grown = 0
@@ -155,13 +182,13 @@ def halved(trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: in
         assert work.worker == ("w" if number in reached else None), "a promotion goes where its trees are"
         grown += work.rounds - reached.get(number, 0)
         reached[number] = work.rounds
-        trial = ended(number, work.proposals[0].params, 0.5 + number / 1000, rounds=work.rounds)
-        searcher.tell(ended(number, trial.params, trial.score, rounds=work.rounds, over=number == over))
+        score = 0.5 + number / (1000 if objective.maximize else -1000)
+        searcher.tell(ended(number, work.proposals[0].params, score, rounds=work.rounds, over=number == over))
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
-def test_halving_gives_the_best_the_most(at_once: int) -> None:
-    _, reached = halved(27, 3, (1, 3, 9), at_once)
+@pytest.mark.parametrize(("at_once", "maximize"), [(1, True), (1, False), (4, True)])
+def test_halving_gives_the_best_the_most(at_once: int, maximize: bool) -> None:
+    _, reached = halved(27, 3, (1, 3, 9), at_once, objective=Objective("study", "score", maximize))
     assert len(reached) == 27
     assert reached[26] == 9
     assert sum(reached.values()) <= 81 + at_once * 9, "a third of the trees of all, about"
@@ -178,7 +205,7 @@ def test_a_trial_that_needs_no_more_trees_keeps_its_place() -> None:
 def test_halving_goes_on_where_it_was() -> None:
     proposals = [Proposal(number, {}) for number in range(9)]
     known = {n: ended(n, {}, 0.5 + n / 100, rounds=3 if n == 5 else 1) for n in range(6)}
-    searcher = Halving(proposals, (1, 3, 9), 3, known)
+    searcher = Halving(proposals, (1, 3, 9), 3, known, AUC)
     given = []
     while work := searcher.next():
         (number,) = work.numbers
@@ -198,7 +225,7 @@ def test_halving_goes_on_with_the_scores_of_each_rung() -> None:
     late = {0: 0.9, 1: 0.51, 2: 0.5}  # at the second rung; at the first one they were the three best
     known = {n: ended(n, {}, 0.5 + n / 100, rounds=1) for n in range(3, 9)}
     known |= {n: ended(n, {}, auc, rounds=3, rungs=[(1, 0.6 - n / 1000)]) for n, auc in late.items()}
-    searcher = Halving(proposals, (1, 3, 9), 3, known)
+    searcher = Halving(proposals, (1, 3, 9), 3, known, AUC)
     work = searcher.next()
     assert work is not None
     assert (work.numbers, work.rounds, work.stops) == ((0,), 9, (1, 3)), (

@@ -9,36 +9,28 @@ import pytest
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
+from tipcast.search.proposals import random
 from tipcast.search.space import check, merged, parse
 
-from .conftest import model
+from .conftest import model, search
 
 
-def values(form: Any, shares: tuple[float, ...] = (0.0, 0.5, 0.999999)) -> list[Any]:
-    axis = parse({"p": form})["p"]
-    return [axis.at(share) for share in shares]
+def drawn(form: Any, trials: int = 200) -> list[Any]:
+    return [found.params["p"] for found in random(search("random", trials), parse({"p": form}), 0)]
 
 
-def test_forms() -> None:
-    assert values({"int": [4, 12]}) == [4, 8, 12]
-    assert values({"float": [0.5, 1]}) == [0.5, 0.75, pytest.approx(1.0)]
-    assert values({"log": [0.01, 1]}) == [0.01, 0.1, pytest.approx(1.0, rel=1e-4)]
-    assert values({"int_log": [1, 1000]}) == [1, 31, 1000]
-    assert values({"range": [4, 13, 4]}) == [4, 8, 12]
-    assert values([6, "sqrt", None]) == [6, "sqrt", None]
-    assert parse({"a": None, "b": [1]}).keys() == {"b"}
-
-
-def test_values_stay_within_bounds_and_types() -> None:
+def test_draws_stay_within_bounds_and_types() -> None:
     for form in ({"int": [1, 3]}, {"int_log": [3, 300]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
         ((kind, (low, high)),) = form.items()
-        found = values(form, tuple(i / 1000 for i in range(1000)))
-        assert min(found) == low
-        assert low <= max(found) <= high
+        found = drawn(form)
+        assert low <= min(found) < max(found) <= high
         assert {type(value) for value in found} == {int if kind.startswith("int") else float}
-    assert values({"log": [1e-9, 1e-3]}, (0.5,)) == [pytest.approx(1e-6)]
-    steps = parse({"p": {"range": [0.1, 0.5, 0.1]}})["p"].values
-    assert steps == (0.1, 0.2, 0.3, 0.4)
+    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), "half of them below the middle"
+    assert sorted(drawn({"range": [4, 13, 4]})) == [4, 8, 12]
+    assert set(drawn([6, "sqrt", None, True, 1])) == {6, "sqrt", None, True}
+    assert len(drawn([True, 1])) == 2
+    assert parse({"p": {"range": [0.1, 0.5, 0.1]}})["p"].values == (0.1, 0.2, 0.3, 0.4)
+    assert parse({"a": None, "b": [1]}).keys() == {"b"}
 
 
 def test_points_of_a_grid() -> None:
@@ -73,7 +65,7 @@ def test_points_of_a_grid() -> None:
         ({"range": [1, 4, 0]}, "without values"),
         ({"range": [4]}, "a start, a stop"),
         ([1, 2, 1], "twice"),
-        ([{"int": [1, 2]}], "no value"),
+        ([{"int": [1, 2]}], "not a value"),
         (7, "cannot be searched"),
     ],
 )

@@ -17,7 +17,7 @@ from mlflow.entities import RunTag
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import lease as module
-from tipcast.tracking.lease import OWNER, SEEN, SIGN, leased
+from tipcast.tracking.lease import OWNER, SEEN, leased
 from tipcast.tracking.store import open_store
 
 
@@ -36,7 +36,7 @@ def tags(client: Any, run_id: str) -> dict[str, str]:
 
 
 def owned(client: Any, run_id: str, owner: str, seen: float) -> None:
-    client.log_batch(run_id, tags=[RunTag(OWNER, owner), RunTag(SIGN, "theirs"), RunTag(SEEN, str(int(seen)))])
+    client.log_batch(run_id, tags=[RunTag(OWNER, owner), RunTag(SEEN, str(int(seen)))])
 
 
 def test_it_is_renewed_while_nothing_is_told(client: Any, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

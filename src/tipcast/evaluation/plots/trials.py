@@ -51,6 +51,8 @@ def parallel(
     subtitle: str,
     *,
     logs: Sequence[str] = (),
+    metric: str = "score",
+    maximize: bool = True,
 ) -> bytes:
     """Draw one line a trial across one axis a parameter, darker for better scores, the best one on top.
 
@@ -64,6 +66,8 @@ def parallel(
         Model, rows and period.
     logs
         Parameters whose axis is logarithmic.
+    metric, maximize
+        What the scores are, and whether more is better.
 
     Returns
     -------
@@ -71,12 +75,13 @@ def parallel(
         PNG.
 
     """
-    figure, axes = style.page("Parameters and validation AUC", subtitle, (0.075, 0.19, 0.85, 0.61))
-    columns = {**values, "validation_AUC": scores}
+    figure, axes = style.page(f"Parameters and {metric}", subtitle, (0.075, 0.19, 0.85, 0.61))
+    columns = {**values, metric.replace(" ", "_"): scores}
+    worth = np.asarray(scores) if maximize else -np.asarray(scores)
     places = [_placed(found, name in logs) for name, found in columns.items()]
-    ranks = np.argsort(np.argsort(scores)) / max(len(scores) - 1, 1)
-    for trial in np.argsort(scores):
-        best = trial == int(np.argmax(scores))
+    ranks = np.argsort(np.argsort(worth)) / max(len(scores) - 1, 1)
+    for trial in np.argsort(worth):
+        best = trial == int(np.argmax(worth))
         look: dict[str, Any] = {"color": style.ORANGE, "linewidth": 3.2, "zorder": 5}
         if not best:
             look = {"color": SHADES(float(ranks[trial])), "linewidth": 1.3, "alpha": 0.85, "zorder": 2 + ranks[trial]}
@@ -108,10 +113,13 @@ def _placed(values: Sequence[Any], log: bool) -> tuple[list[float], str, str]:
     return [(number - low) / (high - low) if high > low else 0.5 for number in numbers], *ends
 
 
-def pareto(seconds: Sequence[float], scores: Sequence[float], subtitle: str) -> bytes:
+def pareto(
+    seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, metric: str = "score", maximize: bool = True
+) -> bytes:
     """Draw each trial's score against its seconds, and those that none is both quicker and better than."""
-    figure, axes = style.page("Validation AUC and seconds of a trial", subtitle)
-    front = pareto_front(seconds, scores)
+    figure, axes = style.page(f"{metric.capitalize()} and seconds of a trial", subtitle)
+    worth = scores if maximize else [-score for score in scores]
+    front = pareto_front(seconds, worth)
     axes.plot(seconds, scores, "o", color=style.FAINT, markersize=7, markeredgecolor="white", label="trial")
     axes.plot(
         [seconds[at] for at in front],
@@ -124,18 +132,18 @@ def pareto(seconds: Sequence[float], scores: Sequence[float], subtitle: str) -> 
         drawstyle="steps-post",
         label="none is quicker and better",
     )
-    best = max(front, key=lambda at: scores[at])
+    best = max(front, key=lambda at: worth[at])
     style.ring(axes, seconds[best], scores[best])
     axes.margins(0.06, 0.1)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_locator(MaxNLocator(7))
-    style.name_axes(axes, "seconds of fitting and measuring", "validation AUC")
+    style.name_axes(axes, "seconds of fitting and measuring", metric)
     style.key(axes, "best")
     return style.png(figure)
 
 
 def pareto_front(seconds: Sequence[float], scores: Sequence[float]) -> list[int]:
-    """Return the trials than which none is both quicker and better, by rising seconds."""
+    """Return the trials than which none is both quicker and better (of a higher score), by rising seconds."""
     front: list[int] = []
     for at in sorted(range(len(scores)), key=lambda at: (seconds[at], -scores[at])):
         if not front or scores[at] > scores[front[-1]]:

@@ -1,24 +1,24 @@
-"""The workers as hosts of a sweep's trials: what they keep for them, how many each runs, whether they are at work."""
+"""The workers of a sweep: what they keep for its trials, how many each runs at once, whether they are at work."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar, final
 
+from distributed import SchedulerPlugin
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.rows import Counts
 from tipcast.search import task
-from tipcast.search.guard import Guard
-from tipcast.search.memory_events import TOPIC, MemoryEvents
-from tipcast.search.task import SLOT, Host
+from tipcast.search.task import SLOT, TrialSlots
 from tipcast.search.trial import Study
 
 Ends = TypeVar("Ends")
@@ -27,12 +27,16 @@ TRIAL = "trial-"
 """How the keys of trials begin."""
 LOOK_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
-HOST_S = 0.1
+AWAIT_S = 0.1
 """How often a worker is looked for while none is there, in seconds."""
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where Dask's nannies say that they end a worker for its memory."""
+TELL_S = 0.5
+"""How long they may say so after the worker's death, in seconds."""
 
 
 @final
-class Hosts:
+class TrialWorkers:
     """The workers of a sweep.
 
     Parameters
@@ -50,9 +54,9 @@ class Hosts:
 
     def __init__(self, client: Any, study: Study, per_gpu: int, wait_s: float) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
-        self._host = Host(study, per_gpu)
-        self._memory = MemoryEvents()
-        self._told: dict[str, bool] = {}
+        self._plugin = TrialSlots(study, per_gpu)
+        self._died_of_memory: dict[str, bool] = {}
+        self._told = threading.Condition()
         self.slots: dict[str, int] = {}
         """Worker -> trials at once, as of the last look."""
         self.able: list[str] = []
@@ -66,18 +70,18 @@ class Hosts:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the workers hosts of the trials, and free what they keep for them at the end."""
-        self.client.register_plugin(self._host)
-        self.client.register_plugin(Guard(self._host.name, self.study.sweep, self.client.id))
-        self.client.subscribe_topic(TOPIC, self._memory.take)
+        """Prepare the workers for the trials, and free what they keep for them at the end."""
+        self.client.register_plugin(self._plugin)
+        self.client.register_plugin(NoRetries(self._plugin.name, self.study.sweep, self.client.id))
+        self.client.subscribe_topic(MEMORY_TOPIC, self._ended_for_memory)
         try:
             with _quiet():
                 yield
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                self.client.unsubscribe_topic(TOPIC)
-                self.client.unregister_scheduler_plugin(self._host.name)
-                self.client.unregister_worker_plugin(self._host.name)
+                self.client.unsubscribe_topic(MEMORY_TOPIC)
+                self.client.unregister_scheduler_plugin(self._plugin.name)
+                self.client.unregister_worker_plugin(self._plugin.name)
 
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
         """Have every worker read the rows; return what one of them read, by fragment and part.
@@ -154,7 +158,7 @@ class Hosts:
         while not self.able:
             if time.monotonic() > deadline:
                 raise _idle(self.wait_s)
-            time.sleep(HOST_S)
+            time.sleep(AWAIT_S)
             self.look()
 
     def look(self) -> None:
@@ -173,9 +177,56 @@ class Hosts:
 
     def memory_ended(self, address: str) -> bool:
         """Tell whether a worker that died was ended for its memory."""
-        if address not in self._told:
-            self._told[address] = self._memory.about(address)
-        return self._told[address]
+        with self._told:
+            self._told.wait_for(lambda: address in self._died_of_memory, TELL_S)
+            return self._died_of_memory.setdefault(address, False)
+
+    def _ended_for_memory(self, event: tuple[float, Any]) -> None:
+        with self._told:
+            self._died_of_memory[str(event[1]["worker"])] = True
+            self._told.notify_all()
+
+
+@final
+class NoRetries(SchedulerPlugin):
+    """Disables Dask's retries of a sweep's tasks; clears up on the workers when its client disconnects.
+
+    Parameters
+    ----------
+    name
+        Of the plugin that the sweep has on the workers, and of this one.
+    sweep
+        How the keys of its tasks end.
+    client
+        Id of its driver's client.
+
+    """
+
+    idempotent = True
+
+    def __init__(self, name: str, sweep: str, client: str) -> None:
+        self.name, self._sweep, self._client = name, sweep, client
+        self._scheduler: Any = None
+
+    async def start(self, scheduler: Any) -> None:
+        """Keep the scheduler."""
+        self._scheduler = scheduler
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Let Dask give a task up when its worker dies: the driver decides what is begun again."""
+        if finish == "processing" and str(key).endswith(self._sweep):
+            task = self._scheduler.tasks[key]
+            task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Clear up after a driver that was killed."""
+        if client == self._client:
+            scheduler.loop.add_callback(self._clear, scheduler)
+
+    async def _clear(self, scheduler: Any) -> None:
+        with contextlib.suppress(ValueError):  # it did so itself
+            scheduler.remove_plugin(self.name)
+            await scheduler.unregister_worker_plugin(None, self.name)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a worker process keeps for the trials of a sweep: its rows, read once, and trees that may be grown on."""
+"""Per-process cache of a sweep: its rows, read once and shared by all trials, and trees that may be grown on."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MOST_GROWN = 256
 
 
 @dataclass
-class Shelf:
-    """One sweep's things in one process; threads that come while they are made wait for them."""
+class WorkerCache:
+    """What one process keeps of one sweep; threads that come while it is made wait for it."""
 
     study: Study
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,7 +57,8 @@ class Shelf:
             return
         self.grown[number] = score, grown.trees, grown.state
         while len(self.grown) > MOST_GROWN:
-            worst, _ = min(list(self.grown.items()), key=lambda item: item[1][0])
+            scores = {each: kept[0] for each, kept in list(self.grown.items())}
+            worst = (min if self.study.objective.maximize else max)(scores, key=scores.__getitem__)
             self.grown.pop(worst, None)
 
     def _read(self, threads: int) -> Split:
@@ -76,22 +77,22 @@ class Shelf:
         return Split(*_joined(sides.pop(), study), self.validation)
 
 
-_SHELVES: dict[str, Shelf] = {}
+_CACHES: dict[str, WorkerCache] = {}
 
 
 def put(study: Study) -> None:
     """Make room for a sweep in this process."""
-    _SHELVES.setdefault(study.sweep, Shelf(study))
+    _CACHES.setdefault(study.sweep, WorkerCache(study))
 
 
-def shelf(sweep: str) -> Shelf:
-    """Return a sweep's shelf."""
-    return _SHELVES[sweep]
+def of_sweep(sweep: str) -> WorkerCache:
+    """Return a sweep's cache."""
+    return _CACHES[sweep]
 
 
 def clear(sweep: str) -> None:
     """Give the memory of a sweep back."""
-    _SHELVES.pop(sweep, None)
+    _CACHES.pop(sweep, None)
 
 
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
@@ -100,7 +101,8 @@ def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     names = list(study.recipe.features)
     rows = sum(part.rows for part in parts)
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
-    x, y, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), xp.empty(rows, dtype=xp.int32), 0
+    x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
+    y = xp.empty(rows, dtype=parts[0].y.dtype)
     parts.reverse()
     while parts:
         part = parts.pop()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from tipcast.search import shelf
-from tipcast.search.hosts import Hosts
+from tipcast.search import worker_cache
+from tipcast.search.workers import TrialWorkers
 
 from .conftest import model
 
@@ -22,13 +22,13 @@ DRIVER = """
 import sys, time
 sys.path.insert(0, "tests")
 from distributed import Client
-from tipcast.search.hosts import Hosts
+from tipcast.search.workers import TrialWorkers
 from unit.search.conftest import model, study
 with Client(sys.argv[1]) as client:
     common = study.__wrapped__()(model("xgboost"))
-    hosts = Hosts(client, common, 1, 10)
-    with hosts.opened():
-        hosts.load(1)
+    workers = TrialWorkers(client, common, 1, 10)
+    with workers.opened():
+        workers.load(1)
         print(common.sweep, flush=True)
         time.sleep(600)
 """
@@ -46,7 +46,7 @@ def left(cluster: LocalCluster, sweep: str) -> list[Any]:
     """Return what there is of a sweep on the scheduler and on the worker."""
     scheduler = cluster.scheduler
     plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
-    return [*plugins, *(name for name in shelf._SHELVES if name == sweep)]
+    return [*plugins, *(name for name in worker_cache._CACHES if name == sweep)]
 
 
 def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:
@@ -66,7 +66,7 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
     before = cluster.scheduler.allowed_failures
     assert before > 0
     with Client(cluster) as first, Client(cluster) as second:
-        one, other = (Hosts(client, study(model("xgboost")), 1, 10) for client in (first, second))
+        one, other = (TrialWorkers(client, study(model("xgboost")), 1, 10) for client in (first, second))
         with one.opened():
             with other.opened():
                 assert cluster.scheduler.allowed_failures == before
@@ -78,9 +78,9 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
 
 def test_only_tasks_of_the_sweep_are_given_up_at_once(cluster: LocalCluster, study: Any) -> None:
     with Client(cluster) as client:
-        hosts = Hosts(client, study(model("xgboost")), 1, 10)
-        with hosts.opened():
-            keys = (f"trial-{hosts.study.sweep}", "of-another")
+        workers = TrialWorkers(client, study(model("xgboost")), 1, 10)
+        with workers.opened():
+            keys = (f"trial-{workers.study.sweep}", "of-another")
             tasks = [client.submit(time.sleep, 1, key=key, pure=False) for key in keys]
             deadline = time.monotonic() + 10
             while set(keys) - set(cluster.scheduler.tasks):

@@ -10,15 +10,15 @@ from distributed import Client
 
 from tipcast.estimators.build import build
 from tipcast.estimators.sharing import Grown
-from tipcast.search import shelf
+from tipcast.search import worker_cache
 from tipcast.search.halving import Halving
-from tipcast.search.hosts import Hosts
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import random
 from tipcast.search.space import merged
 from tipcast.search.trial import Study
+from tipcast.search.workers import TrialWorkers
 
-from .conftest import model, search
+from .conftest import AUC, model, search
 
 Made = Callable[..., Study]
 
@@ -26,12 +26,14 @@ Made = Callable[..., Study]
 def test_trees_that_cannot_grow_on_are_dropped(client: Client, study: Made) -> None:
     common = study(model("xgboost", n_estimators=9, learning_rate=0.05))
     proposals = random(search("halving", 9), merged(common.model, {}, alone=False), 0)
-    hosts = Hosts(client, common, 1, 10)
-    with hosts.opened():
-        hosts.load(1)
-        own = shelf.shelf(common.sweep)
+    workers = TrialWorkers(client, common, 1, 10)
+    with workers.opened():
+        workers.load(1)
+        own = worker_cache.of_sweep(common.sweep)
         ended = [
-            event for event in Pool(hosts, 3).events(Halving(proposals, (1, 3, 9), 3, {})) if hasattr(event, "trials")
+            event
+            for event in Pool(workers, 3).events(Halving(proposals, (1, 3, 9), 3, {}, AUC))
+            if hasattr(event, "trials")
         ]
         reached = {trial.number: trial.rounds for event in ended for trial in event.trials}
         assert 9 in reached.values()
@@ -41,8 +43,8 @@ def test_trees_that_cannot_grow_on_are_dropped(client: Client, study: Made) -> N
 
 
 def test_the_better_trees_are_kept(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "MOST_GROWN", 3)
-    own = shelf.Shelf(study(model("xgboost")))
+    monkeypatch.setattr(worker_cache, "MOST_GROWN", 3)
+    own = worker_cache.WorkerCache(study(model("xgboost")))
     for number, score in enumerate((0.5, 0.8, 0.6, 0.7, 0.55, 0.9)):
         own.keep(number, Grown(fitted=None, trees=4, state="state", over=False), score, most=8)
     assert sorted(own.grown) == [1, 3, 5]
@@ -52,8 +54,8 @@ def test_the_better_trees_are_kept(study: Made, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rows_that_were_wanted_last_stay(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "MOST_PREPARED", 2)
-    own = shelf.Shelf(study(model("xgboost"), again=True))
+    monkeypatch.setattr(worker_cache, "MOST_PREPARED", 2)
+    own = worker_cache.WorkerCache(study(model("xgboost"), again=True))
     made: dict[int, Any] = {}
     for bins in (64, 128, 64, 256):
         made[bins], _ = own.ready(build(model("xgboost", max_bin=bins), "cpu", "local"), 1)
