@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
 from tipcast.estimators.sharing import Split
-from tipcast.jobs.sweep_plan import CURVE_STEPS
+from tipcast.evaluation.two_classes import TRIAL_STEPS
 from tipcast.search.grid_cv import GridCv
 from tipcast.search.trial import Begun, Ended, Failed, Lost, Proposal, Study
 
@@ -77,7 +77,7 @@ def test_trials_are_told_one_by_one(pair: Client, study: Callable[..., Study], r
         assert trial.score == pytest.approx(roc_auc_score(labels, same), abs=1e-12)
         assert trial.params == wanted[number].params
         assert trial.worker in pair.nthreads()
-        assert len(trial.curve) == CURVE_STEPS + 1
+        assert len(trial.curve) == TRIAL_STEPS + 1
         assert set(trial.phases) == {"fit", "score"}
     assert len({trial.score for trial in ended.values()}) == 3
 
