@@ -71,7 +71,7 @@ def run(config: SweepConfig, command: str) -> None:
         if previous:
             clear_problem(record.run.client, record.run.id)
         lease = previous.lease if previous else stack.enter_context(leased(record.run.client, record.run.id))
-        headline = evaluator(config.task.kind).headline
+        headline = evaluator(plan.task.kind).headline
         sweep = SweepRecord(record, config, space, Objective(tags[STUDY], headline.name, headline.maximize), lease)
         if previous:
             sweep.resume(previous)

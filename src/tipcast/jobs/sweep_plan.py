@@ -127,7 +127,7 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
         device=workers.device,
         categorical=tuple(config.task.categorical),
         seed=config.seed,
-        measure=partial(measured, config.task.kind),
+        measure=partial(measured, plan.task.kind),
         again=not alike,
     )
 

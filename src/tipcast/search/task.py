@@ -151,7 +151,8 @@ class RunningWork:
         with self._phase("score"):
             predictions = fitted.scorer.score(validation[0])
             finite = bool(self._study.frames.xp.isfinite(predictions).all())
-            measured = self._study.measure(predictions, validation[1]) if finite else None
+            x, y = validation  # clusters are judged by the rows themselves
+            measured = self._study.measure(predictions, x if y is None else y) if finite else None
         if measured is None:
             raise not_finite(self._study.objective.key(proposal.number))
         return Trial(

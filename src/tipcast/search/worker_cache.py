@@ -96,18 +96,18 @@ def clear(sweep: str) -> None:
 
 
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
-    """Join parts into one frame and one series, emptying the list on the way."""
+    """Join parts into one frame and one series (None where nothing is predicted), emptying the list on the way."""
     xp = study.frames.xp
     names = list(study.recipe.features)
     rows = sum(part.rows for part in parts)
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
     x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
-    y = xp.empty(rows, dtype=parts[0].y.dtype)
+    y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
     parts.reverse()
     while parts:
         part = parts.pop()
         x[at : at + part.rows] = part.x.values
-        if part.y is not None:
+        if y is not None and part.y is not None:
             y[at : at + part.rows] = part.y.values
         at += part.rows
-    return study.frames.frame(x, names), study.frames.series(y, "target")
+    return study.frames.frame(x, names), None if y is None else study.frames.series(y, "target")
