@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from harness import compare, options, write_result
-from tipcast.evaluation.metrics import evaluate
+from tipcast.evaluation.classification import Classification
 
 EQUAL = 1e-12
 
@@ -35,7 +35,7 @@ def main() -> None:
             [client.submit(np.array, part, pure=False) for part in np.array_split(column, given.partitions)]
             for column in (scores, labels)
         ]
-        found = evaluate(client, *on_workers, threshold=None)
+        found = Classification().evaluate(client, *on_workers)
         expected = roc_auc_score(labels, scores), average_precision_score(labels, scores)
         difference = max(abs(found.metrics[k] - v) for k, v in zip(("auc", "average_precision"), expected, strict=True))
         thinned = abs(float(np.trapezoid(found.roc.tpr, found.roc.fpr)) - expected[0])
@@ -46,7 +46,7 @@ def main() -> None:
             return roc_auc_score(labels, scores), roc_curve(labels, scores)
 
         names = ("tipcast evaluate (all metrics and curves)", "sklearn roc_auc_score + roc_curve")
-        result = compare(lambda: evaluate(client, *on_workers, threshold=None), theirs, given.pairs, names=names)
+        result = compare(lambda: Classification().evaluate(client, *on_workers), theirs, given.pairs, names=names)
     print(result)
     print(write_result("exact_auc", result, **vars(given), threads=2, difference=difference, curve_area=thinned))
 

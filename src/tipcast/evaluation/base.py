@@ -1,26 +1,28 @@
 """What predictions are judged by: metrics with their direction, and one evaluator for each kind of task.
 
-An evaluator adds up sums of each part where its rows lie (NumPy or CuPy: whatever the part's arrays are of) and makes
-metrics of the sums in the driver, whose memory does not grow with the rows. Of clusters, which have no target, the
-rows' features take the target's place: see ``judged_by``.
+An evaluator adds up sums of each part where its rows lie and makes metrics of the sums in the driver, whose memory does
+not grow with the rows. Of clusters, which have no target, the features take its place: see ``judged_by``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of
 from tipcast.config.errors import TipcastError
-
-if TYPE_CHECKING:
-    from tipcast.evaluation.paired import Difference
+from tipcast.evaluation import drift, paired
+from tipcast.evaluation.paired import Difference
+from tipcast.evaluation.sums import Interval as Interval
+from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import values_of as values_of
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
 ENTRY_POINTS = "tipcast.metrics"
@@ -29,20 +31,6 @@ SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
 ROWS = "rows"
 """The last entry of an evaluation's metrics."""
-Z95 = 1.959963984540054
-"""97.5 % point of the normal distribution."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate's bounds at 95 % confidence."""
-
-    low: float
-    high: float
-
-    def around(self, value: float, digits: int = 4) -> str:
-        """Return the estimate with its bounds, as ``0.5886 (0.5774 to 0.5998)``."""
-        return f"{value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
 
 
 @dataclass(frozen=True)
@@ -117,13 +105,14 @@ class Evaluator(ABC):
     """Artifact path of the leading figure."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
+    root: ClassVar[bool] = False
+    """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
     @property
     def headline(self) -> Metric:
         """What models are ranked by."""
         return self.metrics[0]
 
-    @abstractmethod
     def evaluate(
         self,
         client: Any,
@@ -133,7 +122,7 @@ class Evaluator(ABC):
         threshold: float | None = None,
         masks: Sequence[Any] | None = None,
         where: str = "predictions",
-    ) -> Evaluation:
+    ) -> Any:
         """Evaluate predictions without bringing rows to the driver.
 
         Parameters
@@ -151,16 +140,37 @@ class Evaluator(ABC):
         where
             The data's name in error messages.
 
+        Returns
+        -------
+        Evaluation
+            Of the kind's own class.
+
         Raises
         ------
         TipcastError
             D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
 
         """
+        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
+        return self._with_own(Parts(columns, client, where), threshold)
+
+    def evaluate_here(self, predictions: Array, target: Any) -> Any:
+        """Evaluate rows of this process: a trial; see ``evaluate``."""
+        return self._with_own(Parts(([predictions], [target])), None)
+
+    def _with_own(self, parts: Parts, threshold: float | None) -> Evaluation:
+        """Evaluate, and put users' metrics before the number of rows."""
+        found, own = self._evaluate(parts, threshold), own_metrics(self.kind)
+        if not own:
+            return found
+        rows, *sums = parts.add(functools.partial(_row_sums, own), _add)
+        metrics = {name: value for name, value in found.metrics.items() if name != ROWS}
+        metrics |= {each.name: total / rows for each, total in zip(own, sums, strict=True)}
+        return dataclasses.replace(found, metrics={**metrics, ROWS: found.metrics[ROWS]})
 
     @abstractmethod
-    def evaluate_here(self, predictions: Array, target: Any) -> Evaluation:
-        """Evaluate rows of this process, unchecked: a trial; see ``evaluate``."""
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Evaluation:
+        """Evaluate parts, of this process without what only figures need."""
 
     def estimate(
         self,
@@ -178,12 +188,14 @@ class Evaluator(ABC):
         """Run on a worker what an evaluation runs there, so that what it compiles is compiled."""
         self.evaluate_here(predictions, target)
 
-    @abstractmethod
+    def loss(self, predictions: Array, target: Array) -> Array:
+        """Return (rows,) values whose mean is the headline, or the headline's square."""
+        raise NotImplementedError(self.kind)
+
     def difference(
         self,
         client: Any,
-        first: Sequence[Any],
-        second: Sequence[Any],
+        models: tuple[Sequence[Any], Sequence[Any]],
         targets: Sequence[Any],
         evaluations: tuple[Evaluation, Evaluation],
         *,
@@ -197,7 +209,7 @@ class Evaluator(ABC):
         ----------
         client
             A ``distributed.Client``.
-        first, second
+        models
             Futures of both models' predictions of the same rows in the same order.
         targets
             See ``evaluate``.
@@ -214,19 +226,11 @@ class Evaluator(ABC):
             M021 where two models of the kind cannot be compared.
 
         """
+        return paired.difference_of_means(Parts((*models, targets), client), self.loss, root=self.root)
 
     @abstractmethod
-    def lead(
-        self,
-        evaluation: Any,
-        subtitle: str,
-        *,
-        name: str = "test",
-        other: Any = None,
-        other_name: str = "validation",
-        classes: Sequence[str] = (),
-    ) -> bytes:
-        """Draw the leading figure; ``other`` is a second evaluation behind it, where the figure has room for one."""
+    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+        """Draw the leading figure of one or, where it has room for more, of several named evaluations."""
 
     @abstractmethod
     def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
@@ -244,7 +248,7 @@ class Evaluator(ABC):
     def count(
         self,
         predictions: Array,
-        target: Any | None,
+        target: Any | None = None,
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
@@ -273,37 +277,35 @@ class Evaluator(ABC):
         """Return what is logged of predictions whether or not their targets are known, as ``mean``."""
 
     @abstractmethod
-    def of_sums(self, sums: Any, threshold: float | None = None) -> Evaluation | None:
+    def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
         """Evaluate the counted rows whose target is known; None where that is not possible."""
 
     @abstractmethod
     def histogram(self, counted: Any) -> Any:
         """Return rows by bin of their prediction, of sums or of an evaluation: (bins,) whole numbers."""
 
-    @abstractmethod
+    def edges(self, evaluation: Any) -> Sequence[float] | None:
+        """Return the edges of the histogram's bins; None where a bin is a class."""
+        return None
+
     def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe held-out rows' predictions for a model's manifest, see ``drift.described``."""
+        """Describe held-out rows' predictions for a model's manifest: those of training rows are more extreme."""
+        return drift.described(self.histogram(evaluation), split, self.edges(evaluation))
 
 
 def evaluator(kind: str) -> Evaluator:
     """Return the evaluator of a kind of task."""
-    if kind not in KINDS:
-        raise TipcastError("C003", "task.kind", f"no such kind: {kind}", f"use {', '.join(KINDS)}")
     if kind == "classification":
-        from tipcast.evaluation.classification import Classification
-
-        return Classification()
-    if kind == "multiclass":
-        from tipcast.evaluation.multiclass import Multiclass
-
-        return Multiclass()
-    if kind == "regression":
-        from tipcast.evaluation.regression import Regression
-
-        return Regression()
-    from tipcast.evaluation.clustering import Clustering
-
-    return Clustering()
+        from tipcast.evaluation.classification import Classification as Found
+    elif kind == "multiclass":
+        from tipcast.evaluation.multiclass import Multiclass as Found  # type: ignore[assignment]
+    elif kind == "regression":
+        from tipcast.evaluation.regression import Regression as Found  # type: ignore[assignment]
+    elif kind == "clustering":
+        from tipcast.evaluation.clustering import Clustering as Found  # type: ignore[assignment]
+    else:
+        raise TipcastError("C003", "task.kind", f"no such kind: {kind}", f"use {', '.join(KINDS)}")
+    return Found()
 
 
 def judged_by(rows: Any) -> Sequence[Any]:
@@ -318,80 +320,9 @@ def logged(evaluation: Evaluation, split: str, headline: Metric) -> dict[str, fl
     return found | bounds(evaluation.interval, f"{split}/{headline.name}")
 
 
-def with_own(metrics: Mapping[str, float], own: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics with those of users before the number of rows."""
-    return {**{name: value for name, value in metrics.items() if name != ROWS}, **own, ROWS: metrics[ROWS]}
-
-
 def bounds(interval: Interval, key: str) -> dict[str, float]:
     """Return the bounds of an interval by their keys in MLflow."""
     return {f"{key}_low": interval.low, f"{key}_high": interval.high}
-
-
-# Sums of parts
-
-
-def values_of(values: Any, mask: Array | None = None) -> Array:
-    """Return the array of a Series, a frame or an array, and of it the rows where the mask is 1."""
-    array = getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
-    return array if mask is None else array[mask == 1]
-
-
-def added(
-    client: Any,
-    count: Callable[..., Any],
-    total: Callable[[Sequence[Any]], Any],
-    columns: Sequence[Sequence[Any]],
-    *facts: Any,
-) -> Any:
-    """Count each part where it lies, and return the total.
-
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    count
-        Called with one future of each column and the facts.
-    total
-        Adds up what ``count`` returned.
-    columns
-        Lists of futures, part by part alike.
-    facts
-        The same for all parts.
-
-    """
-    if len({len(column) for column in columns}) != 1:
-        raise ValueError(f"partitions differ in number: {[len(column) for column in columns]}")
-    parts = [client.submit(count, *part, *facts, pure=False) for part in zip(*columns, strict=True)]
-    return client.submit(total, parts, pure=False).result()
-
-
-def mean_interval(rows: int, total: float, squares: float, slope: float = 1.0, value: float | None = None) -> Interval:
-    """Return the asymptotic 95 % interval of a mean, or of a function of a mean by the delta method.
-
-    Parameters
-    ----------
-    rows
-        Rows that the mean is of.
-    total, squares
-        Sums over the rows of the value and of its square.
-    slope
-        Derivative of the function at the mean.
-    value
-        Of the function at the mean; None: the mean itself.
-
-    References
-    ----------
-    van der Vaart (1998), Asymptotic Statistics, chapter 3.
-
-    """
-    mean = total / rows
-    middle = mean if value is None else value
-    if rows < 2:
-        return Interval(-math.inf, math.inf)
-    variance = max(squares - rows * mean * mean, 0.0) / (rows - 1)
-    half = Z95 * abs(slope) * math.sqrt(variance / rows)
-    return Interval(middle - half, middle + half)
 
 
 # Metrics of users
@@ -446,25 +377,6 @@ def own_metrics(kind: str) -> dict[Metric, RowFunction]:
     """Return the metrics that users have registered for a kind, and what computes a value of each row."""
     _load_entry_points()
     return dict(_OWN[kind])
-
-
-def own_means(
-    client: Any, kind: str, predictions: Sequence[Any], targets: Sequence[Any], masks: Sequence[Any] | None
-) -> dict[str, float]:
-    """Return users' metrics over all rows; nothing is computed where there are none."""
-    found = own_metrics(kind)
-    if not found:
-        return {}
-    columns = (predictions, targets) if masks is None else (predictions, targets, masks)
-    rows, *sums = added(client, functools.partial(_row_sums, found), _add, columns)
-    return {each.name: total / rows for each, total in zip(found, sums, strict=True)}
-
-
-def own_means_here(kind: str, predictions: Array, target: Any) -> dict[str, float]:
-    """Return users' metrics of rows of this process."""
-    found = own_metrics(kind)
-    rows, *sums = _row_sums(found, predictions, target) if found else (1.0,)
-    return {each.name: total / rows for each, total in zip(found, sums, strict=True)}
 
 
 def _row_sums(

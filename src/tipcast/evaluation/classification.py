@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -11,7 +10,7 @@ import numpy as np
 
 from tipcast.backends.base import Array
 from tipcast.evaluation import binned, paired
-from tipcast.evaluation.base import Estimate, Evaluator, own_means, own_means_here, values_of, with_own
+from tipcast.evaluation.base import Estimate, Evaluator
 from tipcast.evaluation.counts import BINS, Tally, tally
 from tipcast.evaluation.sorted_scores import (
     Buckets,
@@ -26,6 +25,7 @@ from tipcast.evaluation.sorted_scores import (
     score_of,
     sort_keys,
 )
+from tipcast.evaluation.sums import Parts
 from tipcast.evaluation.two_classes import (
     CALIBRATION_BINS,
     HISTOGRAM_BINS,
@@ -54,30 +54,18 @@ class Classification(Evaluator):
     figure = "plots/roc.png"
     threshold = 0.5
 
-    def evaluate(
-        self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
-        *,
-        threshold: float | None = None,
-        masks: Sequence[Any] | None = None,
-        where: str = "predictions",
-    ) -> ClassificationEvaluation:
-        """Evaluate scores exactly; all are of one dtype, float32 or float64. See ``Evaluator.evaluate``."""
-        found = of_buckets(client, fill(client, predictions, targets, masks, where), threshold)
-        own = own_means(client, self.kind, predictions, targets, masks)
-        return dataclasses.replace(found, metrics=with_own(found.metrics, own))
-
-    def evaluate_here(self, predictions: Array, target: Any) -> ClassificationEvaluation:
-        """Evaluate rows of this process at the most accurate threshold."""
+    def _evaluate(self, parts: Parts, threshold: float | None) -> ClassificationEvaluation:
+        """Evaluate scores exactly, all of one dtype, float32 or float64; those of this process unchecked."""
+        if parts.client is not None:
+            predictions, targets, *masks = parts.columns
+            buckets = fill(parts.client, predictions, targets, masks[0] if masks else None, parts.where)
+            return of_buckets(parts.client, buckets, threshold)
+        ((predictions,), (target,)) = parts.columns
         keys = sort_keys(predictions, target)
         positives, negatives = classes_below(keys)
-        whole = Whole(positives, negatives, 0, 0)
+        whole, dtype = Whole(positives, negatives, 0, 0), str(keys.dtype)
         tallies = [tally(keys, whole)]
-        found = _evaluation(tallies, whole, str(keys.dtype), *_most_accurate(tallies, whole, str(keys.dtype)))
-        own = own_means_here(self.kind, values_of(predictions), values_of(target))
-        return dataclasses.replace(found, metrics=with_own(found.metrics, own))
+        return _evaluation(tallies, whole, dtype, *_most_accurate(tallies, whole, dtype))
 
     def estimate(
         self,
@@ -106,8 +94,7 @@ class Classification(Evaluator):
     def difference(
         self,
         client: Any,
-        first: Sequence[Any],
-        second: Sequence[Any],
+        models: tuple[Sequence[Any], Sequence[Any]],
         targets: Sequence[Any],
         evaluations: tuple[Any, Any],
         *,
@@ -117,22 +104,13 @@ class Classification(Evaluator):
     ) -> paired.Difference:
         """Compare two models' AUC by a paired bootstrap, see ``paired.bootstrap``."""
         aucs = evaluations[0].headline, evaluations[1].headline
-        return paired.bootstrap(client, first, second, targets, aucs, parts=parts, replicates=replicates, seed=seed)
+        return paired.bootstrap(client, *models, targets, aucs, parts=parts, replicates=replicates, seed=seed)
 
-    def lead(
-        self,
-        evaluation: Any,
-        subtitle: str,
-        *,
-        name: str = "test",
-        other: Any = None,
-        other_name: str = "validation",
-        classes: Sequence[str] = (),
-    ) -> bytes:
-        """Draw the ROC curve."""
+    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+        """Draw the ROC curves, the first in front."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        return plots.roc(evaluation, subtitle, name=name, other=other, other_name=other_name)
+        return plots.roc(drawn, subtitle)
 
     def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
         """Draw precision against recall, calibration, confusion and scores by class."""
@@ -162,7 +140,7 @@ class Classification(Evaluator):
     def count(
         self,
         predictions: Array,
-        target: Any | None,
+        target: Any | None = None,
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
@@ -189,11 +167,10 @@ class Classification(Evaluator):
             return binned.coarse(counted.rows)
         return counted.histogram.negatives + counted.histogram.positives
 
-    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe held-out scores: those of training rows are more extreme than later ones are."""
-        from tipcast.evaluation.drift import described
-
-        return described(self.histogram(evaluation), split, edges=evaluation.histogram.edges.tolist())
+    def edges(self, evaluation: ClassificationEvaluation) -> list[float]:
+        """Return fiftieths."""
+        edges: list[float] = evaluation.histogram.edges.tolist()
+        return edges
 
 
 def of_buckets(client: Any, buckets: Buckets, threshold: float | None) -> ClassificationEvaluation:

@@ -8,7 +8,7 @@ improve by themselves, are of the features and of the centroids of the rows at h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -17,20 +17,9 @@ import numpy as np
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import (
-    ROWS,
-    Evaluation,
-    Evaluator,
-    Metric,
-    added,
-    mean_interval,
-    own_means,
-    own_means_here,
-    values_of,
-    with_own,
-)
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
 from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.two_classes import Floats, Ints
+from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -150,38 +139,34 @@ class Clustering(Evaluator):
     difference_remark = ""
     figure = "plots/clusters.png"
 
-    def evaluate(
-        self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
-        *,
-        threshold: float | None = None,
-        masks: Sequence[Any] | None = None,
-        where: str = "predictions",
-    ) -> ClusteringEvaluation:
-        """Sum moments in one pass, distances from centroids in another. See ``Evaluator.evaluate``."""
-        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
-
-        def over_parts(count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
-            return added(client, count, total, columns)
-
-        _refuse(over_parts(_assigned, self.total), where)
-        own = own_means(client, self.kind, predictions, targets, masks)
-        return _evaluation(over_parts, own)
-
-    def evaluate_here(self, predictions: Array, target: Any) -> ClusteringEvaluation:
-        """Evaluate rows of this process, by their features."""
-        own = own_means_here(self.kind, values_of(predictions), values_of(target))
-        return _evaluation(lambda count, total: total([count(predictions, target)]), own)
+    def _evaluate(self, parts: Parts, threshold: float | None) -> ClusteringEvaluation:
+        """Sum moments in one pass, distances from the rows' centroids in another."""
+        assigned: Assigned = parts.add(_assigned, self.total)
+        rows = int(assigned.rows.sum())
+        odd = (assigned.not_numbers, "rows have no cluster or no finite distance", "check the model and its input")
+        parts.refuse(rows + assigned.not_numbers, odd)
+        moments: Moments = parts.add(_CountMoments(len(assigned.rows)), _total_moments)
+        centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
+        components, deviations, shares = _principal(moments)
+        view = _View(centroids, moments.mean, components, deviations)
+        distances, cells = parts.add(view, _total_view)
+        facts = _facts(assigned, moments, centroids, distances)
+        metrics = {each.name: float(each.of(facts)) for each in METRICS if each.of}
+        if len(assigned.rows) <= MOST_CLUSTERS:
+            metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.rows.tolist())}
+        return ClusteringEvaluation(
+            metrics={**metrics, ROWS: float(rows)},
+            interval=mean_interval(rows, assigned.squares, assigned.fourths),
+            cluster_rows=assigned.rows,
+            map=Map(view.axes, cells, (centroids - moments.mean) @ components, shares),
+        )
 
     def difference(
         self,
         client: Any,
-        first: Sequence[Any],
-        second: Sequence[Any],
+        models: tuple[Sequence[Any], Sequence[Any]],
         targets: Sequence[Any],
-        evaluations: tuple[Any, Any],
+        evaluations: tuple[Evaluation, Evaluation],
         *,
         parts: Sequence[int],
         replicates: int,
@@ -189,23 +174,15 @@ class Clustering(Evaluator):
     ) -> Difference:
         """Refuse: without a target nothing says which of two clusterings is right."""
         raise TipcastError(
-            "M021", "promote", "clusterings have no target to be compared by", "look at both, and use force=true"
+            "M021", "model_uri", "clusterings have no target to be compared by", "look at both, and use force=true"
         )
 
-    def lead(
-        self,
-        evaluation: Any,
-        subtitle: str,
-        *,
-        name: str = "test",
-        other: Any = None,
-        other_name: str = "validation",
-        classes: Sequence[str] = (),
-    ) -> bytes:
-        """Draw rows and centroids on two principal components."""
+    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+        """Draw rows and centroids of the first on two principal components."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        return plots.clusters(evaluation.map, evaluation.cluster_rows, subtitle)
+        first = next(iter(drawn.values()))
+        return plots.clusters(first.map, first.cluster_rows, subtitle)
 
     def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
         """Draw the rows of each cluster."""
@@ -218,7 +195,7 @@ class Clustering(Evaluator):
     def count(
         self,
         predictions: Array,
-        target: Any | None,
+        target: Any | None = None,
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
@@ -248,41 +225,13 @@ class Clustering(Evaluator):
         """Return rows by cluster."""
         return counted.cluster_rows if isinstance(counted, ClusteringEvaluation) else counted.rows
 
-    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe held-out rows' clusters."""
-        from tipcast.evaluation.drift import described
 
-        return described(self.histogram(evaluation), split)
-
-
-def _evaluation(over_parts: Callable[..., Any], own: Mapping[str, float]) -> ClusteringEvaluation:
-    """Make an evaluation of two passes over the parts."""
-    assigned: Assigned = over_parts(_assigned, Clustering().total)
-    clusters = len(assigned.rows)
-    moments: Moments = over_parts(_CountMoments(clusters), _total_moments)
+def _facts(assigned: Assigned, moments: Moments, centroids: Floats, distances: Floats) -> _Facts:
+    """Leave out clusters without rows, as scikit-learn does."""
     some = assigned.rows > 0
-    centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
-    components, deviations, shares = _principal(moments)
-    view = _View(centroids, moments.mean, components, deviations)
-    distances, cells = over_parts(view, _total_view)
     between = float((assigned.rows * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
-    facts = _Facts(
-        assigned=assigned,
-        between=between,
-        within=max(float(np.trace(moments.scatter)) - between, 0.0),
-        centroids=centroids[some],
-        distances=distances[some] / assigned.rows[some],
-    )
-    rows = int(assigned.rows.sum())
-    metrics = {each.name: float(each.of(facts)) for each in METRICS if each.of}
-    if clusters <= MOST_CLUSTERS:
-        metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.rows.tolist())}
-    return ClusteringEvaluation(
-        metrics=with_own({**metrics, ROWS: float(rows)}, own),
-        interval=mean_interval(rows, assigned.squares, assigned.fourths),
-        cluster_rows=assigned.rows,
-        map=Map(view.axes, cells, (centroids - moments.mean) @ components, shares),
-    )
+    within = max(float(np.trace(moments.scatter)) - between, 0.0)
+    return _Facts(assigned, between, within, centroids[some], distances[some] / assigned.rows[some])
 
 
 def _assigned(predictions: Any, _: Any = None, mask: Array | None = None) -> Assigned:
@@ -297,16 +246,6 @@ def _assigned(predictions: Any, _: Any = None, mask: Array | None = None) -> Ass
     squares = found[:, 1].astype(xp.float64) ** 2
     rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
     return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
-
-
-def _refuse(assigned: Assigned, where: str) -> None:
-    """Raise for what makes metrics impossible."""
-    rows = int(assigned.rows.sum()) + assigned.not_numbers
-    if not rows:
-        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
-    if assigned.not_numbers:
-        what = f"{assigned.not_numbers} of {rows} rows have no cluster or no finite distance"
-        raise TipcastError("D030", where, what, "check the model and its input")
 
 
 def _blocks(predictions: Any, x: Any, mask: Array | None) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of, to_host
-from tipcast.evaluation.base import added
+from tipcast.evaluation.sums import Parts
 
 SOME, MUCH = 0.1, 0.25
 EMPTY = 0.5
@@ -77,7 +77,7 @@ def profile(
     starts = [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
     taken = [client.submit(sample, part, start, step, pure=False) for part, start in zip(x, starts, strict=True)]
     features: dict[str, dict[str, Any]] = client.submit(cut, taken, tuple(nominal), pure=False).result()
-    counts = added(client, of_frame, total, (x,), features)
+    counts = Parts((x,), client).add(functools.partial(of_frame, features=features), total)
     for name, each in features.items():
         each["shares"] = spread(counts[name])
     return {"rows": rows, "features": features, "score": dict(score)}

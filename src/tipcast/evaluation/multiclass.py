@@ -14,20 +14,8 @@ import numpy as np
 
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of, to_host
-from tipcast.config.errors import TipcastError
-from tipcast.evaluation import paired
-from tipcast.evaluation.base import (
-    ROWS,
-    Evaluation,
-    Evaluator,
-    Metric,
-    added,
-    mean_interval,
-    own_means,
-    own_means_here,
-    values_of,
-)
-from tipcast.evaluation.two_classes import Floats, Ints
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
+from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -101,56 +89,30 @@ class Multiclass(Evaluator):
     difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
     figure = "plots/confusion.png"
 
-    def evaluate(
-        self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
-        *,
-        threshold: float | None = None,
-        masks: Sequence[Any] | None = None,
-        where: str = "predictions",
-    ) -> MulticlassEvaluation:
-        """Sum one pass over the rows. See ``Evaluator.evaluate``."""
-        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
-        sums = added(client, _counted, self.total, columns)
-        _refuse(sums, where)
-        return _evaluation(sums, own_means(client, self.kind, predictions, targets, masks))
+    def _evaluate(self, parts: Parts, threshold: float | None) -> MulticlassEvaluation:
+        """Sum one pass over the rows."""
+        sums: ClassSums = parts.add(_counted, self.total)
+        known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
+        parts.refuse(
+            int(sums.predicted.sum()) + sums.not_numbers,
+            (sums.not_numbers, "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"),
+            (sums.unknown, known, "check the target"),
+        )
+        return _evaluation(sums)
 
-    def evaluate_here(self, predictions: Array, target: Any) -> MulticlassEvaluation:
-        """Evaluate rows of this process."""
-        own = own_means_here(self.kind, values_of(predictions), values_of(target))
-        return _evaluation(_counted(predictions, target), own)
+    def loss(self, predictions: Array, target: Array) -> Array:
+        """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
+        xp = module_of(predictions)
+        came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
+        eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
+        return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
 
-    def difference(
-        self,
-        client: Any,
-        first: Sequence[Any],
-        second: Sequence[Any],
-        targets: Sequence[Any],
-        evaluations: tuple[Any, Any],
-        *,
-        parts: Sequence[int],
-        replicates: int,
-        seed: int,
-    ) -> paired.Difference:
-        """Compare two models' log loss row by row, see ``paired.difference_of_means``."""
-        return paired.difference_of_means(client, log_losses, first, second, targets)
-
-    def lead(
-        self,
-        evaluation: Any,
-        subtitle: str,
-        *,
-        name: str = "test",
-        other: Any = None,
-        other_name: str = "validation",
-        classes: Sequence[str] = (),
-    ) -> bytes:
-        """Draw the confusion matrix; there is no room for another evaluation."""
+    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+        """Draw the confusion matrix of the first."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        return plots.confusion(evaluation.sums.confusion, subtitle, _names(evaluation, classes))
+        first = next(iter(drawn.values()))
+        return plots.confusion(first.sums.confusion, subtitle, _names(first, classes))
 
     def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
         """Draw recall and precision of each class."""
@@ -170,7 +132,7 @@ class Multiclass(Evaluator):
     def count(
         self,
         predictions: Array,
-        target: Any | None,
+        target: Any | None = None,
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
@@ -195,33 +157,19 @@ class Multiclass(Evaluator):
 
     def of_sums(self, sums: ClassSums, threshold: float | None = None) -> MulticlassEvaluation | None:
         """Evaluate the rows whose class is known; None where there are none."""
-        return _evaluation(sums, {}) if sums.rows else None
+        return _evaluation(sums) if sums.rows else None
 
     def histogram(self, counted: Any) -> Any:
         """Return rows by predicted class."""
         return counted.sums.predicted if isinstance(counted, MulticlassEvaluation) else counted.predicted
-
-    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe held-out predictions."""
-        from tipcast.evaluation.drift import described
-
-        return described(self.histogram(evaluation), split)
-
-
-def log_losses(predictions: Array, target: Array) -> Array:
-    """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
-    xp = module_of(predictions)
-    came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
-    eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
-    return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
 
 
 def _names(evaluation: MulticlassEvaluation, classes: Sequence[str]) -> Sequence[str]:
     return classes or [str(at) for at in range(len(evaluation.sums.predicted))]
 
 
-def _evaluation(sums: ClassSums, own: Mapping[str, float]) -> MulticlassEvaluation:
-    metrics = {each.name: float(each.of(sums)) for each in METRICS if each.of} | dict(own)
+def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
+    metrics = {each.name: float(each.of(sums)) for each in METRICS if each.of}
     if len(sums.predicted) <= MOST_CLASSES:
         for name, values in (("recall", sums.recall), ("precision", sums.precision)):
             metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
@@ -249,7 +197,7 @@ def _counted(predictions: Any, target: Any | None, mask: Array | None = None) ->
     if unknown:
         found, truth, called = found[known], truth[known], called[known]
     cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-    losses = log_losses(found, truth)
+    losses = Multiclass().loss(found, truth)
     came = found[xp.arange(len(found)), truth].astype(xp.float64)
     all_squares = float((found.astype(xp.float64) ** 2).sum())
     return ClassSums(
@@ -261,16 +209,3 @@ def _counted(predictions: Any, target: Any | None, mask: Array | None = None) ->
         not_numbers=odd,
         unknown=unknown,
     )
-
-
-def _refuse(sums: ClassSums, where: str) -> None:
-    """Raise for what makes metrics impossible."""
-    rows = int(sums.predicted.sum()) + sums.not_numbers
-    if not rows:
-        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
-    if sums.not_numbers:
-        what = f"{sums.not_numbers} of {rows} rows have probabilities outside 0..1 or NaN"
-        raise TipcastError("D030", where, what, "let the model return probabilities")
-    if sums.unknown:
-        what = f"{sums.unknown} of {rows} labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
-        raise TipcastError("D031", where, what, "check the target")

@@ -6,6 +6,7 @@ function of one, as the root of the mean squared error, it is asymptotic (``diff
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,7 @@ import numpy as np
 
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of, to_host
-from tipcast.evaluation.base import Z95, Interval, added, values_of
-from tipcast.evaluation.two_classes import Floats, Ints
+from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, root_slope, values_of
 
 MOST_ROWS = 200_000
 """Rows that are resampled; of more rows at most so many are taken at even distances, and the spread is scaled."""
@@ -44,27 +44,15 @@ class Difference:
         return least if maximize else -most
 
 
-def difference_of_means(
-    client: Any,
-    loss: Callable[[Array, Array], Array],
-    first: Sequence[Any],
-    second: Sequence[Any],
-    targets: Sequence[Any],
-    *,
-    root: bool = False,
-) -> Difference:
+def difference_of_means(parts: Parts, loss: Callable[[Array, Array], Array], *, root: bool = False) -> Difference:
     """Compare two models' mean loss, or its root, on the same rows.
 
     Parameters
     ----------
-    client
-        A ``distributed.Client``.
+    parts
+        Each model's predictions and the target.
     loss
         Of predictions and target: (rows,) values whose mean is compared.
-    first, second
-        Futures of each model's predictions, of the same rows in the same order.
-    targets
-        Futures of the rows' target.
     root
         Whether the root of the mean is compared, by the delta method.
 
@@ -73,11 +61,11 @@ def difference_of_means(
     van der Vaart (1998), Asymptotic Statistics, chapter 3.
 
     """
-    sums = added(client, _moments, lambda parts: sum(parts), (first, second, targets), loss)
+    sums = parts.add(functools.partial(_moments, loss), _sum)
     rows, a, b, aa, bb, ab = (float(value) for value in sums)
     means = a / rows, b / rows
     values = (math.sqrt(means[0]), math.sqrt(means[1])) if root else means
-    slopes = [1 / (2 * value) if value else 0.0 for value in values] if root else [1.0, 1.0]
+    slopes = [root_slope(value, root) for value in values]
     spare = max(rows - 1, 1.0)
     variances = (aa - rows * means[0] ** 2) / spare, (bb - rows * means[1] ** 2) / spare
     shared = (ab - rows * means[0] * means[1]) / spare
@@ -87,12 +75,17 @@ def difference_of_means(
     return Difference(value, Interval(value - half, value + half), np.empty(0), int(rows), int(rows))
 
 
-def _moments(first: Any, second: Any, target: Any, loss: Callable[[Array, Array], Array]) -> Floats:
+def _moments(loss: Callable[[Array, Array], Array], first: Any, second: Any, target: Any) -> Floats:
     """Return the rows of a part, and the sums of both losses, their squares and their product."""
     a, b = (loss(values_of(each), values_of(target)) for each in (first, second))
     xp = module_of(a)
     products = (xp.dot(a, a), xp.dot(b, b), xp.dot(a, b))
     return np.asarray([len(a), float(a.sum()), float(b.sum()), *(float(each) for each in products)])
+
+
+def _sum(parts: Sequence[Floats]) -> Floats:
+    found: Floats = np.sum(parts, axis=0)
+    return found
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,8 @@ import numpy as np
 
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of, to_host
-from tipcast.config.errors import TipcastError
-from tipcast.evaluation import paired
-from tipcast.evaluation.base import (
-    ROWS,
-    Evaluation,
-    Evaluator,
-    Metric,
-    added,
-    mean_interval,
-    own_means,
-    own_means_here,
-    values_of,
-    with_own,
-)
-from tipcast.evaluation.two_classes import Floats, Ints
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
+from tipcast.evaluation.sums import Floats, Interval, Ints, Parts, mean_interval, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -93,68 +80,33 @@ class Regression(Evaluator):
     interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
     figure = "plots/predicted.png"
+    root = True
 
-    def evaluate(
-        self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
-        *,
-        threshold: float | None = None,
-        masks: Sequence[Any] | None = None,
-        where: str = "predictions",
-    ) -> RegressionEvaluation:
-        """Sum errors in one pass, and count the figures' bins in another. See ``Evaluator.evaluate``."""
-        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
-        errors = added(client, _known, self.total, columns)
-        _refuse(errors, where)
-        axis, residual_axis = _axes(errors.sample)
-        own = own_means(client, self.kind, predictions, targets, masks)
-        joint, residuals = added(client, _Binning(axis, residual_axis), _add, columns)
-        return RegressionEvaluation(
-            metrics=with_own(_metrics(errors), own),
-            interval=_interval(errors),
-            axis=axis,
-            joint=joint,
-            residual_axis=residual_axis,
-            residuals=residuals,
+    def _evaluate(self, parts: Parts, threshold: float | None) -> RegressionEvaluation:
+        """Sum errors in one pass, and count the figures' bins in another."""
+        errors: Errors = parts.add(_known, self.total)
+        parts.refuse(
+            errors.scored + errors.not_numbers,
+            (errors.not_numbers, "predictions are not finite", "check the model and its input"),
+            (errors.unknown, "targets are not finite", "check the target"),
         )
+        found = RegressionEvaluation(_metrics(errors), _interval(errors))
+        if parts.client is None:
+            return found
+        axis, residual_axis = _axes(errors.sample)
+        joint, residuals = parts.add(_Binning(axis, residual_axis), _add)
+        return dataclasses.replace(found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals)
 
-    def evaluate_here(self, predictions: Array, target: Any) -> RegressionEvaluation:
-        """Evaluate rows of this process, without what figures need."""
-        errors = _known(predictions, target)
-        own = own_means_here(self.kind, values_of(predictions), values_of(target))
-        return RegressionEvaluation(with_own(_metrics(errors), own), _interval(errors))
+    def loss(self, predictions: Array, target: Array) -> Array:
+        """Return (rows,) squared errors in float64."""
+        error = predictions.astype("float64") - target
+        return error * error
 
-    def difference(
-        self,
-        client: Any,
-        first: Sequence[Any],
-        second: Sequence[Any],
-        targets: Sequence[Any],
-        evaluations: tuple[Any, Any],
-        *,
-        parts: Sequence[int],
-        replicates: int,
-        seed: int,
-    ) -> paired.Difference:
-        """Compare two models' RMSE by their squared errors, see ``paired.difference_of_means``."""
-        return paired.difference_of_means(client, squared_error, first, second, targets, root=True)
-
-    def lead(
-        self,
-        evaluation: Any,
-        subtitle: str,
-        *,
-        name: str = "test",
-        other: Any = None,
-        other_name: str = "validation",
-        classes: Sequence[str] = (),
-    ) -> bytes:
-        """Draw predicted against true values; there is no room for another evaluation."""
+    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+        """Draw predicted against true values of the first."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        return plots.predicted(evaluation, subtitle)
+        return plots.predicted(next(iter(drawn.values())), subtitle)
 
     def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
         """Draw the residuals."""
@@ -165,7 +117,7 @@ class Regression(Evaluator):
     def count(
         self,
         predictions: Array,
-        target: Any | None,
+        target: Any | None = None,
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
@@ -212,28 +164,18 @@ class Regression(Evaluator):
             return counted.joint.sum(axis=0)
         return np.zeros(BINS, dtype=np.int64) if counted.histogram is None else counted.histogram
 
-    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe held-out predictions."""
-        from tipcast.evaluation.drift import described
-
-        return described(self.histogram(evaluation), split, edges=evaluation.axis.tolist())
-
-
-def squared_error(predictions: Array, target: Array) -> Array:
-    """Return (rows,) squared errors in float64."""
-    xp = module_of(predictions)
-    error = predictions.astype(xp.float64) - target
-    return error * error
+    def edges(self, evaluation: RegressionEvaluation) -> list[float]:
+        """Return the axis of predictions."""
+        edges: list[float] = evaluation.axis.tolist()
+        return edges
 
 
 def _metrics(errors: Errors) -> dict[str, float]:
     return {**{each.name: float(each.of(errors)) for each in METRICS if each.of}, ROWS: float(errors.rows)}
 
 
-def _interval(errors: Errors) -> Any:
-    value = math.sqrt(errors.squares / errors.rows)
-    slope = 1 / (2 * value) if value else 0.0
-    return mean_interval(errors.rows, errors.squares, errors.fourths, slope, value)
+def _interval(errors: Errors) -> Interval:
+    return mean_interval(errors.rows, errors.squares, errors.fourths, root=True)
 
 
 def _known(predictions: Any, target: Any, mask: Array | None = None) -> Errors:
@@ -274,19 +216,6 @@ def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Err
         target_scatter=float(((truth - mean) ** 2).sum()),
         sample=to_host(xp.stack([truth[::step], scores[::step]], axis=1)),
     )
-
-
-def _refuse(errors: Errors, where: str) -> None:
-    """Raise for what makes metrics impossible."""
-    rows = errors.scored + errors.not_numbers
-    if not rows:
-        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
-    if errors.not_numbers:
-        what = f"{errors.not_numbers} of {rows} predictions are not finite"
-        raise TipcastError("D030", where, what, "check the model and its input")
-    if errors.unknown:
-        what = f"{errors.unknown} of {rows} targets are not finite"
-        raise TipcastError("D031", where, what, "check the target")
 
 
 def _axes(sample: Floats) -> tuple[Floats, Floats]:

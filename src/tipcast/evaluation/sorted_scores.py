@@ -17,7 +17,7 @@ import numpy as np
 from tipcast.backends.base import Array
 from tipcast.backends.host import module_of
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import values_of
+from tipcast.evaluation.sums import values_of
 
 CHUNK = 1 << 20
 """Rows counted at a time."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.evaluation.base import ROWS, Z95, Evaluation, Interval, Metric
+from tipcast.evaluation.base import ROWS, Evaluation, Metric
+from tipcast.evaluation.sums import Z95, Floats, Interval, Ints
 
 CALIBRATION_BINS = 20
 HISTOGRAM_BINS = 50
@@ -18,9 +19,6 @@ TRIAL_STEPS = 25
 MAX_POINTS = 2000
 _STEPS = 900
 """Steps along the curve that are aimed at; one takes between half and one and a half of the even length."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

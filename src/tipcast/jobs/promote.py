@@ -203,8 +203,7 @@ def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescor
         first, second = found
         compared = judge.difference(
             client,
-            scores[0],
-            scores[1],
+            (scores[0], scores[1]),
             truth,
             (first, second),
             parts=test.parts,

@@ -151,10 +151,10 @@ def _metrics(verdict: Verdict) -> dict[str, float]:
 
 def _plots(run: Run, config: PromoteConfig, verdict: Verdict, rows: str) -> None:
     rescored, judge = verdict.rescored, verdict.judge
-    names: dict[str, Any] = {"name": verdict.challenger.name, "other": rescored.champion}
-    if verdict.champion:
-        names["other_name"] = verdict.champion.name
-    lead = judge.lead(rescored.challenger, rows, **names)
+    found = {verdict.challenger.name: rescored.challenger}
+    if verdict.champion and rescored.champion:
+        found[verdict.champion.name] = rescored.champion
+    lead = judge.lead(found, rows)
     run.log_bytes(lead, judge.figure)
     run.log_bytes(plots.small(lead), report.small_name(judge.figure))
     if rescored.difference and verdict.champion:

@@ -193,7 +193,7 @@ class ScoreRecord:
         if found.labelled:
             known = f"{self.model}, {found.labelled.metrics['rows']:,.0f} trips whose tips are known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
-            log(plots.roc(found.labelled, known, name="scored"), "plots/roc.png")
+            log(plots.roc({"scored": found.labelled}, known), "plots/roc.png")
             log(plots.calibration(found.labelled, known), "plots/calibration.png")
             called = f"predicted, at threshold {found.threshold:.3f}"
             matrix = found.labelled.confusion.matrix

@@ -121,7 +121,8 @@ class Record:
         test, name, judge = outcome.test, self.config.model.name, self.judge
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name} of {self.periods['test']}"
         log = self.run.log_bytes
-        lead = judge.lead(test, subtitle, other=outcome.validation)
+        found = {"test": test} | ({"validation": outcome.validation} if outcome.validation else {})
+        lead = judge.lead(found, subtitle)
         log(lead, judge.figure)
         log(plots.small(lead), report.small_name(judge.figure))
         for path, drawn in judge.figures(test, subtitle).items():

@@ -12,8 +12,9 @@ from distributed import Client
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import base
-from tipcast.evaluation.base import KINDS, Interval, bounds, evaluator, logged, mean_interval, metric
+from tipcast.evaluation.base import KINDS, bounds, evaluator, logged, metric
 from tipcast.evaluation.regression import Regression
+from tipcast.evaluation.sums import Interval, mean_interval
 
 
 @pytest.fixture(autouse=True)

@@ -100,7 +100,7 @@ def test_refuses(client: Client) -> None:
         JUDGE.evaluate(client, spread(client, predictions), spread(client, x), where="data.test")
     assert caught.value.code == "D030"
     with pytest.raises(TipcastError) as caught:
-        JUDGE.difference(client, [], [], [], (None, None), parts=[], replicates=100, seed=0)
+        JUDGE.difference(client, ([], []), [], (None, None), parts=[], replicates=100, seed=0)
     assert caught.value.code == "M021"
 
 

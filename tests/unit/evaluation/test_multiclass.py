@@ -14,6 +14,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.evaluation.multiclass import Multiclass
 
 JUDGE = Multiclass()
+BOOTSTRAP = {"parts": [], "replicates": 100, "seed": 0}
+"""Of no use for an asymptotic interval."""
 
 
 def rows(count: int = 4000, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +111,9 @@ def test_the_difference_and_its_interval(client: Client) -> None:
     first, truth = rows(3000, seed=1)
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, truth)]
-    found = JUDGE.difference(client, *futures, (None, None), parts=[0, 1000, 1, 1999], replicates=100, seed=0)
+    found = JUDGE.difference(
+        client, tuple(futures[:2]), futures[2], (None, None), parts=[0, 1000, 1, 1999], replicates=100, seed=0
+    )
     losses = [-np.log(each[np.arange(3000), truth].astype(float)) for each in (first, second)]
     apart = losses[0] - losses[1]
     half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)

@@ -96,7 +96,7 @@ def _map() -> tuple[Map, np.ndarray]:
 
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     each: dict[str, Any] = {
-        "roc": lambda: plots.roc(found, SUBTITLE, other=found),
+        "roc": lambda: plots.roc({"test": found, "validation": found}, SUBTITLE),
         "precision_recall": lambda: plots.precision_recall(found, SUBTITLE),
         "calibration": lambda: plots.calibration(found, SUBTITLE),
         "confusion": lambda: plots.confusion(found.confusion.matrix, SUBTITLE, ("low", "high")),
@@ -156,7 +156,7 @@ def test_texts_do_not_collide(kind: str, evaluation: ClassificationEvaluation, d
 
 
 def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
-    plots.roc(evaluation, SUBTITLE, other=evaluation)
+    plots.roc({"test": evaluation, "validation": evaluation}, SUBTITLE)
     low, high = evaluation.interval.low, evaluation.interval.high
     text = f"AUC {evaluation.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
     assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
@@ -167,7 +167,7 @@ def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluatio
 
 
 def test_pictures_of_notes(evaluation: ClassificationEvaluation) -> None:
-    image = imread(io.BytesIO(plots.small(plots.roc(evaluation, SUBTITLE))), format="png")
+    image = imread(io.BytesIO(plots.small(plots.roc({"test": evaluation}, SUBTITLE))), format="png")
     assert image.shape[:2] == (450, 450)
 
 

@@ -14,6 +14,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.evaluation.regression import BINS, Regression
 
 JUDGE = Regression()
+BOOTSTRAP = {"parts": [], "replicates": 100, "seed": 0}
+"""Of no use for an asymptotic interval."""
 
 
 def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -116,15 +118,13 @@ def test_the_difference_and_its_interval(client: Client) -> None:
         truth, shared = r.normal(0, 3, 800), r.normal(0, 1, 800)
         first, second = truth + shared + r.normal(0, 0.5, 800), truth + shared
         futures = [spread(client, values, (300,)) for values in (first, second, truth)]
-        found = JUDGE.difference(client, *futures, (None, None), parts=[300, 500], replicates=100, seed=0)
+        found = JUDGE.difference(client, tuple(futures[:2]), futures[2], (None, None), **BOOTSTRAP)
         hits += found.interval.low <= np.sqrt(1.25) - 1 <= found.interval.high
     assert hits >= 52
     assert found.value == pytest.approx(np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2)))
     assert found.gain(JUDGE.headline.maximize) == -found.value
     assert found.gain(JUDGE.headline.maximize, certain=True) == -found.interval.high
-    same = JUDGE.difference(
-        client, futures[0], futures[0], futures[2], (None, None), parts=[300, 500], replicates=100, seed=0
-    )
+    same = JUDGE.difference(client, (futures[0], futures[0]), futures[2], (None, None), **BOOTSTRAP)
     assert (same.value, same.gain(maximize=False)) == (0, 0)
     assert same.interval.high < 1e-6
 

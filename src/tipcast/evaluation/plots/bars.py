@@ -10,7 +10,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.two_classes import ClassificationEvaluation, Floats, Ints
+from tipcast.evaluation.sums import Floats, Ints
+from tipcast.evaluation.two_classes import ClassificationEvaluation
 
 MOST_WRITTEN = 12
 """Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
@@ -49,7 +50,7 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
             axes.add_patch(Rectangle(box, 0.97, 0.97, facecolor=colour, alpha=0.08 + 0.6 * share))
             if many > MOST_WRITTEN:
                 continue
-            size = min(25, 50 / many) if many < 5 else 42 / many
+            size = min(25, 50 / many) if many < 5 else 60 / many
             lift = 0.07 if many < 5 else 0
             style.write(
                 axes,

@@ -8,34 +8,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tipcast.evaluation.base import Z95
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.two_classes import ClassificationEvaluation, Floats, Ints
+from tipcast.evaluation.sums import Z95, Floats, Ints
+from tipcast.evaluation.two_classes import ClassificationEvaluation
 
 LEAST_ROWS = 10
 """Of a bin of the calibration curve."""
 
 
-def roc(
-    evaluation: ClassificationEvaluation,
-    subtitle: str,
-    *,
-    name: str = "test",
-    other: ClassificationEvaluation | None = None,
-    other_name: str = "validation",
-) -> bytes:
+def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
     """Draw the ROC curve with its AUC and DeLong's 95 % interval, the chance line and the operating point.
 
     Parameters
     ----------
-    evaluation
-        What is drawn in front.
+    evaluations
+        What is drawn, by its name in the legend: the first in front, with a second one behind it.
     subtitle
         Model, rows and period.
-    name
-        What the evaluation is of, for the legend.
-    other, other_name
-        A second evaluation, drawn behind, and its name.
 
     Returns
     -------
@@ -45,10 +34,8 @@ def roc(
     """
     figure, axes = style.page("ROC curve", subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label="chance: AUC 0.5")
-    drawn = [(evaluation, name, style.BLUE, 2.8)]
-    if other is not None:
-        drawn.insert(0, (other, other_name, style.ORANGE, 1.8))
-    for each, label, colour, width in drawn:
+    evaluation, looks = next(iter(evaluations.values())), ((style.BLUE, 2.8), (style.ORANGE, 1.8))
+    for (label, each), (colour, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
         text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
         axes.plot(each.roc.fpr, each.roc.tpr, color=colour, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=style.BLUE, alpha=0.06, linewidth=0)

@@ -7,9 +7,10 @@ from statistics import NormalDist
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from tipcast.evaluation.base import Z95, Metric
+from tipcast.evaluation.base import Metric
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
+from tipcast.evaluation.sums import Z95
 
 BINS = 40
 

@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import MaxNLocator
 
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.two_classes import Floats, Ints
+from tipcast.evaluation.sums import Floats, Ints
 
 if TYPE_CHECKING:
     from tipcast.evaluation.clustering import Map
@@ -62,7 +62,7 @@ def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_formatter(lambda value, _: style.percent(value, 0 if top > 0.06 else 1))
     axes.grid(False, axis="x")
-    style.name_axes(axes, "prediction less true value", "share of rows in a bin")
+    style.name_axes(axes, "prediction less true value (all beyond are in the last bins)", "share of rows in a bin")
     return style.png(figure)
 
 

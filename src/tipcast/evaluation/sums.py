@@ -1,0 +1,114 @@
+"""Sums of parts: added up where the rows lie, on whatever device, and what follows from them for an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tipcast.backends.base import Array
+from tipcast.config.errors import TipcastError
+
+Z95 = 1.959963984540054
+"""97.5 % point of the normal distribution."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate's bounds at 95 % confidence."""
+
+    low: float
+    high: float
+
+    def around(self, value: float, digits: int = 4) -> str:
+        """Return the estimate with its bounds, as ``0.5886 (0.5774 to 0.5998)``."""
+        return f"{value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Columns of rows, part by part alike: futures on workers, or arrays of this process."""
+
+    columns: Sequence[Sequence[Any]]
+    """Predictions, what they are judged by and, where only some rows count, masks."""
+    client: Any | None = None
+    """A ``distributed.Client``; None: this process."""
+    where: str = "predictions"
+    """The rows' name in error messages."""
+
+    def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
+        """Count each part where it lies, by ``count`` of its columns, and return the total."""
+        if len({len(column) for column in self.columns}) != 1:
+            raise ValueError(f"partitions differ in number: {[len(column) for column in self.columns]}")
+        parts = zip(*self.columns, strict=True)
+        if self.client is None:
+            return total([count(*part) for part in parts])
+        return self.client.submit(total, [self.client.submit(count, *part, pure=False) for part in parts]).result()
+
+    def refuse(self, rows: int, predictions: tuple[int, str, str], targets: tuple[int, str, str] = (0, "", "")) -> None:
+        """Raise for what makes metrics impossible.
+
+        Parameters
+        ----------
+        rows
+            How many there are.
+        predictions, targets
+            How many are odd, what they are and what to do about it.
+
+        Raises
+        ------
+        TipcastError
+            D014 no rows, D030 odd predictions, D031 odd targets.
+
+        """
+        if not rows:
+            raise TipcastError("D014", self.where, "no rows to evaluate", "take a longer period or a weaker filter")
+        for code, (odd, what, fix) in (("D030", predictions), ("D031", targets)):
+            if odd:
+                raise TipcastError(code, self.where, f"{odd} of {rows} {what}", fix)
+
+
+def values_of(values: Any, mask: Array | None = None) -> Array:
+    """Return the array of a Series, a frame or an array, and of it the rows where the mask is 1."""
+    array = getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
+    return array if mask is None else array[mask == 1]
+
+
+def mean_interval(rows: int, total: float, squares: float, *, root: bool = False) -> Interval:
+    """Return the asymptotic 95 % interval of a mean, or of its root by the delta method.
+
+    Parameters
+    ----------
+    rows
+        Rows that the mean is of.
+    total, squares
+        Sums over the rows of the value and of its square.
+    root
+        Whether the estimate is the root of the mean.
+
+    References
+    ----------
+    van der Vaart (1998), Asymptotic Statistics, chapter 3.
+
+    """
+    mean = total / rows
+    value = math.sqrt(mean) if root else mean
+    if rows < 2:
+        return Interval(-math.inf, math.inf)
+    variance = max(squares - rows * mean * mean, 0.0) / (rows - 1)
+    half = Z95 * root_slope(value, root) * math.sqrt(variance / rows)
+    return Interval(value - half, value + half)
+
+
+def root_slope(value: float, root: bool) -> float:
+    """Return the derivative at a mean of its root, which is ``value``, or of the mean itself."""
+    if not root:
+        return 1.0
+    return 1 / (2 * value) if value else 0.0
