@@ -183,9 +183,12 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Re
     flags = [word for word in overrides if word.startswith("-")]
     if flags:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
+    from tipcast.config.schema import Output
+
     with _ONE_AT_A_TIME, _kept():
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
         (composed,) = compose_jobs(job, [*as_overrides(settings), *overrides])
+        composed.config.print = Output.none
         details = dict(composed.run())
         tracking = None
         if hasattr(composed.config, "tracking"):

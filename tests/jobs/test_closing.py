@@ -34,3 +34,9 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "files    a b",
         "written  0",
     ]
+
+
+def test_none_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {"run_id": "a"}
+    assert closing.say(result, Output.none) is result
+    assert capsys.readouterr().out == ""

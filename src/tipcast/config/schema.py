@@ -15,6 +15,7 @@ class Output(Enum):
 
     text = "text"
     json = "json"
+    none = "none"
 
 
 @dataclass

@@ -9,24 +9,26 @@ from typing import Any
 from tipcast.config.schema import Output
 
 
-def say(result: Mapping[str, Any], form: Output) -> None:
-    """Print a job's result.
+def say(result: Mapping[str, Any], form: Output) -> Mapping[str, Any]:
+    """Print a job's result and return it.
 
     Parameters
     ----------
     result
         What to say, in order; nested mappings become one line each as text.
     form
-        ``text``: aligned lines; ``json``: one object on one line.
+        ``text``: aligned lines; ``json``: one object on one line; ``none``: nothing.
 
     """
     if form is Output.json:
         print(json.dumps(result), flush=True)
-        return
+    if form is not Output.text:
+        return result
     width = max(len(name) for name in result)
     for name, value in result.items():
         if value or value == 0:
             print(f"{name:<{width}}  {_text(value)}", flush=True)
+    return result
 
 
 def _text(value: object) -> str:

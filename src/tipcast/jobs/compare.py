@@ -17,8 +17,8 @@ WIDTH = 32
 """Of a column: a run's whole id."""
 
 
-def run(config: CompareConfig, command: str) -> None:
-    """Run the job.
+def run(config: CompareConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says.
 
     Raises
     ------
@@ -32,10 +32,11 @@ def run(config: CompareConfig, command: str) -> None:
     with failures(resolve(config.tracking)):
         first, second = (facts(client, run_id) for run_id in config.runs)
     found = {name: differences(first.sections[name], second.sections[name]) for name in SECTIONS}
-    if config.print is Output.json:
-        closing.say({"runs": list(config.runs), **found, "command": command}, config.print)
-        return
+    result = {"runs": list(config.runs), **found, "command": command}
+    if config.print is not Output.text:
+        return closing.say(result, config.print)
     print("\n".join(text(first, second, found)), flush=True)
+    return result
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tipcast.backends.findings import check_gpus, check_scheduler, check_workers, uses_cuda
 from tipcast.config.errors import Finding, TipcastError, failed, ok, warning
@@ -32,8 +33,8 @@ PATIENCE_S = 60.0
 SIDES = ("train", "test", "months")
 
 
-def run(config: DoctorConfig, command: str) -> None:
-    """Run the job.
+def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says.
 
     Raises
     ------
@@ -51,13 +52,15 @@ def run(config: DoctorConfig, command: str) -> None:
         findings[name] = examine(name, check, limit_s)
         if text:
             print(rows.row(name, findings[name]), flush=True)
+    result = {"checks": plain(findings), "counted": counted(findings), "command": command}
     if text:
         print(counted(findings), flush=True)
     else:
-        closing.say({"checks": plain(findings), "counted": counted(findings), "command": command}, config.print)
+        closing.say(result, config.print)
     for finding in findings.values():
         if finding.problem:
             raise finding.problem
+    return result
 
 
 def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from tipcast.measure.progress import progress, worth_a_line
 LOG = logging.getLogger("tipcast")
 
 
-def run(config: PrepareConfig, command: str) -> None:
-    """Run the job."""
+def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says."""
     if config.data.months is None:
         raise TipcastError(
             "C004", "data.months", "needs a value", "add data.months=2019-01..2019-03, or the files to prepare"
@@ -62,7 +62,7 @@ def run(config: PrepareConfig, command: str) -> None:
                 facts.append(f"{sum(manifest[month.name].rows for month in due):,} rows in {len(due)} months")
     names = [month.name for month in planned]
     rows = sum(manifest[name].rows for name in names)
-    closing.say(
+    return closing.say(
         {
             "out": config.out,
             "months": len(names),

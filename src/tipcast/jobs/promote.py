@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +59,8 @@ class Contest:
         return [self.challenger, *([self.champion] if self.champion else [])]
 
 
-def run(config: PromoteConfig, command: str) -> None:
-    """Run the job.
+def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says.
 
     Raises
     ------
@@ -80,8 +81,8 @@ def run(config: PromoteConfig, command: str) -> None:
             contest = None if before == version else set_up(client, config, challenger, before, folder)
         if contest is None:
             LOG.info("%s holds %s already", challenger.fetched.uri, config.alias)
-            closing.say({"model_uri": challenger.fetched.uri, "alias": config.alias, "moved": False}, config.print)
-            return
+            held = {"model_uri": challenger.fetched.uri, "alias": config.alias, "moved": False}
+            return closing.say(held, config.print)
         record = stack.enter_context(promote_record.opened(config, challenger.fetched, contest.test, command))
         with clock.phase("cluster") as facts:
             workers = stack.enter_context(session(config.backend, config.cluster))
@@ -108,9 +109,11 @@ def run(config: PromoteConfig, command: str) -> None:
                 forced=not verdict.passed,
             )
         promote_record.close(record, clock.seconds, moved=problem is None, problem=problem)
-    say(config, verdict, promote_record.said(record, config, verdict, clock.seconds, command, moved=problem is None))
+    result = promote_record.said(record, config, verdict, clock.seconds, command, moved=problem is None)
+    say(config, verdict, result)
     if problem:
         raise problem
+    return result
 
 
 def check(config: PromoteConfig) -> None:
@@ -231,7 +234,7 @@ def refusal(config: PromoteConfig, verdict: promote_record.Verdict) -> TipcastEr
 
 def say(config: PromoteConfig, verdict: promote_record.Verdict, result: dict[str, Any]) -> None:
     """Print the table, or all of it as JSON."""
-    if config.print is Output.json:
+    if config.print is not Output.text:
         closing.say(result, config.print)
         return
     print("\n".join([*promote_record.table(verdict), ""]), flush=True)

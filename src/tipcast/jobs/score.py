@@ -6,8 +6,9 @@ What needs MLflow and workers is in `score_due`, which is imported once there is
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
@@ -22,8 +23,8 @@ from tipcast.measure.clock import Clock
 LOG = logging.getLogger("tipcast")
 
 
-def run(config: ScoreConfig, command: str) -> None:
-    """Run the job.
+def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says.
 
     Raises
     ------
@@ -32,17 +33,18 @@ def run(config: ScoreConfig, command: str) -> None:
 
     """
     try:
-        refused, files = _run(config, command)
+        said, refused, files = _run(config, command)
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
         raise of_store(problem) from problem
     if refused:
         raise score_summary.problem(refused, files)
+    return said
 
 
-def _run(config: ScoreConfig, command: str) -> tuple[Sequence[Item], int]:
-    """Score what is due; return the files that were refused, and the number of all."""
+def _run(config: ScoreConfig, command: str) -> tuple[Mapping[str, Any], Sequence[Item], int]:
+    """Score what is due; return what to say, the files that were refused, and the number of all."""
     score_check.check(config)
     clock = Clock()
     with clock.phase("list"):
@@ -52,8 +54,8 @@ def _run(config: ScoreConfig, command: str) -> tuple[Sequence[Item], int]:
         from tipcast.jobs.score_due import score_due
 
         return score_due(config, command, output, clock)
-    closing.say(score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command), config.print)
-    return plan.refused, plan.files
+    said = score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command)
+    return closing.say(said, config.print), plan.refused, plan.files
 
 
 def recovered(config: ScoreConfig) -> tuple[str, Manifest | None]:

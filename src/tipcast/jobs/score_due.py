@@ -32,8 +32,10 @@ from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 
+Due = tuple[Mapping[str, Any], Sequence[Item], int]
 
-def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> tuple[Sequence[Item], int]:
+
+def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> Due:
     """Score what is due.
 
     Parameters
@@ -48,7 +50,7 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
     Returns
     -------
     tuple
-        The files that were refused, and the number of all.
+        What to say, the files that were refused, and the number of all.
 
     """
     check_session(config.backend, config.cluster)
@@ -65,8 +67,8 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
             LOG.warning(note)
         if plan.current:
             renew(plan, config.storage_options)
-            closing.say(score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command), config.print)
-            return plan.refused, plan.files
+            said = score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command)
+            return closing.say(said, config.print), plan.refused, plan.files
         with clock.phase("model"):
             check_parses(fetched)
         record = stack.enter_context(opened(config, plan, fetched, command))
@@ -90,11 +92,9 @@ def score_due(config: ScoreConfig, command: str, output: str, clock: Clock) -> t
             record.write(found, results.entries, refused, phases, memory)
         with clock.phase("swap"):
             entries = commit(work, record, plan, results, refused)
-        closing.say(
-            score_summary.said(config, plan, entries, refused, clock.seconds, command, record=record, found=found),
-            config.print,
-        )
-    return refused, plan.files
+        said = score_summary.said(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
+        closing.say(said, config.print)
+    return said, refused, plan.files
 
 
 @contextlib.contextmanager

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
@@ -38,8 +40,8 @@ from tipcast.tracking.lease import leased
 LOG = logging.getLogger("tipcast")
 
 
-def run(config: SweepConfig, command: str) -> None:
-    """Run the job."""
+def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says."""
     check_session(config.backend, config.cluster)
     clock = Clock()
     with ExitStack() as stack:
@@ -97,6 +99,7 @@ def run(config: SweepConfig, command: str) -> None:
     closing.say(said, config.print)
     if problem:
         raise problem
+    return said
 
 
 def search_by_pool(

@@ -44,8 +44,8 @@ COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 
 
-def run(config: TrainConfig, command: str) -> None:
-    """Run the job."""
+def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says."""
     check_session(config.backend, config.cluster)
     check(config.model, config.backend.name, categorical=config.task.categorical)
     clock = Clock()
@@ -60,7 +60,7 @@ def run(config: TrainConfig, command: str) -> None:
             facts.append(workers.size)
         record.run.set_tags(workers.tags)
         outcome, logged = finish(workers, record, clock)
-    closing.say(summary(record, outcome, logged, clock.seconds), config.print)
+    return closing.say(summary(record, outcome, logged, clock.seconds), config.print)
 
 
 def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Logged]:

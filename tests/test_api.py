@@ -1,0 +1,165 @@
+"""Jobs as functions of Python: what they return, and that the process stays as it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tipcast
+from tipcast import api
+from tipcast.config.errors import TipcastError
+
+QUICK = {
+    "cluster": {"processes": False, "n_workers": 1, "performance_report": False},
+    "model": {"params": {"n_estimators": 4}},
+}
+
+
+@pytest.fixture
+def store(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh store, and no variables of MLflow's."""
+    for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return f"sqlite:///{shutil.copy(tables, tmp_path)}"
+
+
+def trained(store: str, **settings: Any) -> tipcast.Result:
+    return tipcast.train(data={"rows": 2000}, tracking={"uri": store, "system_metrics": False}, **QUICK, **settings)
+
+
+def state() -> tuple[object, ...]:
+    """What a job must leave as it found it."""
+    names = [
+        None,
+        "tipcast",
+        "distributed",
+        "distributed.worker",
+        "mlflow",
+        "alembic",
+        "asyncio",
+        "tornado.application",
+    ]
+    loggers = [logging.getLogger(name) for name in names]
+    return (
+        dict(os.environ),
+        [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers],
+        list(warnings.filters),
+        [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+        sys.unraisablehook,
+    )
+
+
+def test_a_training_and_its_model(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(None)
+    before = state()
+    run = trained(store, seed=3)
+    assert state() == before
+    assert not capfd.readouterr().out
+    assert run.metrics["test/auc"] > 0.4
+    found = mlflow.MlflowClient(store).get_run(run.run_id)
+    assert found.info.status == "FINISHED"
+    assert found.info.experiment_id == run.experiment_id
+    assert found.data.params["seed"] == "3"
+    assert found.data.tags["command"] == run.command
+    assert "seed=3" in run.command.split()
+    trips = pd.DataFrame(
+        {
+            "tpep_pickup_datetime": pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"]),
+            "PULocationID": [132, 48],
+            "DOLocationID": [230, 68],
+            "passenger_count": [1.0, 2.0],
+            "trip_distance": [17.2, 1.1],
+        }
+    )
+    probabilities = run.load().predict(trips)
+    assert len(probabilities) == 2
+    assert state() == before
+
+
+def test_from_any_thread_one_after_another(store: str) -> None:
+    found: list[tipcast.Result] = []
+    threads = [threading.Thread(target=lambda seed: found.append(trained(store, seed=seed)), args=(n,)) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({run.run_id for run in found}) == 2
+    differences = tipcast.compare(found[0].run_id, found[1].run_id, tracking={"uri": store}).details
+    assert "seed" in differences["configuration"]
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: tipcast.train(data={"rowz": 1}), "C001"),
+        (lambda: tipcast.train(model="xgbost"), "C002"),
+        (lambda: tipcast.train(overrides=["--cfg", "job"]), "C005"),
+        (lambda: tipcast.train(seed=[1, 2]), "C003"),
+        (lambda: tipcast.score("models:/a/1", "no.parquet", "no/such/../"), "C011"),
+    ],
+)
+def test_mistakes_are_errors_with_a_code(
+    call: Callable[[], object], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = state()
+    with pytest.raises(TipcastError) as caught:
+        call()
+    assert caught.value.code == code
+    assert state() == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_keywords_are_overrides() -> None:
+    assert api.as_overrides(
+        {
+            "model": {"name": "random_forest", "params": {"max_depth": 4, "class_weight": None}},
+            "task": "high_tip",
+            "data": {"source": "files", "train": ["a b.parquet", Path("it's.csv")]},
+            "search": {"space": {"max_depth": {"int": [4, 8]}}},
+            "debug": True,
+            "tracking": {"wait_s": 1.5},
+        }
+    ) == [
+        "model=random_forest",
+        "model.params.max_depth=4",
+        "model.params.class_weight=null",
+        "task=high_tip",
+        "data=files",
+        r"data.train=['a b.parquet', 'it\'s.csv']",
+        "search.space.max_depth={'int': [4, 8]}",
+        "debug=true",
+        "tracking.wait_s=1.5",
+    ]
+
+
+def test_the_package_is_cheap_to_import() -> None:
+    program = (
+        "import sys, tipcast\n"
+        "heavy = {'mlflow', 'distributed', 'dask', 'pandas', 'hydra', 'xgboost', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert callable(tipcast.train)\n"
+        "assert 'train' in dir(tipcast)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(tipcast.__file__).resolve().parents[1])}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=60)
+
+
+def test_there_is_nothing_else() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        tipcast.trian  # noqa: B018 - its absence is what is tested
