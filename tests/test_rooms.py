@@ -94,12 +94,12 @@ def test_imports_keep_to_the_rooms() -> None:
     ("module", "line", "contract"),
     [
         ("data/base.py", "from tipcast.jobs import train", "one way"),
-        ("evaluation/curve.py", "from tipcast.tracking import run", "one way"),
+        ("evaluation/report.py", "from tipcast.tracking import run", "one way"),
         ("jobs/train.py", "import mlflow.tracking", "MLflow"),
         ("data/base.py", "from omegaconf import OmegaConf", "Hydra"),
         ("estimators/base.py", "import cupy", "GPU"),
         ("jobs/train.py", "import optuna", "Optuna"),
-        ("evaluation/curve.py", "import matplotlib.pyplot", "Matplotlib"),
+        ("evaluation/report.py", "import matplotlib.pyplot", "Matplotlib"),
     ],
 )
 def test_a_breach_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:

@@ -38,5 +38,5 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_none_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     result = {"run_id": "a"}
-    assert closing.say(result, Output.none) is result
+    assert say(result, Output.none) is result
     assert capsys.readouterr().out == ""
