@@ -112,6 +112,11 @@ class Table(Dataset):
         return tuple(column.name for column in self.columns)
 
     @property
+    def known_columns(self) -> tuple[str, ...]:
+        """All columns that models know of."""
+        return self.features if self.time is None else (*self.features, self.time)
+
+    @property
     def time(self) -> str | None:
         """The column that rows are split by, where one is named."""
         return self.time_column
@@ -242,7 +247,7 @@ class Table(Dataset):
             if name not in types:
                 raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
             expected = "time" if name == self.time else self._column(name).type
-            if expected not in (_kind(types[name]), "category" if pa.types.is_null(types[name]) else expected[:0]):
+            if _kind(types[name]) != expected and not pa.types.is_null(types[name]):
                 what = f"column {name!r} is {types[name]}, where data.train has a {expected}"
                 raise TipcastError("D008", where, what, "write it as the training files have it")
         return scan

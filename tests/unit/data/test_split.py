@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pandas as pd
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.data import split
+from tipcast.data.base import Fragment
 from tipcast.data.split import MINUTE, cutoff, describe, uneven
 
 
@@ -64,3 +69,15 @@ def test_describe_includes_both_days() -> None:
     assert describe(JANUARY) == "2019-01-01..2019-01-31"
     assert describe((JANUARY[0], JANUARY[0] + 1)) == "2019-01-01..2019-01-01"
     assert describe((JANUARY[0], JANUARY[1] + 1)) == "2019-01-01..2019-02-01"
+
+
+def test_a_draw_is_by_a_rows_place_in_its_file() -> None:
+    draw = split.Draw(3, ((0.0, 0.7), (0.7, 0.9)))
+    whole = Fragment("a.parquet", "parquet", (0, 1), {}, None, "d", 1001, {"first": 0})
+    every = draw.sides(whole, 1001, np)
+    for first in (1, 4, 501, 998):
+        rest = dataclasses.replace(whole, part=(1,), options={"first": first})
+        np.testing.assert_array_equal(draw.sides(rest, 1001 - first, np), every[first:])
+    shares = [float((every == side).mean()) for side in (0, 1, -1)]
+    assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.05)
+    assert not np.array_equal(draw.sides(dataclasses.replace(whole, digest="e"), 1001, np), every)

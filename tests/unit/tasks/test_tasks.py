@@ -1,0 +1,132 @@
+"""Tasks: the shipped ones on trips whose answers are known, and a user's own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TaskSpec
+from tipcast.data.taxi.dataset import Taxi
+from tipcast.tasks import base
+from tipcast.tasks.base import Task, from_facts, make_task
+
+MINUTE = 60_000_000
+NULL = np.iinfo(np.int64).min
+TRIPS: dict[str, Any] = {
+    "pickup": np.array([0, 0, 0, 0, NULL]),
+    "dropoff": np.array([0, 10 * MINUTE, 60 * MINUTE, 61 * MINUTE, MINUTE]),
+    "fare_amount": np.array([10.0, 10.0, 10.0, 10.0, 10.0]),
+    "tip_amount": np.array([2.0, 2.01, 3.0, 0.0, 5.0]),
+    "payment_type": np.array([1, 1, 2, 1, 1]),
+}
+
+
+def shipped(name: str, *words: str) -> Task:
+    """A task of conf/task, for trips."""
+    (composed,) = compose("train", [f"task={name}", *words])
+    return make_task(to_object(composed.config).task, Taxi())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("high_tip", "classification", [0, 1, 1, 0, 1]),
+        ("high_tip_card", "classification", [0, 1, -1, 0, 1]),
+        ("tip_amount", "regression", [2.0, 2.01, np.nan, 0.0, 5.0]),
+        ("duration", "regression", [np.nan, 10.0, 60.0, np.nan, np.nan]),
+    ],
+)
+def test_answers_of_trips(name: str, kind: str, expected: list[float]) -> None:
+    task = shipped(name)
+    assert task.kind == kind
+    columns = {column: TRIPS[column] for column in task.columns}
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(np.asarray(task.target(columns, np), dtype=float), expected)
+
+
+def test_clusters_have_no_target() -> None:
+    task = shipped("clusters")
+    assert task.target({}, np) is None
+    assert task.features == Taxi().features
+
+
+@pytest.mark.parametrize("name", ["high_tip", "high_tip_card", "tip_amount", "duration", "clusters"])
+def test_a_saved_task_gives_the_same_answers(name: str) -> None:
+    task = shipped(name)
+    again = from_facts(task.facts(), task.features, task.description)
+    assert (again.name, again.kind, again.classes, again.columns) == (task.name, task.kind, task.classes, task.columns)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(again.target(TRIPS, np), task.target(TRIPS, np))
+
+
+def test_the_words_of_a_target_have_its_params() -> None:
+    assert shipped("high_tip", "task.threshold=0.25").description == "tip_amount / fare_amount > 0.25"
+
+
+def far(columns: Any, xp: Any, *, miles: float) -> Any:
+    """Whether a trip is far."""
+    return columns["trip_distance"] > miles
+
+
+def own(**settings: Any) -> TaskSpec:
+    """A user's task."""
+    spec = {"name": "far", "kind": "classification", "function": "far", "columns": ["trip_distance"], "validation": 0.1}
+    return TaskSpec(**spec | {"params": {"miles": 5.0}, "features": ["pickup_hour"]} | settings)
+
+
+def test_a_function_that_python_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_TARGETS", {})
+    base.register("far", far)
+    task = make_task(own(), Taxi())
+    assert task.target({"trip_distance": np.array([1.0, 9.0])}, np).tolist() == [False, True]
+    monkeypatch.setattr(base, "_TARGETS", {})  # as in another process, which gets the task with its function
+    assert task.target({"trip_distance": np.array([1.0, 9.0])}, np).tolist() == [False, True]
+
+
+def test_a_function_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_points(group: str, name: str | None = None) -> list[Any]:
+        assert group == "tipcast.targets"
+        return [SimpleNamespace(name="far", load=lambda: far)] if name in (None, "far") else []
+
+    monkeypatch.setattr(base, "_TARGETS", {})
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    task = make_task(own(), Taxi())
+    assert task.classes == ("0", "1")
+    assert task.target({"trip_distance": np.array([1.0, 9.0])}, np).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["os.getcwd", "builtins.exec", "far"])
+def test_a_path_names_no_function(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_TARGETS", {})
+    with pytest.raises(TipcastError, match="no such target") as caught:
+        make_task(own(function=name), Taxi())
+    assert caught.value.code == "C003"
+    assert "high_tip" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"kind": "ranking"}, "task.kind"),
+        ({"kind": None}, "task.kind"),
+        ({"kind": "multiclass"}, "task.classes"),
+        ({"features": []}, "task.features"),
+        ({"features": ["pickup_hour", "pickup_hour"]}, "task.features"),
+        ({"features": ["tip"]}, "task.features"),
+        ({"categorical": ["PULocationID"]}, "task.categorical"),
+        ({"validation": 1.0}, "task.validation"),
+        ({"threshold": -1.0}, "task.threshold"),
+        ({"function": None}, "task.target"),
+    ],
+)
+def test_what_cannot_be_asked(settings: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_TARGETS", {"far": far})
+    with pytest.raises(TipcastError) as caught:
+        make_task(own(**settings), Taxi())
+    assert caught.value.where == key
