@@ -7,7 +7,13 @@ import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
+import fsspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
 from tipcast.backends.base import Array, Frames
+from tipcast.backends.cpu import MISSING
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
 from tipcast.data.base import Fragment
@@ -170,3 +176,38 @@ def refusal(fragment: Fragment, fault: Fault | None, problem: str) -> TipcastErr
     return TipcastError(
         "D005", where, f"{line}{column} {fault.what}", "correct or remove that row, or download the file again"
     )
+
+
+def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    """Read text columns of a fragment on the host."""
+    if fragment.format == "csv":
+        return parse_block(fragment, names, dict.fromkeys(names, pa.string()))
+    with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
+        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
+    return pa.table({name: table[name].cast(pa.string()) for name in names})
+
+
+def parse_block(fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Parse columns of a CSV block on the host, all by default; types that are not given are as the values look."""
+    header = fragment.options["header"]
+    chosen = [name for name in fragment.columns if name in header] if names is None else list(names)
+
+    def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
+        return pa.csv.read_csv(
+            pa.BufferReader(rows),
+            read_options=pa.csv.ReadOptions(use_threads=False, column_names=list(header)),
+            convert_options=pa.csv.ConvertOptions(
+                include_columns=list(columns),
+                column_types=dict(types),
+                null_values=MISSING,
+                strings_can_be_null=True,
+                true_values=[],
+                false_values=[],
+            ),
+        )
+
+    block = csv_block(fragment)
+    try:
+        return parse(block, chosen)
+    except ValueError as problem:
+        raise refusal(fragment, find_fault(block, header, chosen, parse), str(problem)) from problem

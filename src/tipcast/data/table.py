@@ -10,21 +10,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet as pq
 
 from tipcast.backends.base import Array, Frames
-from tipcast.backends.cpu import MISSING, CpuFrames
+from tipcast.backends.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.data import address, delimited, parquet, split, table_features
 from tipcast.data.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
 from tipcast.data.listing import check_block_bytes, check_format, gather, scan_files
-from tipcast.data.read import csv_block, read_fragment, refusal, undamaged
+from tipcast.data.read import parse_block, read_fragment, read_texts
 from tipcast.tasks.base import TargetColumn
 
 MOST_CATEGORIES = 10_000
@@ -195,7 +192,7 @@ class Table(Dataset):
         named = replace(fragment, columns={name: name for name in wanted}, options=options)
         read = read_fragment(named, frames, [name for name in wanted if name not in texts])
         if texts:
-            table = _texts(named, texts)
+            table = read_texts(named, texts)
             for name in texts:
                 codes = pc.index_in(table[name], value_set=pa.array(known[name].categories, pa.string()))
                 read[name] = frames.xp.asarray(codes.cast(pa.float64()).to_numpy())
@@ -320,7 +317,7 @@ def _types(fragment: Fragment) -> dict[str, pa.DataType]:
     if fragment.format == "parquet":
         arrow = parquet.read_footer(fragment.uri, fragment.options["storage"]).schema
     else:
-        arrow = _csv(fragment, None, {}).schema
+        arrow = parse_block(fragment, None, {}).schema
     return {field.name: field.type for field in arrow if field.name in fragment.columns}
 
 
@@ -346,7 +343,7 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
     found: dict[str, set[str]] = {name: set() for name in names}
 
     def look(fragment: Fragment) -> None:
-        table = _texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
+        table = read_texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
         for name in table.column_names:
             found[name].update(text for text in pc.unique(table[name]).to_pylist() if text is not None)
 
@@ -361,41 +358,6 @@ def _medians(fragment: Fragment, names: Sequence[str]) -> dict[str, float]:
     read = read_fragment(replace(fragment, options={**fragment.options, "times": ()}), CpuFrames(), names)
     known = {name: values[np.isfinite(values)] for name, values in read.items()}
     return {name: float(np.median(values)) if len(values) else 0.0 for name, values in known.items()}
-
-
-def _texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    """Read text columns of a fragment on the host."""
-    if fragment.format == "csv":
-        return _csv(fragment, names, dict.fromkeys(names, pa.string()))
-    with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
-        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
-    return pa.table({name: table[name].cast(pa.string()) for name in names})
-
-
-def _csv(fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Parse columns of a CSV block on the host, all by default; types that are not given are as the values look."""
-    header = fragment.options["header"]
-    chosen = [name for name in fragment.columns if name in header] if names is None else list(names)
-
-    def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
-        return pa.csv.read_csv(
-            pa.BufferReader(rows),
-            read_options=pa.csv.ReadOptions(use_threads=False, column_names=list(header)),
-            convert_options=pa.csv.ConvertOptions(
-                include_columns=list(columns),
-                column_types=dict(types),
-                null_values=MISSING,
-                strings_can_be_null=True,
-                true_values=[],
-                false_values=[],
-            ),
-        )
-
-    block = csv_block(fragment)
-    try:
-        return parse(block, chosen)
-    except ValueError as problem:
-        raise refusal(fragment, delimited.find_fault(block, header, chosen, parse), str(problem)) from problem
 
 
 def _span(scan: FileScan, time: str) -> Period:
