@@ -15,7 +15,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
-from tipcast.data.base import Fragment, Period, ScanRequest
+from tipcast.data.base import Fragment, Period, ScanRequest, counted
 
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -227,7 +227,7 @@ def read_head(raw: bytes, where: str) -> Head:
         used = next((mark for mark in ";\t|" if mark in text), None)
         hint = f"; the delimiter seems to be {used!r}" if used else ""
         raise TipcastError(
-            "D007", where, f"{len(names)} columns found between commas{hint}", "write it as CSV with commas"
+            "D007", where, f"{counted(len(names), 'column')} found between commas{hint}", "write it as CSV with commas"
         )
     start, line = _skip_blank(raw, end, line + 1)
     first = raw[start : raw.find(b"\n", start) + 1 or len(raw)].decode(errors="replace").strip("\r\n")

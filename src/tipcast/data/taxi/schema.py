@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.address import last_name
+from tipcast.data.base import counted
 
 COLOURS = ("yellow", "green")
 """Of the cabs whose trips have tips."""
@@ -146,7 +147,7 @@ def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> Tipcas
         near = [match for name in own for match in difflib.get_close_matches(name, names, 1, 0.7)]
         hint = f", {' and '.join(map(repr, near))} among them" if near else ""
         fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
-    what = f"missing {named('column', own)} ({len(names)} columns found{hint})"
+    what = f"missing {named('column', own)} ({counted(len(names), 'column')} found{hint})"
     return TipcastError("D007", where, what, fix)
 
 
