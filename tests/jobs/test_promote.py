@@ -216,7 +216,7 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
 
     def entrant(version: str, colour: str, *trained: int) -> Entrant:
         manifest = {"colour": colour, "trained_from": trained[0], "trained_until": trained[1]}
-        return Entrant(Fetched(Path(), "", manifest, NAME, version, "", None, ""), "FINISHED", {}, {})
+        return Entrant(Fetched(Path(), "", manifest, NAME, version, "", None, ""), "FINISHED", {}, {}, {})
 
     test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
     new, green = entrant("2", "yellow", 0, 2 * month), entrant("3", "green", 0, 3 * month)
@@ -380,6 +380,6 @@ def test_another_kind_of_taxi_is_not_compared(job: Job, promote: Job, client: An
     (version,) = (found.version for found in client.search_model_versions(f"name='{NAME}'") if found.run_id == run)
     problem = _refused(promote, version, "margin=1")
     assert problem.code == "M020"
-    assert "taxis: green against yellow" in problem.what
+    assert "data: green against yellow" in problem.what
     assert _holder(client) == BETTER
     client.delete_model_version(NAME, version)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +13,35 @@ from tipcast.backends.base import Session
 from tipcast.backends.session import check as check_session
 from tipcast.backends.session import session
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import to_plain
 from tipcast.config.schema import DataSpec, Output, PromoteConfig
 from tipcast.config.stored import tested
 from tipcast.config.temporary import temporary_folder
 from tipcast.data import rows
-from tipcast.data.base import Listing
 from tipcast.data.listing import identical
 from tipcast.data.prepare import Recipe
 from tipcast.data.registry import open_dataset
 from tipcast.estimators.base import NativeFile
 from tipcast.estimators.predict import predict_saved
-from tipcast.evaluation.base import evaluator, judged_by
-from tipcast.jobs import closing, promote_gate, promote_record
-from tipcast.jobs.promote_gate import Check, Entrant, Rescored
+from tipcast.evaluation import plots, report
+from tipcast.evaluation.base import SHOWN, bounds
+from tipcast.jobs import closing, opening, promote_gate
+from tipcast.jobs.promote_gate import Check, Contest, Entrant, Rescored, Verdict
+from tipcast.jobs.training import held_out_draw
+from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import aliases
 from tipcast.tracking.facts import CONFIG
 from tipcast.tracking.models import Fetched, fetch, versions_of
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
-
-
-@dataclass(frozen=True)
-class Contest:
-    """A version, the champion, which holds the alias, whatever that is called, and the rows that both score."""
-
-    challenger: Entrant
-    before: str | None
-    """Version that holds the alias."""
-    champion: Entrant | None
-    """None where there is none, or none that can be compared."""
-    checks: tuple[Check, ...]
-    """What has been found out without scoring."""
-    test: Listing
-    recipe: Recipe
-
-    @property
-    def entrants(self) -> list[Entrant]:
-        """Those who score."""
-        return [self.challenger, *([self.champion] if self.champion else [])]
+PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "seed")
 
 
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
@@ -83,20 +68,17 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             LOG.info("%s holds %s already", challenger.fetched.uri, config.alias)
             held = {"model_uri": challenger.fetched.uri, "alias": config.alias, "moved": False}
             return closing.say(held, config.print)
-        record = stack.enter_context(promote_record.opened(config, challenger.fetched, contest.test, command))
+        record = stack.enter_context(_opened(config, contest, command))
         with clock.phase("cluster") as facts:
             workers = stack.enter_context(session(config.backend, config.cluster))
             facts.append(workers.size)
         record.set_tags(workers.tags)
         with clock.phase("score"):
             rescored = rescore(workers, config, contest)
-        checks = [
-            *contest.checks,
-            promote_gate.compared(challenger.headline, rescored, config.margin, certain=config.certain),
-        ]
-        verdict = promote_record.Verdict(challenger, contest.champion, before, tuple(checks), rescored)
+        compared = promote_gate.compared(contest, rescored, config.margin, certain=config.certain)
+        verdict = Verdict(contest, (*contest.checks, compared), rescored)
         with clock.phase("log"):
-            promote_record.write(record, config, contest.test, verdict, command)
+            write(record, config, verdict, command)
         problem = refusal(config, verdict)
         if problem is None:
             aliases.move(
@@ -108,9 +90,8 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 facts={"why": verdict.why, "run": record.id},
                 forced=not verdict.passed,
             )
-        promote_record.close(record, clock.seconds, moved=problem is None, problem=problem)
-    result = promote_record.said(record, config, verdict, clock.seconds, command, moved=problem is None)
-    say(config, verdict, result)
+        _close(record, clock.seconds, moved=problem is None, problem=problem)
+    result = say(record, config, verdict, clock.seconds, command, moved=problem is None)
     if problem:
         raise problem
     return result
@@ -140,15 +121,15 @@ def set_up(client: Any, config: PromoteConfig, challenger: Entrant, before: str 
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
     entrants = [challenger, *([champion] if champion else [])]
     checks.append(promote_gate.target(entrants))
-    if champion:
-        checks.append(promote_gate.taxis(challenger, champion))
-    data = _data(client, config, challenger.fetched)
     features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
-    dataset = open_dataset(data)
-    recipe = Recipe(dataset, from_facts(challenger.manifest["task"], features, challenger.manifest["target"]))
+    dataset = open_dataset(_data(client, config, challenger.fetched))
+    task = from_facts(challenger.manifest["task"], features, challenger.manifest["target"])
+    recipe = Recipe(dataset, task, draw=held_out_draw(dataset, int(challenger.params.get("seed", 0))))
     test = dataset.scan("test", recipe.columns)
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
+    if champion:
+        checks.append(promote_gate.data(challenger, champion, test))
     checks.insert(0, promote_gate.unseen(entrants, test))  # the first that a refusal names
     return Contest(challenger, before, champion, tuple(checks), test, recipe)
 
@@ -165,7 +146,7 @@ def _entrant(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Entr
     for key in ("task", "trained_until", "train_period", "threshold", "target"):
         if key not in fetched.manifest:
             raise TipcastError("M021", fetched.uri, f"its manifest has no {key}", "train and register it again")
-    return Entrant(fetched, trained.info.status, trained.data.metrics, version.tags)
+    return Entrant(fetched, trained.info.status, trained.data.metrics, version.tags, trained.data.params)
 
 
 def _data(client: Any, config: PromoteConfig, fetched: Fetched) -> DataSpec:
@@ -183,31 +164,28 @@ def _data(client: Any, config: PromoteConfig, fetched: Fetched) -> DataSpec:
 
 def rescore(workers: Session, config: PromoteConfig, contest: Contest) -> Rescored:
     """Score the same rows with both versions, and compare them."""
-    client = workers.client
+    client, judge = workers.client, contest.challenger.judge
     prepared = rows.start(workers, contest.test, contest.recipe)
     with progress("read", prepared):
         loaded = rows.collect(workers, contest.test, contest.recipe, prepared)
     rows.check_counts(contest.test, loaded.per_file, contest.recipe, config.data.limits)
     (test,) = loaded.splits
     rows.check_split("data.test", test.counts, contest.recipe.task, config.data.limits)
-    judge = evaluator(contest.challenger.kind)
-    truth = judged_by(test)
     scores, found = [], []
     with progress("score"):
         for entrant in contest.entrants:
             x = client.map(_columns, test.x, names=entrant.features, pure=False, key="columns")
             native = NativeFile(entrant.fetched.path, entrant.fetched.format)
             scores.append(predict_saved(client, native, workers.device, x))
-            found.append(
-                judge.evaluate(client, scores[-1], truth, threshold=entrant.manifest["threshold"], where="data.test")
-            )
-        if len(found) == 1:
-            return Rescored(found[0], None, None)
+            threshold, truth = entrant.manifest["threshold"], test.y or x
+            found.append(judge.evaluate(client, scores[-1], truth, threshold=threshold, where="data.test"))
+        if len(found) == 1 or not test.y:
+            return Rescored(found[0], found[1] if len(found) > 1 else None, None)
         first, second = found
         compared = judge.difference(
             client,
             (scores[0], scores[1]),
-            truth,
+            test.y,
             (first, second),
             parts=test.parts,
             replicates=config.replicates,
@@ -220,25 +198,159 @@ def _columns(x: Any, names: list[str]) -> Any:
     return x if list(x.columns) == names else x[names]
 
 
-def refusal(config: PromoteConfig, verdict: promote_record.Verdict) -> TipcastError | None:
+def refusal(config: PromoteConfig, verdict: Verdict) -> TipcastError | None:
     """Return why the alias stays where it is; None where it moves."""
     if verdict.passed or config.force:
         return None
     return TipcastError(
         "M020",
-        verdict.challenger.fetched.uri,
+        verdict.contest.challenger.fetched.uri,
         f"does not get {config.alias}: {verdict.why}",
         "mend what failed, or move it all the same with force=true",
     )
 
 
-def say(config: PromoteConfig, verdict: promote_record.Verdict, result: dict[str, Any]) -> None:
-    """Print the table, or all of it as JSON."""
+# What the run records: the gate's answers, both versions' metrics on the same rows, plots and a note
+
+
+@contextlib.contextmanager
+def _opened(config: PromoteConfig, contest: Contest, command: str) -> Iterator[Run]:
+    """Open the run with what is known before any worker starts."""
+    plain, fetched = to_plain(config), contest.challenger.fetched
+    params = {name: plain[name] for name in PARAMS} | {"test_period": contest.period}
+    tags = {"model": fetched.uri, "data.test_digest": contest.test.digest[:16]}
+    name = f"promote {fetched.version}"
+    with opening.opened(config, command, job="promote", name=name, params=params, tags=tags) as record:
+        yield record
+
+
+def write(record: Run, config: PromoteConfig, verdict: Verdict, command: str) -> None:
+    """Record metrics, plots, the gate's table and the note."""
+    contest, period = verdict.contest, verdict.contest.period
+    test, many = contest.test, verdict.rescored.challenger.rows
+    record.log_metrics(_metrics(verdict))
+    profile = {"rows": many, "period": period, "files": len(test.uris)}
+    record.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
+    _plots(record, config, verdict, f"{many:,} {test.name} of {period}")
+    gate = [(check.name, "passed" if check.passed else "failed", check.what) for check in verdict.checks]
+    names, results, said = zip(*gate, strict=True)
+    record.log_table({"check": names, "result": results, "what": said}, "tables/gate.json")
+    record.set_tags({"promote.passed": str(verdict.passed).lower(), "promote.holder": contest.before or "none"})
+    record.note(_note(record, config, verdict, command))
+
+
+def _metrics(verdict: Verdict) -> dict[str, float]:
+    rescored, key = verdict.rescored, f"difference/{verdict.contest.challenger.judge.headline.name}"
+    found: dict[str, float] = {}
+    if rescored.difference:
+        found = {key: rescored.difference.value, **bounds(rescored.difference.interval, key)}
+    for side, each in (("challenger", rescored.challenger), ("champion", rescored.champion)):
+        if each:
+            found |= {f"{side}/{name}": value for name, value in list(each.shown().items())[:SHOWN]}
+    return {**found, "test/rows": float(rescored.challenger.rows)}
+
+
+def _plots(record: Run, config: PromoteConfig, verdict: Verdict, subtitle: str) -> None:
+    contest, rescored, judge = verdict.contest, verdict.rescored, verdict.contest.challenger.judge
+    first, second = contest.challenger.name, contest.champion.name if contest.champion else ""
+    found = {first: rescored.challenger} | ({second: rescored.champion} if rescored.champion else {})
+    lead = judge.lead(found, subtitle, contest.recipe.task.classes)
+    record.log_bytes(lead, judge.figure)
+    record.log_bytes(plots.small(lead), report.small_name(judge.figure))
+    if rescored.difference:
+        names = {"first": first, "second": second}
+        drawn = plots.difference(rescored.difference, config.margin, subtitle, metric=judge.headline, **names)
+        record.log_bytes(drawn, f"plots/{judge.headline.name}_difference.png")
+
+
+def _note(record: Run, config: PromoteConfig, verdict: Verdict, command: str) -> str:
+    contest, fetched = verdict.contest, verdict.contest.challenger.fetched
+    outcome, judge = "passes" if verdict.passed else "does not pass", contest.challenger.judge
+    head = f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}"
+    gate = [[check.name, "passed" if check.passed else "**failed**", check.what] for check in verdict.checks]
+    parts = [
+        head,
+        report.plot(record.id, judge.figure),
+        report.table(*_compared(verdict)),
+        report.table(["check", "result", "what"], gate),
+        f"Scored on the same rows of {contest.period}. {judge.interval_remark} {judge.difference_remark}",
+        *filter(None, map(_changed, contest.entrants)),
+        report.repeat(command, origin.source().remark),
+    ]
+    return "\n\n".join(parts)[: report.MAX_NOTE]
+
+
+def _changed(entrant: Entrant) -> str:
+    """Return what is said of a version that no commit gives back; nothing of others."""
+    if not entrant.manifest.get("git_dirty"):
+        return ""
+    return (
+        f"The code that trained {entrant.name} had uncommitted changes on commit `{entrant.manifest['git_commit']}`: "
+        f"artifact `{origin.DIFF}` of its run `{entrant.fetched.run_id}`."
+    )
+
+
+def _compared(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the lines of the table of metrics."""
+    contest, rescored = verdict.contest, verdict.rescored
+    first, second, between = rescored.challenger, rescored.champion, rescored.difference
+    headline, *names = list(first.shown())[:SHOWN]
+    head, own = ["test metric", f"challenger, {contest.challenger.name}"], first.interval.around(first.headline, 5)
+    if second is None or contest.champion is None:
+        return head, [[headline, own], *([name, f"{first.metrics[name]:.5f}"] for name in names)]
+    apart = f"{first.headline - second.headline:+.5f}"
+    if between:
+        apart = f"{between.value:+.5f} ({between.interval.low:+.5f} to {between.interval.high:+.5f})"
+    lines = [[headline, own, second.interval.around(second.headline, 5), apart]]
+    for name in names:
+        mine, theirs = first.metrics[name], second.metrics[name]
+        lines.append([name, f"{mine:.5f}", f"{theirs:.5f}", f"{mine - theirs:+.5f}"])
+    return [*head, f"champion, {contest.champion.name}", "difference"], lines
+
+
+def _close(record: Run, phases: Mapping[str, float], *, moved: bool, problem: TipcastError | None) -> None:
+    """Record how it ended."""
+    record.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
+    record.set_tags({"promote.moved": str(moved).lower()})
+    if problem:
+        record.set_tags({"error.code": problem.code, "error.message": problem})
+
+
+def say(
+    record: Run, config: PromoteConfig, verdict: Verdict, phases: Mapping[str, float], command: str, *, moved: bool
+) -> Mapping[str, Any]:
+    """Print the table, or all of it as JSON; return all of it."""
+    contest, forced = verdict.contest, moved and not verdict.passed
+    result = {
+        "run_id": record.id,
+        "experiment_id": record.experiment_id,
+        "run": record.link,
+        "model_uri": contest.challenger.fetched.uri,
+        "alias": config.alias,
+        "moved": moved,
+        "forced": forced,
+        "holder": contest.before,
+        "checks": {check.name: {"passed": check.passed, "what": check.what} for check in verdict.checks},
+        "metrics": _metrics(verdict),
+        "phases": phases,
+        "command": command,
+    }
     if config.print is not Output.text:
-        closing.say(result, config.print)
-        return
-    print("\n".join([*promote_record.table(verdict), ""]), flush=True)
-    before = f"version {verdict.before}" if verdict.before else "no version"
-    now = f"{verdict.challenger.name} now" if result["moved"] else f"still {before}"
-    told = {config.alias: now + (", forced" if result["forced"] else "")}
+        return closing.say(result, config.print)
+    print("\n".join([*_table(verdict), ""]), flush=True)
+    before = f"version {contest.before}" if contest.before else "no version"
+    now = f"{contest.challenger.name} now" if moved else f"still {before}"
+    told = {config.alias: now + (", forced" if forced else "")}
     closing.say(told | {name: result[name] for name in ("run", "phases", "command")}, config.print)
+    return result
+
+
+def _table(verdict: Verdict) -> list[str]:
+    """Return the lines that people read: both versions' metrics, and the gate's answers."""
+    head, lines = _compared(verdict)
+    cells = [head, *lines]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(head))]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
+    width = max(len(check.name) for check in verdict.checks)
+    answers = [f"{each.name:<{width}}  {'passed' if each.passed else 'FAILED'}  {each.what}" for each in verdict.checks]
+    return [*text, "", *answers]

@@ -1,4 +1,4 @@
-"""The gate before an alias: what is known of the challenger, and how it compares with the champion."""
+"""The gate before an alias: what is known of the challenger, how it compares with the champion, and the verdict."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tipcast.data import split
-from tipcast.data.base import Listing, timed
-from tipcast.evaluation.base import Evaluation, Metric, evaluator
+from tipcast.data.base import Listing
+from tipcast.data.prepare import Recipe
+from tipcast.data.registry import dataset_of
+from tipcast.evaluation.base import Evaluation, Evaluator, evaluator
 from tipcast.evaluation.paired import Difference
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.portable import TOLERANCE
@@ -31,6 +33,8 @@ class Entrant:
     """Of that run."""
     tags: Mapping[str, str]
     """Of the version."""
+    params: Mapping[str, str]
+    """Of that run."""
 
     @property
     def name(self) -> str:
@@ -43,14 +47,9 @@ class Entrant:
         return self.fetched.manifest
 
     @property
-    def kind(self) -> str:
-        """Of its task."""
-        return str(self.manifest["task"]["kind"])
-
-    @property
-    def headline(self) -> Metric:
-        """What it is compared by."""
-        return evaluator(self.kind).headline
+    def judge(self) -> Evaluator:
+        """What its predictions are judged by."""
+        return evaluator(str(self.manifest["task"]["kind"]))
 
     @property
     def features(self) -> list[str]:
@@ -65,7 +64,7 @@ class Rescored:
     challenger: Evaluation
     champion: Evaluation | None
     difference: Difference | None
-    """Challenger less champion; None where there is no champion to compare with."""
+    """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,56 @@ class Check:
     what: str
 
 
+@dataclass(frozen=True)
+class Contest:
+    """A version, the champion, which holds the alias, whatever that is called, and the rows that both score."""
+
+    challenger: Entrant
+    before: str | None
+    """Version that holds the alias, compared with or not."""
+    champion: Entrant | None
+    """None where there is none, or none that can be compared."""
+    checks: tuple[Check, ...]
+    """What has been found out without scoring."""
+    test: Listing
+    recipe: Recipe
+
+    @property
+    def entrants(self) -> list[Entrant]:
+        """Those who score."""
+        return [self.challenger, *([self.champion] if self.champion else [])]
+
+    @property
+    def period(self) -> str:
+        """Of the test rows, in words."""
+        return described(self.test)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate has found."""
+
+    contest: Contest
+    checks: tuple[Check, ...]
+    rescored: Rescored
+
+    @property
+    def passed(self) -> bool:
+        """Whether every answer is yes."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def why(self) -> str:
+        """One line: what failed, or how the versions compare."""
+        failed = [f"{check.name}: {check.what}" for check in self.checks if not check.passed]
+        return "; ".join(failed) if failed else self.checks[-1].what
+
+
+def described(test: Listing) -> str:
+    """Return the period of rows in words."""
+    return "all times" if test.period is None else split.describe(test.period)
+
+
 def known(entrant: Entrant) -> list[Check]:
     """Check what training and registering have left."""
     tests = {name: value for name, value in entrant.metrics.items() if name.startswith("test/")}
@@ -86,7 +135,7 @@ def known(entrant: Entrant) -> list[Check]:
         Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
         Check(
             "metrics",
-            f"test/{entrant.headline.name}" in tests and not odd,
+            f"test/{entrant.judge.headline.name}" in tests and not odd,
             f"{odd[0]} is not finite"
             if odd
             else f"{len(tests)} test metrics are finite"
@@ -119,31 +168,52 @@ def target(entrants: Sequence[Entrant]) -> Check:
     return Check("target", len(found) == 1, " against ".join(found))
 
 
-def taxis(challenger: Entrant, champion: Entrant) -> Check:
-    """Check that both versions are of the same kind of taxi: on the other's trips a model is no better than a guess."""
-    found = [str(entrant.manifest.get("colour")) for entrant in (challenger, champion)]
-    told = " against ".join(dict.fromkeys(found))
-    return Check("taxis", len(set(found)) == 1, f"both of {told} ones" if len(set(found)) == 1 else told)
+def data(challenger: Entrant, champion: Entrant, test: Listing) -> Check:
+    """Check that both versions are of the same dataset, and of such rows of it: on others a model is a guess."""
+    names = ("dataset", *test.facts)
+    one, other = (
+        [dataset_of(entrant.manifest).name, *(str(entrant.manifest.get(name)) for name in test.facts)]
+        for entrant in (challenger, champion)
+    )
+    told = "both of " + ", ".join(f"{name} {value}" for name, value in zip(names, one, strict=True))
+    if one != other:
+        told = "; ".join(f"{a} against {b}" for a, b in zip(one, other, strict=True) if a != b)
+    return Check("data", one == other, told)
 
 
 def unseen(entrants: Sequence[Entrant], test: Listing) -> Check:
     """Check that no version was trained or validated on rows of the test period: it has learnt their labels."""
+    if test.period is None:
+        return _unseen_draw(entrants, test)
     found = {entrant.name: entrant.fetched.seen(test.facts) for entrant in entrants}
-    tested = timed(test.period)
     told = [
         f"{name} was trained on {split.describe(period)}"
         for name, period in found.items()
-        if period is not None and split.overlap(period, tested)
+        if period is not None and split.overlap(period, test.period)
     ]
-    said = f"not all of {split.describe(tested)} is new: {', '.join(told)}" if told else "new to what was trained"
+    said = f"not all of {described(test)} is new: {', '.join(told)}" if told else "new to what was trained"
     return Check("test rows", not told, said)
 
 
-def compared(headline: Metric, rescored: Rescored, margin: float, *, certain: bool) -> Check:
+def _unseen_draw(entrants: Sequence[Entrant], test: Listing) -> Check:
+    """Check, of rows without a time, that all were trained on other files or held out the same rows of these."""
+    trained = [entrant for entrant in entrants if entrant.manifest["data_digest"] == test.digest]
+    draws = {tuple(entrant.params.get(name) for name in ("seed", "data.test_share")) for entrant in trained}
+    if not trained:
+        return Check("test rows", True, "of other files than what was trained")
+    if len(draws) > 1:
+        told = " and ".join(entrant.name for entrant in trained)
+        return Check("test rows", False, f"{told} were tested on other rows of the same files")
+    return Check("test rows", True, "held out by the same draw")
+
+
+def compared(contest: Contest, rescored: Rescored, margin: float, *, certain: bool) -> Check:
     """Check that the challenger is not worse than the champion by more than the margin."""
-    found = rescored.difference
-    if found is None:
+    found, headline = rescored.difference, contest.challenger.judge.headline
+    if rescored.champion is None:
         return Check("comparison", True, "there is no champion to compare with")
+    if found is None:
+        return Check("comparison", False, "there is no target that both could be compared by")
     limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
     said = f"{headline.title} {found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f}), {limit}"
     passed = found.gain(headline.maximize, certain=certain) >= -margin

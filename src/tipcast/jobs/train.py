@@ -29,7 +29,7 @@ from tipcast.evaluation.drift import profile
 from tipcast.jobs import closing
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train_record import Record, opened
-from tipcast.jobs.training import Data, Outcome, Plan
+from tipcast.jobs.training import Data, Outcome, Plan, held_out_draw
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
@@ -131,9 +131,7 @@ def make_plan(config: TrainConfig) -> Plan:
         cutoff = split.cutoff((timed(each.period) for each in train.fragments), test.period, task.validation)
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
     held_out = dataset.test_share
-    if held_out:
-        draw = split.Draw(config.seed, ((1 - held_out, 1.0),))
-        test_recipe = dataclasses.replace(test_recipe, draw=draw)
+    test_recipe = dataclasses.replace(test_recipe, draw=held_out_draw(dataset, config.seed))
     if held_out or task.validation:
         first = (1 - held_out) * (1 - task.validation)
         shares = ((0.0, first), (first, 1 - held_out)) if task.validation else ((0.0, 1 - held_out),)

@@ -118,16 +118,16 @@ class Record:
 
     def plots(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
         """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
-        test, name, judge = outcome.test, self.config.model.name, self.judge
+        test, name, judge, classes = outcome.test, self.config.model.name, self.judge, self.plan.task.classes
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name} of {self.periods['test']}"
         log = self.run.log_bytes
         found = {"test": test} | ({"validation": outcome.validation} if outcome.validation else {})
-        lead = judge.lead(found, subtitle)
+        lead = judge.lead(found, subtitle, classes)
         log(lead, judge.figure)
         log(plots.small(lead), report.small_name(judge.figure))
-        for path, drawn in judge.figures(test, subtitle).items():
+        for path, drawn in judge.figures(test, subtitle, classes).items():
             log(drawn, path)
-        for path, columns in judge.tables(test).items():
+        for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
         trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.name} of {self.periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")

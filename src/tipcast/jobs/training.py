@@ -76,3 +76,9 @@ class Outcome:
     """Name -> the headline of a part of the test rows."""
     profile: Mapping[str, Any]
     """What trained-on rows and scores of others look like, see ``evaluation.drift``."""
+
+
+def held_out_draw(dataset: Dataset, seed: int) -> split.Draw | None:
+    """Return the draw of the test rows where they are a share of the training rows; None where they are their own."""
+    share = dataset.test_share
+    return split.Draw(seed, ((1 - share, 1.0),)) if share else None
