@@ -1,4 +1,4 @@
-"""Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is begun again."""
+"""Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is retried."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Pool:
         return self._begin_again(job, reason, deaths)
 
     def _begin_again(self, job: _Job, reason: str, deaths: int) -> Lost:
-        # It has a worker to itself: if that dies too, no other trial goes with it.
+        # Alone on its worker: if that dies too, no other trial goes with it.
         self._again.append(_Job(job.work, job.attempt + 1, alone=True, deaths=deaths))
         return Lost(job.work, reason)
 

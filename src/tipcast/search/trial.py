@@ -161,7 +161,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker died with its work, which will be begun again."""
+    """A worker died with its work, which will be retried."""
 
     work: Work
     reason: str

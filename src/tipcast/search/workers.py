@@ -213,7 +213,7 @@ class NoRetries(SchedulerPlugin):
         self._scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Let Dask give a task up when its worker dies: the driver decides what is begun again."""
+        """Let Dask give a task up when its worker dies: the driver decides what is retried."""
         if finish == "processing" and str(key).endswith(self._sweep):
             task = self._scheduler.tasks[key]
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)

@@ -27,8 +27,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
 from tipcast.data.base import Dataset, RawColumn
 from tipcast.estimators.base import scoring_code
+from tipcast.tracking.artifact_errors import incomplete_models_removed
 from tipcast.tracking.run import Run
-from tipcast.tracking.whole import whole_models
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
@@ -117,7 +117,7 @@ def log_model(
     with (
         temporary_folder() as folder,
         quiet(run.experiment_id),
-        whole_models(run.client, run.id),
+        incomplete_models_removed(run.client, run.id),
     ):
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")

@@ -28,10 +28,10 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.config.temporary import remove_abandoned, temporary_folder
 from tipcast.tracking import process
 from tipcast.tracking.abandoned import close_abandoned
+from tipcast.tracking.artifact_errors import artifact_named
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, release, resolve
-from tipcast.tracking.whole import placed
 
 LOG = logging.getLogger("tipcast")
 
@@ -124,7 +124,7 @@ class Run:
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
-        with placed(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+        with artifact_named(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
             self.client.log_artifact(self.id, str(file), folder)
 
     def log_text(self, text: str, path: str) -> None:

@@ -21,7 +21,7 @@ ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 @contextlib.contextmanager
-def placed(client: Any, run_id: str, path: str) -> Iterator[None]:
+def artifact_named(client: Any, run_id: str, path: str) -> Iterator[None]:
     """Give an error of writing a run's artifact, which MLflow does at once or not at all, the artifact's place."""
     try:
         yield
@@ -33,7 +33,7 @@ def placed(client: Any, run_id: str, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole_models(client: Any, run_id: str) -> Iterator[None]:
+def incomplete_models_removed(client: Any, run_id: str) -> Iterator[None]:
     """Remove the models of a run whose logging does not end well.
 
     MLflow copies a model file by file, first into a temporary folder, and tells of an error there in its own words.
