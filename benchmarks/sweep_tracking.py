@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
@@ -30,11 +31,11 @@ def main() -> None:
     """Run the benchmark."""
     given = options(__doc__, trials=100, rows=500_000, rounds=100)
     seconds: list[float] = []
-    write = SweepRecord._write
+    take = SweepRecord.take
 
-    def timed(self: SweepRecord, event: Event) -> None:
+    def timed(self: SweepRecord, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
         start = time.perf_counter()
-        write(self, event)
+        take(self, event, slots, bar)
         seconds.append(time.perf_counter() - start)
 
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:
@@ -51,7 +52,7 @@ def main() -> None:
             "print=json",
         ]
         (composed,) = compose("sweep", words)
-        with mock.patch.object(SweepRecord, "_write", timed), contextlib.redirect_stdout(io.StringIO()) as said:
+        with mock.patch.object(SweepRecord, "take", timed), contextlib.redirect_stdout(io.StringIO()) as said:
             sweep.run(to_object(composed.config), "benchmark")
         phases = json.loads(said.getvalue().splitlines()[-1])["phases"]
     share = sum(seconds) / phases["search"]

@@ -16,7 +16,7 @@ from tipcast.config.schema_sweep import SweepConfig
 from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, PreviousSweep
 from tipcast.jobs.train_record import Record
 from tipcast.search.space import Space
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Proposal, Trial
 from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import Children
 from tipcast.tracking.lease import Lease
@@ -98,39 +98,41 @@ class SweepRecord:
             Takes the steps done, all steps and a note, see ``measure.progress``.
 
         """
+        self.slots |= slots
         start = time.perf_counter()
         self._lease.check()
-        self._write(event)
-        self.tracking_s += time.perf_counter() - start
-        self.slots |= slots
-        self._log(event)
-        bar(self.done, self.total, self.pace())
-
-    def _write(self, event: Event) -> None:
         match event:
-            case Begun(work, _):
+            case Begun(work, attempt):
                 for proposal in work.proposals:
-                    if proposal.number in self.trials:  # given more trees
-                        self.children.reopen(proposal.number, self.runs[proposal.number])
-                        continue
-                    self._attempts[proposal.number] = self._attempts.get(proposal.number, 0) + 1
-                    self.runs[proposal.number] = self.children.begin(
-                        proposal.number,
-                        self.objective.key(proposal.number),
-                        self._attempts[proposal.number],
-                        proposal.params,
-                    )
+                    self._begun(proposal)
+                    LOG.debug("trial %d begins, attempt %d: %s", proposal.number, attempt, proposal.params)
             case Ended(_, trials):
                 for trial in trials:
                     self._ended(trial)
             case Lost(work, reason):
                 for number in work.numbers:
                     self.children.kill(number, reason)
+                    LOG.info("trial %d is retried: %s", number, reason)
             case Failed(work, problem):
                 for number in work.numbers:
-                    self.children.fail(number, problem.code, problem)
-                    self.trials.pop(number, None)
-                    self.failed[number] = problem
+                    self._failed(number, problem)
+        self.tracking_s += time.perf_counter() - start
+        bar(self.done, self.total, self.pace())
+
+    def _begun(self, proposal: Proposal) -> None:
+        number = proposal.number
+        if number in self.trials:  # given more trees
+            self.children.reopen(number, self.runs[number])
+            return
+        self._attempts[number] = self._attempts.get(number, 0) + 1
+        key = self.objective.key(number)
+        self.runs[number] = self.children.begin(number, key, self._attempts[number], proposal.params)
+
+    def _failed(self, number: int, problem: TipcastError) -> None:
+        self.children.fail(number, problem.code, problem)
+        self.trials.pop(number, None)
+        self.failed[number] = problem
+        LOG.warning("trial %d failed (%d/%d): [%s] %s", number, self.done, self.total, problem.code, problem.what)
 
     def _ended(self, trial: Trial) -> None:
         self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
@@ -163,27 +165,11 @@ class SweepRecord:
         )
         self.trials[trial.number] = dataclasses.replace(trial, attempt=self._attempts.get(trial.number, 1))
         self.ended_here.add(trial.number)
-
-    def _log(self, event: Event) -> None:
-        numbers = ", ".join(map(str, event.work.numbers))
-        match event:
-            case Begun(work, attempt):
-                for proposal in work.proposals:
-                    LOG.debug("trial %d begins, attempt %d: %s", proposal.number, attempt, proposal.params)
-            case Ended(_, trials):
-                for left, trial in zip(range(len(trials) - 1, -1, -1), trials, strict=True):
-                    width, ended = len(str(self.total)), self.done - left
-                    place = f"trial {trial.number:>{width}} ({ended:>{width}}/{self.total})"
-                    rounds = f"  {trial.rounds} trees" if trial.rounds is not None else ""
-                    score = f"{self.metric} {trial.score:.4f}  {self._best()}"
-                    LOG.info("%s%s  %s  %.1f s", place, rounds, score, trial.seconds)
-                    LOG.debug("trial %d ran on %s", trial.number, trial.worker)
-            case Lost(_, reason):
-                LOG.info("trial %s is retried: %s", numbers, reason)
-            case Failed(_, problem):
-                LOG.warning(
-                    "trial %s failed (%d/%d): [%s] %s", numbers, self.done, self.total, problem.code, problem.what
-                )
+        width = len(str(self.total))
+        place = f"trial {trial.number:>{width}} ({self.done:>{width}}/{self.total})"
+        trees = f"  {trial.rounds} trees" if trial.rounds is not None else ""
+        LOG.info("%s%s  %s %.4f  %s  %.1f s", place, trees, self.metric, trial.score, self._best(), trial.seconds)
+        LOG.debug("trial %d ran on %s", trial.number, trial.worker)
 
     def pace(self) -> str:
         """Return the best trial so far, the pace, and how busy the workers were; empty before a trial has ended."""
