@@ -16,8 +16,6 @@ FLAGS = {"--help", "-h", "--hydra-help", "--resolve", "--multirun", "-m", "--inf
 """Hydra's own flags that pass through."""
 FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p"}
 REFUSED_FLAGS = {
-    "--config-dir",
-    "-cd",
     "--config-path",
     "-cp",
     "--config-name",
@@ -96,6 +94,8 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             if name in {"--cfg", "-c"} and value not in {"job", "hydra", "all"}:
                 raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", "use --cfg job")
             result += [name, value]
+        elif name in {"--config-dir", "-cd"}:
+            result.append(f"--config-dir={value if equals else _value(argument, rest)}")
         elif name in REFUSED_FLAGS:
             raise TipcastError("C006", name, "this flag of Hydra's is not offered", "use key=value overrides")
         elif argument.startswith("--"):

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -33,6 +34,9 @@ QUIET = {
     "hydra/hydra_logging": "none",
 }
 """Hydra writes nothing into the working directory."""
+
+
+FOLDER = "--config-dir="
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,10 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
     """
     _register()
     flags = [item for item in overrides if not _is_override(item)]
+    if named := [item for item in flags if item.startswith(FOLDER)]:
+        os.environ[conf_files.OWN] = str(Path(named[-1].removeprefix(FOLDER)).expanduser().absolute())
+        flags = [item for item in flags if item not in named]
+        overrides = [item for item in overrides if item not in named]
     try:
         plain = None if flags else _plain(job, overrides)
         return [plain] if plain else _by_command_line(job, flags, overrides)
@@ -103,6 +111,7 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
         return None
     config = mistakes.composed(job, overrides)
     asked = config.hydra
+    _check_own(asked)
     if asked.mode is RunMode.MULTIRUN or asked.callbacks or asked.job.env_set or asked.job.chdir:
         return None
     HydraConfig.instance().set_config(config)  # ${hydra:...}
@@ -113,7 +122,15 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
         OmegaConf.resolve(config)
     finally:
         HydraConfig.instance().cfg = None
-    return Composed(config, given)
+    return Composed(config, [*_own(), *given])
+
+
+def _check_own(asked: Any) -> None:
+    """Refuse what a file of a user's own sets of Hydra's that could run code."""
+    if conf_files.own_dir() is not None and (asked.callbacks or asked.job.env_set):
+        raise TipcastError(
+            "C006", "--config-dir", "a file there sets keys of Hydra's", "leave hydra.callbacks and hydra.job alone"
+        )
 
 
 def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -> list[Composed]:
@@ -121,12 +138,13 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
     unresolved: list[OmegaConfBaseException] = []
 
     def capture(config: DictConfig) -> None:
+        _check_own(HydraConfig.get())
         try:
             OmegaConf.resolve(config)
         except OmegaConfBaseException as problem:  # raised in here, Hydra would print it
             unresolved.append(problem)
         given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-        composed.append(Composed(config, given))
+        composed.append(Composed(config, [*_own(), *given]))
 
     keys = {override.partition("=")[0] for override in overrides}
     quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
@@ -135,7 +153,7 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
             quiet.append(f"hydra.sweep.dir={folder}")
         before, sys.argv = (
             sys.argv,
-            [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet],
+            [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet, *conf_files.search_path()],
         )  # argparse wants flags first
         try:
             hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(capture)()
@@ -145,6 +163,12 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
     for problem in unresolved:
         raise problem
     return composed
+
+
+def _own() -> list[str]:
+    """Return the flag that names a user's own folder, for the command that repeats a run."""
+    folder = conf_files.own_dir()
+    return [] if folder is None else [f"{FOLDER}{folder}"]
 
 
 @contextlib.contextmanager
@@ -192,4 +216,4 @@ def _refuse_strangers(specification: Any, prefix: str = "") -> None:
 
 
 def _is_override(item: str) -> bool:
-    return "=" in item or item.startswith("~")
+    return ("=" in item or item.startswith("~")) and not item.startswith("--")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import yaml
@@ -9,6 +10,8 @@ import yaml
 from tipcast.config.errors import TipcastError
 
 BOM = b"\xef\xbb\xbf"
+OWN = "TIPCAST_CONFIG_DIR"
+"""Environment variable of a folder with options of a user's own, which processes that are started inherit."""
 PACKAGE = "# @package _global_"
 
 
@@ -27,6 +30,36 @@ def conf_dir() -> Path:
             return folder
     msg = f"conf/ is missing beside {package}: reinstall tipcast"
     raise FileNotFoundError(msg)
+
+
+def own_dir() -> Path | None:
+    """Return the folder of a user's own options, ``data/mine.yaml`` or ``task/mine.yaml``; None where none is named.
+
+    Raises
+    ------
+    TipcastError
+        C003 there is no such folder.
+
+    """
+    named = os.environ.get(OWN)
+    if not named:
+        return None
+    folder = Path(named).expanduser().absolute()
+    if not folder.is_dir():
+        raise TipcastError("C003", "--config-dir", f"{named} is no folder", "name a folder that holds task/NAME.yaml")
+    return folder
+
+
+def options(group: str) -> dict[str, Path]:
+    """Return name -> file of all options of a group; a user's own do not stand for those that are there."""
+    folders = [folder / group for folder in (own_dir(), conf_dir()) if folder is not None]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml")) if path.is_file()}
+
+
+def search_path() -> list[str]:
+    """Return the override that lets Hydra find a user's own options, after the shipped ones."""
+    folder = own_dir()
+    return [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
 
 
 def unreadable(problem: Exception) -> TipcastError:

@@ -158,7 +158,7 @@ def _groups() -> set[str]:
 
 
 def _options(group: str) -> list[str]:
-    return sorted(path.stem for path in (conf_files.conf_dir() / group).glob("*.yaml") if path.is_file())
+    return sorted(conf_files.options(group))
 
 
 def _unknown(text: str) -> str | None:
@@ -222,7 +222,7 @@ def composed(job: str, overrides: Sequence[str]) -> DictConfig:
     """Compose a job, with Hydra's own configuration below ``hydra``, by the Compose API, whose errors are raised."""
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
-        return hydra.compose(job, list(overrides), return_hydra_config=True)
+        return hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
 
 
 def _composed(job: str, overrides: Sequence[str]) -> DictConfig | None:

@@ -61,7 +61,6 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
         ("hydra.searchpath=[file:///tmp]", "C006"),
         ("+hydra/callbacks=evil", "C006"),
         ("hydra.job.chdir=true", "C006"),
-        ("--config-dir=/tmp", "C006"),
         ("--config-name", "C006"),
         ("model._target_=os.system", "C006"),
         ("+model.params={_target_:os.system}", "C006"),
