@@ -1,9 +1,8 @@
 """Plots of an evaluation and of a sweep as PNG bytes, in one restrained style; the only room that knows matplotlib."""
 
-from tipcast.evaluation.plots.bars import classes, confusion, importance, scores
+from tipcast.evaluation.plots.bars import classes, confusion, difference, importance, scores
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
 from tipcast.evaluation.plots.drift import distribution, stability
-from tipcast.evaluation.plots.paired import difference
 from tipcast.evaluation.plots.style import small
 from tipcast.evaluation.plots.trials import busy, parallel, pareto, roc_overlay
 from tipcast.evaluation.plots.values import clusters, predicted, residuals
