@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -123,6 +125,25 @@ def test_mistakes_are_errors_with_a_code(
     assert caught.value.code == code
     assert state() == before
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_a_data_frame(kind: str, store: str) -> None:
+    draw = np.random.default_rng(0)
+    values = draw.normal(size=(600, 3))
+    frame = pd.DataFrame(values, columns=["a", "b", "c"])
+    frame["y"] = 3 * frame["a"] - frame["b"] + draw.normal(size=600) / 10 > 0
+    rows = dask.dataframe.from_pandas(frame, npartitions=2) if kind == "dask" else frame
+    run = tipcast.train(data=rows, target="y", tracking={"uri": store, "system_metrics": False}, **QUICK)
+    assert run.metrics["test/auc"] > 0.8
+    assert len(run.load().predict(frame[["a", "b", "c"]])) == 600
+
+
+def test_a_data_frame_that_cannot_be_a_table() -> None:
+    with pytest.raises(TipcastError, match="D008.*cannot be written as Parquet"):
+        tipcast.train(data=pd.DataFrame({"a": [1, "b"]}), target="a")
+    with pytest.raises(TipcastError, match="C003.*target"):
+        tipcast.train(target="a")
 
 
 def test_keywords_are_overrides() -> None:

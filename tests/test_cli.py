@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -59,6 +60,10 @@ def test_help_and_cfg_of_each_job(
     ("arguments", "code", "exit_code", "words"),
     [
         (["tran"], "C008", 2, ["tran", "train"]),
+        (["-vv", "train"], "C005", 2, ["-vv", "no such flag", "use -v"]),
+        (["train", "cluster.kind=nope"], "C003", 2, ["cluster.kind", "must be local, got nope"]),
+        (["train", "cluster.n_workers=0"], "C003", 2, ["cluster.n_workers", "must be at least 1, got 0"]),
+        (["compare", "a1", "b2", "tracking.max_retries=-1"], "C003", 2, ["tracking.max_retries", "at least 0, got -1"]),
         (["train", "data.tran=x"], "C001", 2, ["data.tran", "conf/data/sample.yaml"]),
         (["train", "--modle", "x"], "C001", 2, ["modle"]),
         (["train", "model.params.max_depth=deep"], "C", 2, ["max_depth", "deep"]),
@@ -201,6 +206,23 @@ def test_what_is_logged(words: list[str], variable: str, level: int, monkeypatch
     monkeypatch.setattr(cli, "_run", run)
     assert cli.main(words) == 0
     assert found == [("train", ["a=1"], level)]
+
+
+def test_an_interruption_says_that_a_run_was_closed_only_where_one_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, notes: tuple[str, ...] = ()) -> int:
+        problem = KeyboardInterrupt()
+        for note in notes:
+            problem.add_note(note)
+        raise problem
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    monkeypatch.setattr(cli, "_run", functools.partial(interrupted, notes=("a run is closed",)))
+    assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == "interrupted: a run is closed\n"
 
 
 def test_no_such_level(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,11 +113,14 @@ class Result:
             return load_model(self.model_uri, self.tracking_uri)
 
 
-def train(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
+def train(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Fit a model on one period, test it on a later one, log it, and register it where ``tracking.register`` asks.
 
     Parameters
     ----------
+    target, test
+        Where ``data`` is a pandas, cuDF or Dask DataFrame: its column to predict (None: there is none, and ``task``
+        says what to do) and the rows to test on (None: a fifth of ``data``, at random).
     overrides
         As on the command line: ``["model=xgboost", "data.rows=20000"]``.
     **settings
@@ -142,12 +145,12 @@ def train(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
     logger ``tipcast``.
 
     """
-    return _call("train", overrides, settings)
+    return _call_on("train", target, test, overrides, settings)
 
 
-def sweep(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
+def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Try many parameters in parallel, fit the best again and log it; parameters and errors as of :func:`train`."""
-    return _call("sweep", overrides, settings)
+    return _call_on("sweep", target, test, overrides, settings)
 
 
 def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -181,6 +184,33 @@ def compare(first: str, second: str, *, overrides: Sequence[str] = (), **setting
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Write a dataset as Parquet months that spread over workers; parameters and errors as of :func:`train`."""
     return _call("prepare", overrides, settings)
+
+
+def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], settings: dict[str, Any]) -> Result:
+    """Run a job on a DataFrame, which becomes a table of Parquet files as long as the job runs, or as it is."""
+    frame = settings.get("data")
+    if not hasattr(frame, "to_parquet"):
+        if target is not None or test is not None:
+            raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
+        return _call(job, overrides, settings)
+    from tipcast.config.temporary import temporary_folder
+
+    with temporary_folder() as folder:
+        sides = {"train": frame} | ({} if test is None else {"test": test})
+        files = {side: _written(rows, folder / f"{side}.parquet", side) for side, rows in sides.items()}
+        task = {} if target is None else {"task": {"name": "target", "target": target}}
+        return _call(job, overrides, {**task, **settings, "data": {"source": "table", **files}})
+
+
+def _written(frame: Any, path: Path, side: str) -> str:
+    """Write a DataFrame as Parquet, one of Dask's as a folder of files."""
+    try:
+        frame.to_parquet(str(path), **{"write_index" if hasattr(frame, "npartitions") else "index": False})
+    except (ValueError, TypeError) as problem:  # Arrow's errors are such
+        what = f"cannot be written as Parquet: {str(problem).partition(chr(10))[0]}"
+        fix = "name columns by texts, and let each have one type"
+        raise TipcastError("D008", f"data ({side})", what, fix) from problem
+    return str(path)
 
 
 def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Result:

@@ -428,3 +428,11 @@ def test_credentials_that_may_be_sent(
 def test_a_time_that_cannot_be_waited_is_refused(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(TipcastError, match="C003.*tracking.wait_s"):
         open_store(TrackingSpec(uri=f"sqlite:///{tmp_path / 'a.db'}", experiment="a", wait_s=seconds))
+
+
+def test_a_database_server_that_is_not_there_is_told_in_seconds(free_port: Callable[[], int]) -> None:
+    start = time.monotonic()
+    with pytest.raises(TipcastError, match="the database cannot be used") as caught:
+        open_store(TrackingSpec(uri=f"postgresql+psycopg://127.0.0.1:{free_port()}/mlflow", experiment="taxi"))
+    assert caught.value.code == "T002"
+    assert time.monotonic() - start < 20
