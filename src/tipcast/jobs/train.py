@@ -81,10 +81,10 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
         record.metrics(data, fitted, outcome)
         record.plots(data, fitted, outcome)
         saved = fitted.save(folder)
-        columns, trips = held_out(workers, plan)
+        columns, raw = held_out(workers, plan)
         rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
-        logged, difference = record.model(saved, outcome, trips, scores, device=workers.device)
+        logged, difference = record.model(saved, outcome, raw, scores, device=workers.device)
         facts.append(logged.uri)
     record.close(data, outcome, clock.seconds, peaks(workers.client))
     return outcome, record.register(logged, difference, data, outcome)  # last: its run is whole

@@ -25,7 +25,7 @@ from tipcast.tracking import portable, registry
 from tipcast.tracking.run import Run
 
 EXAMPLES = 5
-"""Raw trips in the model's input example."""
+"""Raw rows in the model's input example."""
 DIGEST = 16
 """Characters of a digest that tags show; the datasets and the model's manifest have all."""
 SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
@@ -140,7 +140,7 @@ class Record:
             )
 
     def model(
-        self, native: NativeFile, outcome: Outcome, trips: pd.DataFrame, scores: Mapping[str, Any], device: str
+        self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score it.
 
@@ -148,10 +148,10 @@ class Record:
         ----------
         native, outcome
             The saved model and how well it does.
-        trips
-            Held-out raw trips.
+        raw
+            Held-out raw rows.
         scores
-            Way to score them -> (rows,) P(1), see ``estimators.predict.every_way``.
+            Way to score them -> predictions, see ``estimators.predict.every_way``.
         device
             That the model was trained on.
 
@@ -183,10 +183,10 @@ class Record:
         }
         dataset = self.plan.dataset
         logged = portable.log_model(
-            self.run, native.path, native.format, facts, dataset, train.facts, trips.head(EXAMPLES)
+            self.run, native.path, native.format, facts, dataset, train.facts, raw.head(EXAMPLES)
         )
         expected = np.stack([np.asarray(found, dtype=np.float64) for found in scores.values()])
-        difference = portable.parity(logged, trips, expected)
+        difference = portable.parity(logged, raw, expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
         self.run.set_tags({"parity.ways": ", ".join(scores)})
         return logged, difference

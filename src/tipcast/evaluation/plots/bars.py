@@ -49,9 +49,9 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     for row in range(many):
         for column in range(many):
             share = matrix[row, column] / max(matrix[row].sum(), 1)
-            colour = style.BLUE if row == column else style.ORANGE
+            color = style.BLUE if row == column else style.ORANGE
             box = (column - 0.485, row - 0.485)
-            axes.add_patch(Rectangle(box, 0.97, 0.97, facecolor=colour, alpha=0.08 + 0.6 * share))
+            axes.add_patch(Rectangle(box, 0.97, 0.97, facecolor=color, alpha=0.08 + 0.6 * share))
             if many > MOST_WRITTEN:
                 continue
             size = min(25, 50 / many) if many < 5 else 60 / many
@@ -109,11 +109,11 @@ def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tupl
     figure, axes = style.page("Scores by class", subtitle)
     bins = evaluation.histogram
     highest = 0.0
-    for rows, colour, name in ((bins.negatives, style.ORANGE, classes[0]), (bins.positives, style.BLUE, classes[1])):
+    for rows, color, name in ((bins.negatives, style.ORANGE, classes[0]), (bins.positives, style.BLUE, classes[1])):
         share = rows / max(rows.sum(), 1)
         highest = max(highest, float(share.max()))
-        axes.stairs(share, bins.edges, fill=True, color=colour, alpha=0.16)
-        axes.stairs(share, bins.edges, color=colour, linewidth=2.2, label=f"{name}: {rows.sum():,} rows")
+        axes.stairs(share, bins.edges, fill=True, color=color, alpha=0.16)
+        axes.stairs(share, bins.edges, color=color, linewidth=2.2, label=f"{name}: {rows.sum():,} rows")
     top = highest * 1.32
     axes.plot([evaluation.threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
     right = evaluation.threshold < 0.6

@@ -35,9 +35,9 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
     figure, axes = style.page("ROC curve", subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label="chance: AUC 0.5")
     evaluation, looks = next(iter(evaluations.values())), ((style.BLUE, 2.8), (style.ORANGE, 1.8))
-    for (label, each), (colour, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
+    for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
         text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
-        axes.plot(each.roc.fpr, each.roc.tpr, color=colour, linewidth=width, label=text, solid_joinstyle="round")
+        axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=style.BLUE, alpha=0.06, linewidth=0)
     found = evaluation.confusion
     wrong = found.false_positives / (found.false_positives + found.true_negatives)
@@ -139,20 +139,20 @@ def history(
 
     """
     lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
-    colours = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[max(2 - len(lines), 0) :]
+    colors = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[max(2 - len(lines), 0) :]
     longest = max((len(values) for _, values in lines), default=1)
     room = 0.02 + 0.018 * max((len(name) for name, _ in lines), default=0)
     left, bottom, _, height = style.BOX
     figure, axes = style.page(f"Training history: {metric}", subtitle, (left, bottom, 0.98 - left - room, height))
-    for (_, values), colour in zip(lines, colours, strict=True):
-        axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=2.5, marker="o" if longest == 1 else None)
+    for (_, values), color in zip(lines, colors, strict=True):
+        axes.plot(range(1, len(values) + 1), values, color=color, linewidth=2.5, marker="o" if longest == 1 else None)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + 0.08 * (high - low))
     axes.set_xlim(min(1, longest - 1), max(longest, 2))
     place = -np.inf
-    for value, name, colour in sorted((v[-1], name, colour) for (name, v), colour in zip(lines, colours, strict=True)):
+    for value, name, color in sorted((v[-1], name, color) for (name, v), color in zip(lines, colors, strict=True)):
         place = max(value, place + 0.06 * (high - low))  # names of lines that end close together stay apart
-        style.write(axes, max(longest, 2) * 1.02, place, name, colour, va="center", weight="bold", bbox=None)
+        style.write(axes, max(longest, 2) * 1.02, place, name, color, va="center", weight="bold", bbox=None)
     if best is not None and lines:
         value = lines[-1][1][best]
         axes.axvline(best + 1, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, zorder=1)

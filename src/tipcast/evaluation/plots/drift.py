@@ -14,7 +14,7 @@ from tipcast.evaluation.plots import style
 MOST = 0.75
 """Where the axis ends at most: beyond, bars are cut and told in numbers."""
 PLAIN: dict[str, Any] = {"va": "center", "color": style.INK, "fontsize": style.SMALL, "family": style.FONT, "zorder": 6}
-COLOURS = {"little": style.BLUE, "some": style.ORANGE, "much": style.ORANGE}
+COLORS = {"little": style.BLUE, "some": style.ORANGE, "much": style.ORANGE}
 
 
 def distribution(
@@ -74,7 +74,7 @@ def stability(drifts: Sequence[Drift], subtitle: str) -> bytes:
         names,
         [min(value, top * 0.8) for value in values],
         height=0.62,
-        color=[COLOURS[drift.verdict] for drift in drifts],
+        color=[COLORS[drift.verdict] for drift in drifts],
         zorder=3,
     )
     for at, drift in enumerate(drifts):

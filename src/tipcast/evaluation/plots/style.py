@@ -21,7 +21,7 @@ FAINT = "#b4bbc4"
 GRID = "#e7eaee"
 BLUE = "#0072b2"
 ORANGE = "#d55e00"
-"""Blue and vermilion of the Okabe-Ito palette, told apart in all common colour blindness."""
+"""Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
 
 TITLE, TEXT, SMALL = 17, 13, 11.5
 SIZE, DPI = 6.0, 150
@@ -67,11 +67,11 @@ def shares(axes: Axes, x: bool = True, y: bool = True) -> None:
             axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
 
 
-def write(axes: Axes, x: float, y: float, text: str, colour: str = INK, **options: Any) -> None:
+def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options: Any) -> None:
     """Write a note into the axes on a white ground, so that lines beneath do not cross it."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85}
     options = {"fontsize": SMALL, "family": FONT, "bbox": ground, "zorder": 6, **options}
-    axes.text(x, y, text, color=colour, **options)
+    axes.text(x, y, text, color=color, **options)
 
 
 def ring(axes: Axes, x: float, y: float) -> None:

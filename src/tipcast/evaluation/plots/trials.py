@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tipcast.evaluation.plots import style
 
-COLOURS = (style.BLUE, style.ORANGE, "#009e73", "#cc79a7", "#8a6d00")
+COLORS = (style.BLUE, style.ORANGE, "#009e73", "#cc79a7", "#8a6d00")
 """Of the Okabe-Ito palette, the yellow darkened: lines on white."""
 SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", style.BLUE])
 """From the worst score to the best."""
@@ -36,8 +36,8 @@ def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str) ->
     """
     figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
-    for (label, rates), colour in reversed(list(zip(curves, COLOURS, strict=False))):
-        axes.plot(np.linspace(0, 1, len(rates)), rates, color=colour, linewidth=2.2, label=label)
+    for (label, rates), color in reversed(list(zip(curves, COLORS, strict=False))):
+        axes.plot(np.linspace(0, 1, len(rates)), rates, color=color, linewidth=2.2, label=label)
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     handles, labels = axes.get_legend_handles_labels()
