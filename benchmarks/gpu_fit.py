@@ -28,7 +28,7 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.data.taxi.features import BASE_FEATURES
 from tipcast.estimators.build import build
-from tipcast.estimators.cuml_parameters import settings
+from tipcast.estimators.cuml_forest import settings
 from tipcast.estimators.xgboost_plan import plan
 
 TRIES = 2

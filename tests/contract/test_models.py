@@ -10,6 +10,7 @@ import yaml
 from tipcast.backends.host import to_host
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
+from tipcast.data.rows import collection
 from tipcast.estimators import native
 from tipcast.estimators.build import build, check
 from tipcast.estimators.predict import every_way
@@ -68,8 +69,9 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, reach
     parts = [_rows(n, seed) for seed, n in enumerate((400, 250, 300))]
     held_out, labels = parts[2]
     if reach == "distributed":
-        x, y = placed(session, parts)
-        first, again = (estimator.fit(client, x[:2], y[:2], (x[2:], y[2:]), seed=1) for _ in range(2))
+        sides = placed(session, parts)
+        train, validation = ([collection(side[part]) for side in sides] for part in (slice(2), slice(2, None)))
+        first, again = (estimator.fit(client, *train, tuple(validation), seed=1) for _ in range(2))
     else:
         joined = tuple(pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1))
         x, y = placed(session, [joined])

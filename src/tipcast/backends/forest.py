@@ -1,13 +1,10 @@
-"""cuML's random forest, as tasks on GPU workers: one worker alone, or several that grow the same trees together."""
+"""cuML's random forests: one worker's alone, or one that several grow together."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from tipcast.backends.base import Frame
 
@@ -23,67 +20,53 @@ class Grown:
     device: str
 
 
-def grow(x: Sequence[Frame], y: Sequence[Frame], params: Mapping[str, Any], seed: int) -> Grown:
+def grow(name: str, x: Sequence[Frame], y: Sequence[Frame], params: Mapping[str, Any], seed: int) -> Grown:
     """Grow a forest from rows that this worker holds.
 
     Parameters
     ----------
+    name
+        Of a class of ``cuml.ensemble``.
     x, y
-        Parts: (n, features) float32 cuDF DataFrames and (n,) int32 Series, part by part alike.
+        Parts: (n, features) float32 cuDF DataFrames and (n,) Series, part by part alike.
     params
-        Of ``cuml.ensemble.RandomForestClassifier``.
+        Of the class.
     seed
         Of the whole forest.
 
     """
-    from cuml.ensemble import RandomForestClassifier
+    import cuml.ensemble
 
-    return _grown(RandomForestClassifier(**params, random_state=seed).fit(*_joined(x, y)))
-
-
-@contextlib.contextmanager
-def together(client: Any, workers: Sequence[str]) -> Iterator[bytes]:
-    """Join workers by NCCL for the block; yields the session that ``grow_share`` takes part in.
-
-    After an error the session is left to end with the workers: one that waits for a lost peer cannot leave it.
-    """
-    from raft_dask.common.comms import Comms
-
-    comms = Comms(comms_p2p=False, client=client, streams_per_handle=1, nccl_root_location="worker")
-    comms.init(workers=list(workers))
-    try:
-        yield comms.sessionId
-    except BaseException:
-        comms.nccl_initialized = False  # or its finalizer would wait for them
-        raise
-    comms.destroy()
+    return _grown(getattr(cuml.ensemble, name)(**params, random_state=seed).fit(*_joined(x, y)))
 
 
-def grow_share(
-    session: bytes, x: Sequence[Frame], y: Sequence[Frame], params: Mapping[str, Any], seed: int, counts: Sequence[int]
+def grow_together(
+    name: str, client: Any, workers: Sequence[str], x: Any, y: Any, params: Mapping[str, Any], seed: int
 ) -> Grown:
-    """Take part in growing one forest from the rows of all workers of a session; each ends up with all of it.
+    """Grow a forest from the rows of several workers, each tree by all of them.
 
     Parameters
     ----------
-    session
-        See ``together``.
-    x, y, params, seed
+    name
+        Of a class of ``cuml.dask.ensemble``.
+    client
+        A ``distributed.Client`` of a process that has a GPU.
+    workers
+        Addresses of the workers that hold rows.
+    x, y
+        dask-cuDF DataFrame and Series.
+    params, seed
         See ``grow``.
-    counts
-        Rows of each class on all workers.
 
     """
-    from cuml.dask.ensemble.base import _func_fit  # the public class counts classes on a GPU of the driver
-    from cuml.ensemble import RandomForestClassifier
+    import cuml.dask.ensemble
 
-    model = RandomForestClassifier(**params, random_state=seed)
-    classes = np.arange(len(counts), dtype=np.int32)
-    return _grown(_func_fit(session, model, [_joined(x, y)], sum(counts), classes, np.asarray(counts)))
+    forest = getattr(cuml.dask.ensemble, name)(client=client, workers=list(workers), **params, random_state=seed)
+    return _grown(forest.fit(x, y).get_combined_model())
 
 
 def _joined(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
-    """Return all rows as one array, column by column, so that nothing is copied once more, and the labels."""
+    """Return all rows as one array, column by column, so that nothing is copied once more, and the targets."""
     import cupy
 
     if len(x) == 1:
@@ -99,6 +82,6 @@ def _joined(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
 def _grown(model: Any) -> Grown:
     import cupy
 
-    importance = cupy.asnumpy(model.feature_importances_)
+    importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
     device = f"cuda:{cupy.cuda.Device().id}"
     return Grown(model.as_treelite().serialize_bytes(), tuple(float(share) for share in importance), device)

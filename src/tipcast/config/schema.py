@@ -260,7 +260,8 @@ class ModelSpec:
     """A model: its parameters and its classes by device and reach."""
 
     name: str = MISSING
-    kind: str = MISSING
+    kinds: list[str] = field(default_factory=list)
+    """Kinds of tasks: classification, multiclass, regression, clustering."""
     params: dict[str, Any] = MISSING
     fit: dict[str, Any] = field(default_factory=dict)
     """What belongs to training rather than to the model (rounds, early stopping)."""

@@ -49,6 +49,16 @@ class Rows:
     """Rows of each part."""
 
     @property
+    def features(self) -> Any:
+        """The features as a Dask DataFrame of the same parts."""
+        return collection(self.x)
+
+    @property
+    def target(self) -> Any:
+        """The target as a Dask Series of the same parts; None where nothing is predicted."""
+        return collection(self.y) if self.y else None
+
+    @property
     def positive_rate(self) -> float:
         """Share of rows of the second of two classes; NaN for other kinds."""
         classes = self.counts.classes
@@ -64,6 +74,19 @@ class Rows:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
         return summary
+
+
+def collection(parts: Sequence[Any]) -> Any:
+    """Return frames or series that are futures as one Dask DataFrame or Series, which copies none of them."""
+    import dask.dataframe as dd  # half a second that a fit on one worker does without
+
+    first = parts[0]
+    meta = first.client.submit(_empty, first, pure=False).result()
+    return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
+
+
+def _empty(part: Any) -> Any:
+    return part.iloc[:0]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,12 @@ from tipcast.config.disk_space import writing
 Future = Any
 """A ``distributed.Future``: rows stay on the workers."""
 
+Collection = Any
+"""A Dask DataFrame or Series over the workers' rows."""
+
+Parts = Frame | Sequence[Frame]
+"""Rows of one process: a frame, or its parts in order."""
+
 History = Mapping[str, Mapping[str, Sequence[float]]]
 """Split -> metric -> one value per round or iteration."""
 
@@ -70,6 +76,31 @@ class Fitted:
         return NativeFile(path, self.format)
 
 
+@dataclass(frozen=True)
+class Estimator:
+    """What every estimator is made of, see ``build.build``."""
+
+    params: Mapping[str, Any]
+    """By the library's own names."""
+    training: Mapping[str, Any]
+    """What belongs to training rather than to the model."""
+    device: str
+    """``cpu`` or ``cuda``."""
+    categorical: tuple[str, ...] = ()
+    kind: str = "classification"
+    classes: int = 0
+    """How many classes there are; 0: as many as the labels have."""
+
+    def class_count(self, *targets: Parts | None) -> int:
+        """Return how many classes a model of labels tells apart; 0 where it tells none."""
+        if self.kind not in ("classification", "multiclass"):
+            return 0
+        if self.kind == "classification":
+            return 2
+        seen = (int(part.max()) + 1 for target in targets if target is not None for part in parts(target) if len(part))
+        return self.classes or max(seen)
+
+
 class Distributed(Protocol):
     """One fit over all workers."""
 
@@ -80,13 +111,13 @@ class Distributed(Protocol):
     def fit(
         self,
         client: Any,
-        x: Sequence[Future],
-        y: Sequence[Future],
-        validation: tuple[Sequence[Future], Sequence[Future]] | None,
+        x: Collection,
+        y: Collection | None,
+        validation: tuple[Collection, Collection | None] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
-        """Fit on futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike."""
+        """Fit on a Dask DataFrame of float32 features and a Series: int32 classes, float32 values, or none."""
         ...
 
 
@@ -97,8 +128,10 @@ class Local(Protocol):
         """Refuse unknown parameters (C001) and bad values (C003)."""
         ...
 
-    def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
-        """Fit on an (n, features) float32 DataFrame and an (n,) int32 Series."""
+    def fit(
+        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
+    ) -> Fitted:
+        """Fit on (n, features) float32 DataFrames and (n,) Series: int32 classes, float32 values, or none."""
         ...
 
 
@@ -109,6 +142,12 @@ def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     return {name: value / total for name, value in zip(names, values, strict=True)}
 
 
-def columns(frame: Frame) -> list[str]:
-    """Return a frame's column names."""
-    return [str(name) for name in frame.columns]
+def columns(frame: Parts) -> list[str]:
+    """Return the column names of a frame, of its parts or of a Dask DataFrame."""
+    first: Frame = frame[0] if isinstance(frame, list) else frame
+    return [str(name) for name in first.columns]
+
+
+def parts(rows: Parts) -> list[Frame]:
+    """Return rows as a list of parts."""
+    return rows if isinstance(rows, list) else [rows]

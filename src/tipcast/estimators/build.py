@@ -19,7 +19,14 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 """Table -> device as the estimators know it."""
 
 
-def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] = ()) -> Any:
+def build(
+    model: ModelSpec,
+    device: str,
+    reach: str,
+    categorical: Sequence[str] = (),
+    kind: str = "classification",
+    classes: int = 0,
+) -> Any:
     """Make the estimator that a model's shipped table names.
 
     Parameters
@@ -32,6 +39,8 @@ def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] 
         ``distributed``: one fit over all workers. ``local``: one fit inside one process.
     categorical
         Features that are categories, for the models that know such.
+    kind, classes
+        Of the task: one of the model's ``kinds``, and of how many classes where there are such; 0: as the labels have.
 
     Returns
     -------
@@ -45,6 +54,8 @@ def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] 
 
     """
     shipped = _shipped(model.name)
+    if kind not in model.kinds:
+        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
     for table in ("cpu", "gpu"):
         if dict(getattr(model, table)) != dict(shipped.get(table) or {}):
             raise TipcastError(
@@ -63,10 +74,16 @@ def build(model: ModelSpec, device: str, reach: str, categorical: Sequence[str] 
         raise TipcastError(
             "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
         )
-    return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical))
+    return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes)
 
 
-def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed", categorical: Sequence[str] = ()) -> None:
+def check(
+    model: ModelSpec,
+    device: str = "cpu",
+    reach: str = "distributed",
+    categorical: Sequence[str] = (),
+    kind: str = "classification",
+) -> None:
     """Refuse a model that cannot be fitted, before any worker starts.
 
     Raises
@@ -76,7 +93,7 @@ def check(model: ModelSpec, device: str = "cpu", reach: str = "distributed", cat
 
     """
     try:
-        build(model, device, reach, categorical).check()
+        build(model, device, reach, categorical, kind).check()
     except TipcastError as problem:
         if problem.code != "C001":
             raise

@@ -11,17 +11,15 @@ from typing import Any, final
 
 import numpy as np
 import treelite.sklearn
-from distributed import wait
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.backends.base import Frame
 from tipcast.backends.workers import completed
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.estimators import native
-from tipcast.estimators.base import Fitted, Future, Progress, columns, shares
-from tipcast.estimators.forest_parameters import try_out
-from tipcast.estimators.parameters import positive_int
-from tipcast.estimators.placement import by_worker
+from tipcast.estimators.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts, shares
+from tipcast.estimators.fit import holders, parts_of
+from tipcast.estimators.parameters import check_names, positive_int
 from tipcast.estimators.sharing import Grown, Split
 
 CHUNKS_PER_THREAD = 8
@@ -31,9 +29,53 @@ SHARE_OF_MEMORY = 0.5
 """Of a worker's memory limit, for the rows of all workers together and the trees' working arrays."""
 
 
+RESERVED = {
+    "random_state": "seed=...",
+    "n_jobs": "cluster.threads_per_worker",
+    "verbose": "nothing: the progress bar shows the trees",
+    "warm_start": "nothing: a run grows its trees once",
+    "oob_score": "task.validation",
+}
+COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
+"""Of the rows that parameters are tried on: as many as any choice of features, and what only the real number fits."""
+
+
+@dataclass(frozen=True)
+class _Forest(Estimator):
+    def check(self) -> None:
+        """Refuse parameters that scikit-learn would: it judges the values itself, by one tree on eight rows."""
+        valid = set(self.unfitted().get_params()) - set(RESERVED)
+        check_names("params", list(self.params), valid, RESERVED)
+        check_names("fit", list(self.training), (), {})
+        positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+        x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
+        given = {name: value for name, value in self.given.items() if name not in PER_COLUMN}
+        try:
+            self.unfitted(**{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
+        except (ValueError, TypeError) as problem:
+            name = next((name for name in self.params if name in str(problem)), "")
+            documented = f"see {type(self.unfitted()).__name__}'s documentation"
+            where = f"model.params.{name}".rstrip(".")
+            raise TipcastError("C003", where, str(problem), documented) from problem
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters without a criterion that is left to the kind."""
+        return {name: value for name, value in self.params.items() if name != "criterion" or value is not None}
+
+    def unfitted(self, **params: Any) -> Any:
+        """Return scikit-learn's forest of the task's kind."""
+        return (RandomForestRegressor if self.kind == "regression" else RandomForestClassifier)(**params)
+
+    @property
+    def trees(self) -> int:
+        """Trees of the forest."""
+        return positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+
+
 @final
 @dataclass(frozen=True)
-class DistributedForest:
+class DistributedForest(_Forest):
     """One forest grown by all workers.
 
     Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
@@ -41,21 +83,12 @@ class DistributedForest:
     holds, in proportion to their number.
     """
 
-    params: Mapping[str, Any]
-    training: Mapping[str, Any]
-    device: str
-    categorical: tuple[str, ...] = ()
-
-    def check(self) -> None:
-        """Refuse parameters that scikit-learn would."""
-        try_out(self.params, self.training)
-
     def fit(
         self,
         client: Any,
-        x: Sequence[Future],
-        y: Sequence[Future],
-        validation: tuple[Sequence[Future], Sequence[Future]] | None,
+        x: Collection,
+        y: Collection,
+        validation: tuple[Collection, Collection] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
@@ -66,7 +99,7 @@ class DistributedForest:
         client
             ``distributed.Client`` whose workers hold the rows.
         x, y
-            Futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike.
+            Dask DataFrame of (n, features) float32 and Series of (n,) targets.
         validation
             Not used: a forest has no rounds to choose from.
         seed
@@ -80,62 +113,50 @@ class DistributedForest:
             D015 when a worker that grows trees from its own rows holds one class only.
 
         """
-        trees = positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
-        features = client.submit(columns, x[0], pure=False)
-        workers = _workers(client, x, y, trees)
+        features, values, targets = columns(x), parts_of(client, x), parts_of(client, y)
+        workers = _workers(client, values, targets, self.trees)
         tasks = {}
         for worker in workers:
             there = {"workers": [worker.address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
-            rows = client.submit(_stack, [x[i] for i in worker.parts], [y[i] for i in worker.parts], **there)
+            own = [[each[i] for i in worker.parts] for each in (values, targets)]
+            rows = client.submit(_stack, *own, **there)
             for start, stop in _chunks(worker):
-                chunk = client.submit(_grow, rows, self.params, seed, start, stop, **there)
+                chunk = client.submit(_grow, rows, self, seed, start, stop, **there)
                 tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
-        forest = RandomForestClassifier()
+        forest = self.unfitted()
         for chunk, found in completed(client, list(tasks)):
             forest, grown[tasks.pop(chunk)] = found
             chunk.release()
             if progress:
-                progress(sum(map(len, grown.values())), trees)
-        forest.set_params(n_estimators=trees, random_state=seed)
+                progress(sum(map(len, grown.values())), self.trees)
+        forest.set_params(n_estimators=self.trees, random_state=seed)
         forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
-        seen = "all" if all(len(worker.parts) == len(x) for worker in workers) else "each worker's own"
-        return _fitted(forest, features.result(), {"rows_seen": seen})
+        seen = "all" if all(len(worker.parts) == len(values) for worker in workers) else "each worker's own"
+        return _fitted(forest, features, {"rows_seen": seen})
 
 
 @final
 @dataclass(frozen=True)
-class LocalForest:
+class LocalForest(_Forest):
     """One forest grown inside one process."""
 
-    params: Mapping[str, Any]
-    training: Mapping[str, Any]
-    device: str
-    categorical: tuple[str, ...] = ()
-
-    def check(self) -> None:
-        """Refuse parameters that scikit-learn would."""
-        try_out(self.params, self.training)
-
-    def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
-        forest = RandomForestClassifier(**self.params, random_state=seed, n_jobs=threads)
-        return _fitted(forest.fit(x.to_numpy(), y.to_numpy()), columns(x), {"rows_seen": "all"})
-
-    @property
-    def trees(self) -> int:
-        """Trees of the forest."""
-        return positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+        values, target = _stack(parts(x), parts(y))
+        _check_classes(target, self.kind)
+        forest = self.unfitted(**self.given, random_state=seed, n_jobs=threads)
+        return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
 
     def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
         """Grow the most trees once; the first of them are the forest of a smaller size."""
-        most = RandomForestClassifier(**{**self.params, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
+        most = self.unfitted(**{**self.given, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
         most.fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return [_first(most, size, columns(prepared.x)) for size in sizes]
 
     def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
         """Grow more trees, with the seeds that they have in one long fit."""
-        forest = state or RandomForestClassifier(**self.params, random_state=seed, n_jobs=threads, warm_start=True)
+        forest = state or self.unfitted(**self.given, random_state=seed, n_jobs=threads, warm_start=True)
         forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
 
@@ -154,18 +175,17 @@ class _Worker:
 def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) -> list[_Worker]:
     """Share the trees among the workers: by their threads where all rows fit, else by the rows they hold."""
     futures = [*x, *y]
-    with client.as_current():  # wait takes no client
-        wait(futures)
-    for future in futures:
-        if future.status == "error":
-            future.result()  # raises what went wrong when the rows were prepared
+    homes = holders(client, futures)
     threads = client.nthreads()
     sizes = client.nbytes([future.key for future in futures], summary=False)
+    parts: dict[str, list[int]]
     if _fits(client, sum(sizes.values()), max(threads.values())):
-        parts: dict[str, Sequence[int]] = dict.fromkeys(sorted(threads), range(len(x)))
+        parts = {address: list(range(len(x))) for address in sorted(threads)}
         weights = [threads[address] for address in parts]
     else:
-        parts = dict(by_worker(client, x))
+        parts = {}
+        for at, home in enumerate(homes[: len(x)]):
+            parts.setdefault(min(home), []).append(at)
         weights = [sum(sizes[x[i].key] for i in parts[address]) for address in parts]
         logging.getLogger("tipcast").warning(
             "a worker cannot hold all rows: each of %d grows trees from its own", len(parts)
@@ -201,25 +221,31 @@ def _stack(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
     return np.concatenate([part.to_numpy() for part in x]), np.concatenate([part.to_numpy() for part in y])
 
 
-def _grow(rows: tuple[Any, Any], params: Mapping[str, Any], seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
-    """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
-    x, y = rows
-    if y.min() == y.max():
+def _check_classes(target: Any, kind: str) -> None:
+    if kind != "regression" and target.min() == target.max():
         raise TipcastError(
             "D015",
             "training rows",
             "the rows of one worker are all of one class",
             "use fewer workers, or give them more memory (cluster.memory_limit)",
         )
+
+
+@travelling
+def _grow(rows: tuple[Any, Any], estimator: _Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
+    """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
+    x, y = rows
+    _check_classes(y, estimator.kind)
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
-    forest = RandomForestClassifier(**{**params, "n_estimators": stop - start}, random_state=state, n_jobs=1).fit(x, y)
+    params = {**estimator.given, "n_estimators": stop - start}
+    forest = estimator.unfitted(**params, random_state=state, n_jobs=1).fit(x, y)
     grown, forest.estimators_ = forest.estimators_, []
     forest._sample_weight = None  # of every row, under class_weight
     return forest, grown
 
 
-def _fitted(forest: RandomForestClassifier, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
+def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
     return Fitted(
         scorer=native.ForestScorer(forest),
         history={},
@@ -233,12 +259,12 @@ def _fitted(forest: RandomForestClassifier, features: Sequence[str], info: Mappi
     )
 
 
-def _first(forest: RandomForestClassifier, trees: int, features: Sequence[str]) -> Fitted:
+def _first(forest: Any, trees: int, features: Sequence[str]) -> Fitted:
     """Return a forest's first trees as a forest of its own."""
     part = copy.copy(forest).set_params(n_estimators=trees, warm_start=False)
     part.estimators_ = forest.estimators_[:trees]
     return _fitted(part, features, {"rows_seen": "all"})
 
 
-def _write(forest: RandomForestClassifier, path: Path) -> None:
+def _write(forest: Any, path: Path) -> None:
     path.write_bytes(treelite.sklearn.import_model(forest).serialize_bytes())

@@ -36,7 +36,7 @@ PROBES = 500
 class _Knn(Sampled):
     """One classifier of the sample."""
 
-    NAME, ROWS = "knn", 20_000
+    ROWS = 20_000
 
     def check(self) -> None:
         """Refuse unknown parameters and impossible values."""

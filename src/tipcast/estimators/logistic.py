@@ -18,7 +18,8 @@ from tipcast.backends.base import Frame
 from tipcast.backends.host import device_of, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import native
-from tipcast.estimators.base import Fitted, Future, Progress, columns, shares
+from tipcast.estimators.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
+from tipcast.estimators.fit import parts_of
 from tipcast.estimators.parameters import check_names, positive, positive_int
 
 VALID = ("C", "max_iter", "tol")
@@ -32,26 +33,28 @@ Sums = Callable[..., list[Any]]
 """Applies a function of (x, y, *arguments) to every part and returns the parts' results."""
 
 
-@final
 @dataclass(frozen=True)
-class DistributedLogistic:
-    """One regression over the rows of all workers."""
-
-    params: Mapping[str, Any]
-    training: Mapping[str, Any]
-    device: str
-    categorical: tuple[str, ...] = ()
-
+class _Logistic(Estimator):
     def check(self) -> None:
         """Refuse unknown parameters and impossible values."""
-        _check(self.params, self.training)
+        check_names("params", list(self.params), VALID, HINTS)
+        check_names("fit", list(self.training), (), {})
+        positive("model.params.C", self.params.get("C", 1.0))
+        positive("model.params.tol", self.params.get("tol", 1e-6))
+        positive_int("model.params.max_iter", self.params.get("max_iter", 50))
+
+
+@final
+@dataclass(frozen=True)
+class DistributedLogistic(_Logistic):
+    """One regression over the rows of all workers."""
 
     def fit(
         self,
         client: Any,
-        x: Sequence[Future],
-        y: Sequence[Future],
-        validation: tuple[Sequence[Future], Sequence[Future]] | None,
+        x: Collection,
+        y: Collection,
+        validation: tuple[Collection, Collection] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
@@ -62,41 +65,32 @@ class DistributedLogistic:
         client
             ``distributed.Client`` whose workers hold the rows.
         x, y
-            Futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike.
+            Dask DataFrame of (n, features) float32 and Series of (n,) int32 labels.
         validation, seed
             Not used: there is nothing to stop early and nothing random.
         progress
             Called with the iterations done and ``max_iter``.
 
         """
+        values, labels = parts_of(client, x), parts_of(client, y)
 
         def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-            tasks = client.map(function, x, y, **_named(arguments), pure=False)
+            tasks = client.map(function, values, labels, **_named(arguments), pure=False)
             return list(client.gather(tasks))
 
-        features = client.submit(columns, x[0], pure=False).result()
-        return _newton(sums, features, self.params, self.device, progress)
+        return _newton(sums, columns(x), self.params, self.device, progress)
 
 
 @final
 @dataclass(frozen=True)
-class LocalLogistic:
+class LocalLogistic(_Logistic):
     """One regression inside one process."""
 
-    params: Mapping[str, Any]
-    training: Mapping[str, Any]
-    device: str
-    categorical: tuple[str, ...] = ()
-
-    def check(self) -> None:
-        """Refuse unknown parameters and impossible values."""
-        _check(self.params, self.training)
-
-    def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
         """Minimise the same objective over frames in memory."""
 
         def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-            return [function(x, y, **_named(arguments))]
+            return [function(*part, **_named(arguments)) for part in zip(parts(x), parts(y), strict=True)]
 
         return _newton(sums, columns(x), self.params, self.device, None)
 
@@ -188,11 +182,3 @@ def _terms(x: Frame, y: Frame, mean: Any, scale: Any, weights: Any) -> tuple[flo
 
 def _write(model: native.LogisticScorer, path: Path) -> None:
     np.savez(path, coef=model.coef, intercept=model.intercept, mean=model.mean, scale=model.scale)
-
-
-def _check(params: Mapping[str, Any], training: Mapping[str, Any]) -> None:
-    check_names("params", list(params), VALID, HINTS)
-    check_names("fit", list(training), (), {})
-    positive("model.params.C", params.get("C", 1.0))
-    positive("model.params.tol", params.get("tol", 1e-6))
-    positive_int("model.params.max_iter", params.get("max_iter", 50))

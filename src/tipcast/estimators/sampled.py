@@ -1,10 +1,9 @@
-"""Models that are fitted by one worker on a sample of the rows: what their two reaches have in common."""
+"""Models that are fitted by one worker on a sample of the rows: the same rows however they are parted."""
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,22 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tipcast.backends.base import Array, Frame
-from tipcast.backends.host import device_of
+from tipcast.backends.host import device_of, module_of, to_host
 from tipcast.config.errors import travelling
-from tipcast.estimators import sampling
-from tipcast.estimators.base import Fitted, Future, Progress, columns
+from tipcast.estimators.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts
+from tipcast.estimators.fit import parts_of
 
 
 @dataclass(frozen=True)
-class Sampled(ABC):
+class Sampled(Estimator, ABC):
     """A model of a sample of the rows."""
 
-    params: Mapping[str, Any]
-    training: Mapping[str, Any]
-    device: str
-    categorical: tuple[str, ...] = ()
-
-    NAME: ClassVar[str]
     ROWS: ClassVar[int]
     """How many rows are fitted on at most, unless ``fit.rows`` says otherwise."""
 
@@ -42,7 +35,7 @@ class Sampled(ABC):
 
     @abstractmethod
     def learn(self, x: Array, y: Array, features: Sequence[str], used: str) -> Fitted:
-        """Fit on the sample: (n, features) float64 and (n,) int32 on the host; ``used`` is the device it comes from."""
+        """Fit on the sample, (n, features) float64 and (n,) targets on the host; ``used`` is where it comes from."""
 
 
 class SampledEverywhere(Sampled):
@@ -51,9 +44,9 @@ class SampledEverywhere(Sampled):
     def fit(
         self,
         client: Any,
-        x: Sequence[Future],
-        y: Sequence[Future],
-        validation: tuple[Sequence[Future], Sequence[Future]] | None,
+        x: Collection,
+        y: Collection,
+        validation: tuple[Collection, Collection] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
@@ -64,7 +57,7 @@ class SampledEverywhere(Sampled):
         client
             ``distributed.Client`` whose workers hold the rows.
         x, y
-            Futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike.
+            Dask DataFrame of (n, features) float32 and Series of (n,) int32 labels.
         validation
             Not used.
         seed
@@ -78,31 +71,93 @@ class SampledEverywhere(Sampled):
             D015 when the sample has too few rows of a class; those of the model.
 
         """
-        sample, every = sampling.start(client, x, y, self.most, seed)
-        features = client.submit(columns, x[0], pure=False)
-        used = client.submit(_device, x[0], pure=False)
-        fitted: Fitted = client.submit(_learn, sample, self, features, used, pure=False).result()
-        logging.getLogger("tipcast").info(
-            "%s is fitted on %s of %s training rows (model.fit.rows)",
-            self.NAME,
-            f"{fitted.info['rows']:,}",
-            f"{every:,}",
-        )
+        values = parts_of(client, x)
+        sample, _ = start(client, values, parts_of(client, y), self.most, seed)
+        used = client.submit(_device, values[0], pure=False)
+        fitted: Fitted = client.submit(_learn, sample, self, columns(x), used, pure=False).result()
         return fitted
 
 
 class SampledHere(Sampled):
     """Takes the sample from one process's rows."""
 
-    def fit(self, x: Frame, y: Frame, validation: tuple[Frame, Frame] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
         """Take the sample from frames in memory, and fit on it."""
-        part = sampling.take(x, y, sampling.chosen(len(x), self.most, seed))
-        return _learn([part], self, columns(x), _device(x))
+        values = parts(x)
+        taken = [
+            take(*each)
+            for each in zip(values, parts(y), chosen_by_part(map(len, values), self.most, seed), strict=True)
+        ]
+        return _learn(taken, self, columns(x), _device(values[0]))
 
 
 @travelling
-def _learn(parts: Sequence[tuple[Array, Array]], estimator: Sampled, features: Sequence[str], used: str) -> Fitted:
-    return estimator.learn(*sampling.joined(parts), features, used)
+def _learn(sample: Sequence[tuple[Array, Array]], estimator: Sampled, features: Sequence[str], used: str) -> Fitted:
+    return estimator.learn(*joined(sample), features, used)
+
+
+def chosen(rows: int, most: int | None, seed: int) -> Array:
+    """Return the numbers of the rows that are taken, ascending: all, or a draw in which each row is as likely.
+
+    Parameters
+    ----------
+    rows
+        How many there are.
+    most
+        How many may be taken; None: all.
+    seed
+        Of the draw.
+
+    """
+    if most is None or rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def start(
+    client: Any, x: Sequence[Future], y: Sequence[Future], most: int | None, seed: int
+) -> tuple[list[Future], int]:
+    """Start taking a sample where the rows lie.
+
+    Parameters
+    ----------
+    client
+        ``distributed.Client`` whose workers hold the rows.
+    x, y
+        Futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike.
+    most, seed
+        See ``chosen``.
+
+    Returns
+    -------
+    tuple
+        Futures of what ``take`` returns, in the order of the parts, and the number of rows that the sample is of.
+
+    """
+    rows = client.gather(client.map(len, x, pure=False))
+    own = zip(x, y, chosen_by_part(rows, most, seed), strict=True)
+    return [client.submit(take, *part, pure=False) for part in own], sum(rows)
+
+
+def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array]:
+    """Return the rows that are taken of each part, by their numbers in it, from the parts' numbers of rows."""
+    ends = np.cumsum(list(rows))
+    numbers = chosen(int(ends[-1]), most, seed)
+    own = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
+    return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
+
+
+def take(x: Frame, y: Frame, numbers: Array) -> tuple[Array, Array]:
+    """Return some rows on the host: (n, features) float64, which no estimator rounds again, and (n,) int32."""
+    xp = module_of(x.values)
+    at = xp.asarray(numbers)
+    return to_host(x.values[at]).astype(np.float64), to_host(y.values[at])
+
+
+def joined(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return the rows and the labels of all parts."""
+    features, labels = zip(*parts, strict=True)
+    return np.concatenate(features), np.concatenate(labels)
 
 
 def fitted(found: Any, format: str, **facts: Any) -> Fitted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -32,7 +31,7 @@ def path(classifier: Any, name: str) -> str:
 
 
 def _forest(estimator: LocalForest, seed: int) -> Any:
-    return RandomForestClassifier(**estimator.params, random_state=seed, n_jobs=1)
+    return estimator.unfitted(**estimator.given, random_state=seed, n_jobs=1)
 
 
 def _logistic(estimator: LocalLogistic, seed: int) -> Any:

@@ -40,7 +40,7 @@ PROBES = 500
 class _Svc(Sampled):
     """One classifier of the sample."""
 
-    NAME, ROWS = "svc", 3000
+    ROWS = 3000
 
     def check(self) -> None:
         """Refuse unknown parameters and impossible values."""

@@ -51,8 +51,19 @@ TRAINING = frozenset({"num_boost_round", "early_stopping_rounds"})
 ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
 """At 0 nothing is learned, which XGBoost does not refuse."""
 
-BINARY = re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)")
-"""Evaluation metrics that mean something for probabilities of two classes."""
+METRICS = {
+    "classification": re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
+    "multiclass": re.compile(r"(mlogloss|merror|auc)"),
+    "regression": re.compile(r"(rmse|rmsle|mae|mape|mphe)"),
+}
+"""Kind -> evaluation metrics that mean something for it."""
+OBJECTIVES = {
+    "classification": ("binary:logistic", "logloss"),
+    "multiclass": ("multi:softprob", "mlogloss"),
+    "regression": ("reg:squarederror", "rmse"),
+}
+"""Kind -> objective, and the metric that stops early unless another is named."""
+JUDGED = {"classification": "two classes", "multiclass": "several classes", "regression": "values"}
 
 HINTS = {
     "eta": "model.params.learning_rate",
@@ -82,6 +93,7 @@ class Plan:
     device: str
     categorical: tuple[str, ...]
     max_bin: int = field(default=256)
+    kind: str = "classification"
 
     def matrix(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix of these features.
@@ -100,6 +112,8 @@ def plan(
     training: Mapping[str, Any],
     device: str,
     categorical: Sequence[str] = (),
+    kind: str = "classification",
+    classes: int = 0,
     tell: bool = False,
 ) -> Plan:
     """Translate a model's ``params`` and ``fit``.
@@ -115,6 +129,8 @@ def plan(
         The session's device, ``cpu`` or ``cuda``.
     categorical
         Features that are categories; names that the data lacks are of no effect.
+    kind, classes
+        Of the task: ``classification``, ``multiclass`` of so many classes, or ``regression``.
     tell
         Whether to say what was translated.
 
@@ -149,12 +165,12 @@ def plan(
     for name in ABOVE_ZERO:
         if name in given:
             positive(f"model.params.{name}", given[name])
-    metrics = given.get("eval_metric", "logloss")
+    objective, metric = OBJECTIVES[kind]
+    metrics = given.setdefault("eval_metric", metric)
     for metric in [metrics] if isinstance(metrics, str) else metrics:
-        if not BINARY.fullmatch(str(metric)):
-            raise TipcastError(
-                "C003", "model.params.eval_metric", f"{metric} does not judge two classes", "use logloss, auc or error"
-            )
+        if not METRICS[kind].fullmatch(str(metric)):
+            fix = f"use {OBJECTIVES[kind][1]}, or null for it"
+            raise TipcastError("C003", "model.params.eval_metric", f"{metric} does not judge {JUDGED[kind]}", fix)
     trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
     rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:
@@ -165,7 +181,9 @@ def plan(
             "set it to null or to a divisor of model.params.n_estimators",
         )
     stop = training.get("early_stopping_rounds")
-    native = {"objective": "binary:logistic", "device": device, "num_parallel_tree": trees // rounds, **given}
+    native = {"objective": objective, "device": device, "num_parallel_tree": trees // rounds, **given}
+    if kind == "multiclass":
+        native["num_class"] = classes or 2
     return Plan(
         params=native,
         rounds=rounds,
@@ -173,6 +191,7 @@ def plan(
         device=device,
         categorical=tuple(categorical),
         max_bin=positive_int("model.params.max_bin", given.get("max_bin", 256)),
+        kind=kind,
     )
 
 

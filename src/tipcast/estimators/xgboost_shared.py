@@ -1,16 +1,22 @@
-"""Boosted trees on matrices that many fits of one process share: trained, cut to fewer rounds, trained on."""
+"""Boosted trees on matrices, which many fits of one process may share: trained, cut to fewer rounds, trained on."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import xgboost
+from xgboost.callback import TrainingCallback
 
 from tipcast.estimators.base import Fitted, History, columns
 from tipcast.estimators.sharing import Grown, Split
 from tipcast.estimators.xgboost_plan import Plan
-from tipcast.estimators.xgboost_rounds import Witness, threaded
+
+DEVICE = "tipcast_device"
+"""Booster attribute: the device that the rounds really ran on."""
 
 MAXIMISED = ("auc", "aucpr", "pre")
 """Evaluation metrics of which more is better."""
@@ -39,6 +45,41 @@ def matrices(planned: Plan, split: Split, threads: int) -> Matrices:
     with threaded(threads):
         rows = xgboost.QuantileDMatrix(split.x, split.y, nthread=threads, **options)
         return Matrices(rows, xgboost.QuantileDMatrix(*split.validation, ref=rows, nthread=threads, **options))
+
+
+def boost(
+    planned: Plan, rows: xgboost.QuantileDMatrix, held_out: xgboost.QuantileDMatrix | None, seed: int, threads: int
+) -> tuple[xgboost.Booster, History]:
+    """Train, and leave the rest to ``fitted``."""
+    history: dict[str, dict[str, list[float]]] = {}
+    with threaded(threads):
+        booster = xgboost.train(
+            {**planned.params, "seed": seed, "nthread": threads},
+            rows,
+            planned.rounds,
+            evals=[(held_out, "validation")] if held_out else [],
+            early_stopping_rounds=planned.stop_after if held_out else None,
+            evals_result=history,
+            verbose_eval=False,
+            callbacks=[RecordDevice()],
+        )
+    return booster, history
+
+
+def threaded(threads: int) -> AbstractContextManager[None]:
+    """Let XGBoost use so many threads: Dask sets OpenMP to one in a worker process, which ``nthread`` does not lift."""
+    context: AbstractContextManager[None] = xgboost.config_context(nthread=threads)
+    return context
+
+
+class RecordDevice(TrainingCallback):
+    """Records on the worker which device a booster was trained on: elsewhere its configuration may say another."""
+
+    def after_training(self, model: Any) -> Any:
+        """Copy the device of the booster's configuration into an attribute, which travels with it."""
+        model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
+        model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
+        return model
 
 
 def cut(
@@ -104,7 +145,7 @@ def grow(
             evals_result=history,
             verbose_eval=False,
             xgb_model=state.raw if state else None,
-            callbacks=[Witness()],
+            callbacks=[RecordDevice()],
         )
     name, new = list(history["validation"].items())[-1]
     scores = (*before, *new)

@@ -11,6 +11,7 @@ from tipcast.config.errors import travelling
 from tipcast.config.schema import ModelSpec, TrainConfig
 from tipcast.data.base import Fragment, timed
 from tipcast.data.prepare import Recipe, prepare_fragment
+from tipcast.data.rows import collection
 from tipcast.estimators.build import build
 from tipcast.evaluation.base import evaluator, values_of
 from tipcast.jobs.training import Plan
@@ -30,7 +31,6 @@ def rehearse(workers: Session, config: TrainConfig, plan: Plan) -> None:
             workers.frames,
             small,
             workers.device,
-            tuple(config.task.categorical),
             workers=[address],
             pure=False,
         )
@@ -39,7 +39,9 @@ def rehearse(workers: Session, config: TrainConfig, plan: Plan) -> None:
     usable = client.gather(client.map(_usable, tasks, pure=False))
     if len(tasks) > 1 and all(usable):  # what the workers say to each other has a first time too
         x, y = (client.map(_side, tasks, at=at, pure=False) for at in (0, 1))
-        build(small, workers.device, "distributed", config.task.categorical).fit(client, x, y, (x, y), seed=0)
+        task, frames = plan.task, (collection(x), collection(y) if plan.task.kind != "clustering" else None)
+        estimator = build(small, workers.device, "distributed", task.categorical, task.kind, len(task.classes))
+        estimator.fit(client, *frames, frames, seed=0)
 
 
 def _usable(rows: tuple[Any, Any] | None) -> bool:
@@ -62,7 +64,6 @@ def _rehearse(
     frames: Frames,
     model: ModelSpec,
     device: str,
-    categorical: tuple[str, ...],
 ) -> tuple[Any, Any] | None:
     """Return features and labels to fit on, None where they are of one class: the real rows may well have both."""
     fragment, recipe = train
@@ -72,7 +73,8 @@ def _rehearse(
     (tested,) = prepare_fragment(test[0], frames, test[1])
     if not all(part.classes) or not all(tested.classes):
         return None
-    estimator = build(model, device, "local", categorical)
+    task = recipe.task
+    estimator = build(model, device, "local", task.categorical, task.kind, len(task.classes))
     fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
     scores = fitted.scorer.score(tested.x)
     judge = evaluator(recipe.task.kind)

@@ -22,7 +22,8 @@ from tipcast.data.listing import identical
 from tipcast.data.prepare import Recipe, held_out_rows
 from tipcast.data.registry import open_dataset
 from tipcast.estimators.base import Fitted
-from tipcast.estimators.build import build, check
+from tipcast.estimators.build import check
+from tipcast.estimators.fit import fit as fit_model
 from tipcast.estimators.predict import every_way, predict
 from tipcast.evaluation.base import SHOWN, bounds, evaluator, judged_by
 from tipcast.evaluation.drift import profile
@@ -33,7 +34,7 @@ from tipcast.jobs.training import Data, Outcome, Plan, held_out_draw
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
-from tipcast.tasks.base import make_task
+from tipcast.tasks.base import Task, make_task
 from tipcast.tracking.portable import Logged
 
 LOG = logging.getLogger("tipcast")
@@ -71,7 +72,7 @@ def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Log
             data = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in data.splits.items()]
         with clock.phase("fit") as facts:
-            fitted = fit(workers, config, data)
+            fitted = fit(workers, config, plan.task, data)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts:
             outcome = measure(workers, plan, fitted, data)
@@ -118,7 +119,7 @@ def make_plan(config: TrainConfig) -> Plan:
         )
     dataset = open_dataset(config.data)
     task = make_task(config.task, dataset)
-    if task.kind != config.model.kind:
+    if task.kind not in config.model.kinds:
         raise TipcastError(
             "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
         )
@@ -162,13 +163,21 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
     return Data(loaded.splits[0], validation, tested.splits[0])
 
 
-def fit(workers: Session, config: TrainConfig, data: Data) -> Fitted:
-    """Fit the model over all workers."""
-    estimator = build(config.model, workers.device, "distributed", config.task.categorical)
-    held_out = (data.validation.x, data.validation.y) if data.validation else None
+def fit(workers: Session, config: TrainConfig, task: Task, data: Data) -> Fitted:
+    """Fit the model where the rows lie."""
     with progress(f"fit {config.model.name}") as told:
-        fitted: Fitted = estimator.fit(workers.client, data.train.x, data.train.y, held_out, config.seed, told)
-    return fitted
+        return fit_model(
+            workers.client,
+            config.model,
+            workers.device,
+            data.train,
+            data.validation,
+            config.seed,
+            categorical=task.categorical,
+            kind=task.kind,
+            classes=len(task.classes),
+            progress=told,
+        )
 
 
 def measure(workers: Session, plan: Plan, fitted: Fitted, data: Data) -> Outcome:

@@ -45,7 +45,7 @@ NOT_PARAMS = (
     "task.params",
     "task.classes",
     "task.description",
-    "model.kind",
+    "model.kinds",
     "model.cpu",
     "model.gpu",
     "model.space",

@@ -177,7 +177,8 @@ class RunningWork:
 
 def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
     model = dataclasses.replace(study.model, params={**study.model.params, **params})
-    return build(model, study.device, "local", study.categorical)
+    task = study.recipe.task
+    return build(model, study.device, "local", study.categorical, task.kind, len(task.classes))
 
 
 def _threads() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,10 @@ from distributed import Client, LocalCluster
 
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
+from tipcast.data.rows import Counts, collection
+from tipcast.data.rows import Rows as SplitRows
+from tipcast.estimators.base import Fitted
+from tipcast.estimators.fit import fit as fit_model
 
 NAMES = [
     "pickup_weekday",
@@ -54,13 +59,29 @@ def joined() -> Callable[[Sequence[Rows]], Rows]:
 
 
 @pytest.fixture(scope="session")
-def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[list, list]]:
-    """Futures of the features and of the labels."""
+def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[Any, Any]]:
+    """Collections of the features and of the labels."""
 
-    def scatter(parts: Sequence[Rows]) -> tuple[list, list]:
-        return [client.scatter(x, hash=False) for x, _ in parts], [client.scatter(y, hash=False) for _, y in parts]
+    def scatter(parts: Sequence[Rows]) -> tuple[Any, Any]:
+        sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+        return collection(sides[0]), collection(sides[1])
 
     return scatter
+
+
+@pytest.fixture(scope="session")
+def fit_on() -> Callable[..., Fitted]:
+    """Fit where futures of rows lie, as a job does."""
+
+    def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0, **more: Any) -> Fitted:
+        def split(parts: Sequence[Rows]) -> SplitRows:
+            sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+            sizes = tuple(len(x) for x, _ in parts)
+            return SplitRows(*sides, {}, Counts(sum(sizes), sum(sizes), {}), sizes)
+
+        return fit_model(client, spec, "cpu", split(train), split(validation) if validation else None, seed, **more)
+
+    return run
 
 
 @pytest.fixture(scope="session")

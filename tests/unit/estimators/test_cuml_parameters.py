@@ -6,7 +6,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.estimators.build import check
-from tipcast.estimators.cuml_parameters import settings
+from tipcast.estimators.cuml_forest import settings
 
 SHIPPED = {
     "n_estimators": 100,

@@ -8,6 +8,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
 from tipcast.config.errors import TipcastError
+from tipcast.data.rows import collection
 from tipcast.estimators import forest
 from tipcast.estimators.build import build
 
@@ -49,7 +50,9 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, mon
         there = {"workers": [addresses[i % 2]], "hash": False}
         x.append(pair.scatter(features, **there))
         y.append(pair.scatter(labels, **there))
-    model = build(spec("random_forest", **SMALL), "cpu", "distributed").fit(pair, x, y, None, seed=5)
+    model = build(spec("random_forest", **SMALL), "cpu", "distributed").fit(
+        pair, collection(x), collection(y), None, seed=5
+    )
     assert model.info["rows_seen"] == "each worker's own"
     assert len(model.model.estimators_) == 21
     seen = {int(tree.tree_.n_node_samples[0] * 1) for tree in model.model.estimators_}

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
+from tipcast.data.rows import collection
 from tipcast.estimators.build import build
 from tipcast.estimators.predict import predict, predict_saved
 
@@ -20,17 +21,23 @@ def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
     return x, y
 
 
+def _collections(client, rows):
+    """Training and validation rows."""
+    x, y = _futures(client, rows)
+    return (collection(x[:3]), collection(y[:3])), (collection(x[3:]), collection(y[3:]))
+
+
 def test_forest_over_two_processes_equals_scikit_learn(pair, parts, spec, joined, rows):
-    x, y = _futures(pair, rows)
+    train, _ = _collections(pair, rows)
     small = {"n_estimators": 21, "max_depth": 6}
-    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, x[:3], y[:3], None, seed=5)
+    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, *train, None, seed=5)
     whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
     held_out = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
 
 
 def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
-    x, y = _futures(pair, rows)
+    train, _ = _collections(pair, rows)
     small = {"n_estimators": 40, "max_depth": 8}
     victims = list(pair.run(os.getpid).values())
 
@@ -39,7 +46,7 @@ def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
             os.kill(victims.pop(), signal.SIGKILL)
             victims.clear()
 
-    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, x[:3], y[:3], None, 5, progress=kill)
+    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, *train, None, 5, progress=kill)
     assert not victims
     whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
     held_out = parts[3][0]
@@ -71,9 +78,9 @@ def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts
 
 
 def test_boosters_over_two_processes_agree_with_one(pair, parts, spec, joined, rows):
-    x, y = _futures(pair, rows)
+    train, validation = _collections(pair, rows)
     small = spec("xgboost", n_estimators=30, max_depth=4)
-    model = build(small, "cpu", "distributed").fit(pair, x[:3], y[:3], (x[3:], y[3:]), seed=0)
+    model = build(small, "cpu", "distributed").fit(pair, *train, validation, seed=0)
     one = build(small, "cpu", "local").fit(*joined(parts[:3]), parts[3], seed=0)
     labels = parts[3][1]
     aucs = [roc_auc_score(labels, fitted.scorer.score(parts[3][0])) for fitted in (model, one)]

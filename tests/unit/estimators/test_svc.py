@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.estimators import native_svc, sampling, scikit_learn
+from tipcast.estimators import native_svc, sampled, scikit_learn
 from tipcast.estimators.build import build
 
 
@@ -52,18 +52,19 @@ def test_memory_is_bounded_whatever_the_rows(parts, spec, monkeypatch):
     assert sum(asked) == len(x)
 
 
-def test_the_sample_is_the_same_however_the_rows_are_parted(client, rows, joined, scattered):
+def test_the_sample_is_the_same_however_the_rows_are_parted(client, rows, joined):
     x, y = joined([rows(500, 1), rows(300, 2)])
-    whole = sampling.take(x, y, sampling.chosen(800, 200, 3))
+    whole = sampled.take(x, y, sampled.chosen(800, 200, 3))
     for cuts in ([800], [0, 100, 101, 650, 800], [799, 800]):
         parts = [(x.iloc[a:b], y.iloc[a:b]) for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
-        taken, every = sampling.start(client, *scattered(parts), 200, 3)
-        found = sampling.joined(client.gather(taken))
+        sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+        taken, every = sampled.start(client, *sides, 200, 3)
+        found = sampled.joined(client.gather(taken))
         assert every == 800
         np.testing.assert_array_equal(found[0], whole[0])
         np.testing.assert_array_equal(found[1], whole[1])
-    assert len(sampling.chosen(800, None, 3)) == len(sampling.chosen(800, 900, 3)) == 800
-    assert (sampling.chosen(800, 200, 4) != sampling.chosen(800, 200, 3)).any()
+    assert len(sampled.chosen(800, None, 3)) == len(sampled.chosen(800, 900, 3)) == 800
+    assert (sampled.chosen(800, 200, 4) != sampled.chosen(800, 200, 3)).any()
 
 
 def test_a_sample_of_one_class_is_refused(client, rows, spec, scattered):

@@ -17,11 +17,8 @@ from tipcast.estimators.xgboost_plan import plan
 SMALL = {"n_estimators": 30, "max_depth": 4}
 
 
-def test_distributed_equals_bare_training(client, parts, spec, joined, scattered):
-    x, y = scattered(parts[:3])
-    model = build(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), "cpu", "distributed").fit(
-        client, x, y, scattered(parts[3:]), seed=3
-    )
+def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, fit_on):
+    model = fit_on(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), client, parts[:3], parts[3:], seed=3)
     whole = xgboost.QuantileDMatrix(*joined(parts[:3]))
     held_out = xgboost.QuantileDMatrix(*parts[3], ref=whole)
     history: dict = {}
@@ -82,11 +79,10 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
     np.testing.assert_allclose(scores, model.model.predict(matrix), atol=1e-6)
 
 
-def test_an_empty_part_changes_nothing(client, parts, spec, scattered):
-    estimator = build(spec("xgboost", **SMALL), "cpu", "distributed")
+def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
     empty = (parts[0][0].iloc[:0], parts[0][1].iloc[:0])
-    with_it = estimator.fit(client, *scattered([empty, *parts[:2]]), scattered([empty, parts[3]]), 0)
-    without = estimator.fit(client, *scattered(parts[:2]), scattered([parts[3]]), 0)
+    with_it = fit_on(spec("xgboost", **SMALL), client, [empty, *parts[:2]], [empty, parts[3]])
+    without = fit_on(spec("xgboost", **SMALL), client, parts[:2], parts[3:])
     np.testing.assert_array_equal(with_it.scorer.score(parts[3][0]), without.scorer.score(parts[3][0]))
 
 

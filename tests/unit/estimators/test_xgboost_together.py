@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tipcast.config.errors import TipcastError
+from tipcast.data.rows import collection
 from tipcast.estimators.build import build
 
 
@@ -40,10 +41,12 @@ def placed(rows):
 
     def place(client, homes, seed=0):
         made = [rows(900 + 100 * at, seed + at) for at in range(len(homes))]
-        return [
-            [client.scatter(part[side], workers=[home], hash=False) for part, home in zip(made, homes, strict=True)]
+        return tuple(
+            collection(
+                [client.scatter(part[side], workers=[home], hash=False) for part, home in zip(made, homes, strict=True)]
+            )
             for side in (0, 1)
-        ]
+        )
 
     return place
 
@@ -95,7 +98,7 @@ def test_a_workers_process_computes_with_all_its_threads(rows, spec):
     ):
         (before,) = client.run(threads).values()
         parts = rows(20_000, 0)
-        x, y = ([client.scatter(side, hash=False)] for side in parts)
+        x, y = (collection([client.scatter(side, hash=False)]) for side in parts)
         model.fit(client, x, y, None, seed=0)
         (after,) = client.run(threads).values()
     assert after - before >= 2, "OpenMP's threads stay, for the next fit"
