@@ -21,12 +21,11 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from tipcast import cli
-from tipcast.backends import workers
 from tipcast.backends.cluster import connect
 from tipcast.backends.session import check
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, SchedulerCluster
-from tipcast.estimators import forest
+from tipcast.estimators import fit as fits
 
 QUICK = (
     "train", "model=logistic", "data.rows=5000", "tracking.system_metrics=false", "cluster.performance_report=false",
@@ -115,11 +114,13 @@ def test_the_scheduler_dies_while_trees_grow(
         (tmp_path / "worker").mkdir()
         stack.enter_context(_started(tmp_path / "worker", words))
 
-        def completed(*given: Any) -> Iterator[Any]:
-            process.kill()
-            return workers.completed(*given)
+        watched = fits.watched
 
-        monkeypatch.setattr(forest, "completed", completed)
+        def killed(*given: Any) -> Any:
+            process.kill()
+            return watched(*given)
+
+        monkeypatch.setattr(fits, "watched", killed)
         more = ("model=random_forest", "model.params.n_estimators=2000", f"cluster.address={address}")
         assert cli.main(["-q", *QUICK, *more]) == 4
     fix = "Fix: start it again and repeat the command"

@@ -24,7 +24,7 @@ def build(
     device: str,
     reach: str,
     categorical: Sequence[str] = (),
-    kind: str = "classification",
+    kind: str | None = None,
     classes: int = 0,
 ) -> Any:
     """Make the estimator that a model's shipped table names.
@@ -40,7 +40,8 @@ def build(
     categorical
         Features that are categories, for the models that know such.
     kind, classes
-        Of the task: one of the model's ``kinds``, and of how many classes where there are such; 0: as the labels have.
+        Of the task: one of the model's ``kinds``, None for its first one; and of how many classes where there are such,
+        0: as the labels have.
 
     Returns
     -------
@@ -54,6 +55,7 @@ def build(
 
     """
     shipped = _shipped(model.name)
+    kind = kind or model.kinds[0]
     if kind not in model.kinds:
         raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
     for table in ("cpu", "gpu"):
@@ -82,7 +84,7 @@ def check(
     device: str = "cpu",
     reach: str = "distributed",
     categorical: Sequence[str] = (),
-    kind: str = "classification",
+    kind: str | None = None,
 ) -> None:
     """Refuse a model that cannot be fitted, before any worker starts.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import xgboost
+from dask.base import annotate
 from distributed import WorkerPlugin
 
 from tipcast.backends.base import Frame
@@ -92,7 +93,7 @@ class DistributedXGBoost(_XGBoost):
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
                 rows = dxgb.DaskQuantileDMatrix(client, x, y, **options)
                 held_out = dxgb.DaskQuantileDMatrix(client, *validation, ref=rows, **options) if validation else None
-                with dask.annotate(executor=EXECUTOR):
+                with annotate(executor=EXECUTOR):
                     return dxgb.train(
                         client,
                         {**planned.params, "seed": seed},

@@ -15,7 +15,7 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.data import rows
-from tipcast.estimators import sampling
+from tipcast.estimators import sampled
 from tipcast.estimators.build import build
 from tipcast.estimators.build import check as check_model
 from tipcast.estimators.sharing import Split
@@ -50,7 +50,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             config = apply_overrides(config, previous.config, command)
         else:
             config = sweep_plan.without_fixed(config, command)
-        check_model(config.model, config.backend.name, categorical=config.task.categorical)
+        check_model(config.model, config.backend.name, categorical=config.task.categorical, kind=config.task.kind)
         space = sweep_plan.check(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
@@ -155,7 +155,7 @@ def search_by_joblib(
     with clock.phase("load") as facts:
         sample = _sample(config, plan, workers, sweep)
         facts.append(f"a sample of {len(sample.y):,} train rows")
-    local = build(config.model, workers.device, "local", config.task.categorical)
+    local = build(config.model, workers.device, "local", config.task.categorical, plan.task.kind)
     study = sweep_plan.study(config, plan, space, sweep.objective, workers)
     trials = GridCv(workers.client, study, scikit_learn.own(local, config.seed), sample).events(missing)
     slots = dict(workers.client.nthreads())
@@ -191,8 +191,8 @@ def _sample(config: SweepConfig, plan: Plan, workers: Session, sweep: SweepRecor
     ):
         where = "data.train" if name == "training" else "data.train (validation)"
         rows.check_split(where, part.counts, plan.task, config.data.limits)
-        parts, every = sampling.start(workers.client, part.x, part.y, limit, config.seed)
-        found.append(sampling.joined(workers.client.gather(parts)))
+        parts, every = sampled.start(workers.client, part.x, part.y, limit, config.seed)
+        found.append(sampled.joined(workers.client.gather(parts)))
         said.append(f"{len(found[-1][1]):,} of {every:,} {name} rows")
         sweep.record.run.log_metrics({f"sweep/{name}_rows": len(found[-1][1])})
     remark = f"Trials are fitted on {said[0]} and judged on {said[1]}, by scikit-learn's GridSearchCV."

@@ -102,7 +102,7 @@ def check(config: SweepConfig) -> Space:
             )
         own = {**own, TREES: None}
     space = spaces.merged(config.model, own, alone=spec.name == "grid")
-    spaces.check(config.model, space, device, config.task.categorical)
+    spaces.check(config.model, space, device, config.task.categorical, config.task.kind)
     if spec.name == "halving" and not sharing.grows(_local(config, space)):
         raise TipcastError(
             "C003", "search=halving", f"{config.model.name} cannot be grown on", "use search=random, tpe or grid"
@@ -193,7 +193,7 @@ def rungs(config: SweepConfig) -> tuple[int, ...]:
 def _local(config: SweepConfig, space: Space, params: Mapping[str, Any] | None = None) -> Any:
     given = {name: axis.tried[0] for name, axis in space.items()} if params is None else params
     model = dataclasses.replace(config.model, params={**config.model.params, **given})
-    return build.build(model, config.backend.name, "local", config.task.categorical)
+    return build.build(model, config.backend.name, "local", config.task.categorical, config.task.kind)
 
 
 def _check_joblib(config: SweepConfig, space: Space) -> None:

@@ -48,7 +48,7 @@ COUNTED = ("rounds", "trees", "iterations", "rows")
 def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     check_session(config.backend, config.cluster)
-    check(config.model, config.backend.name, categorical=config.task.categorical)
+    check(config.model, config.backend.name, categorical=config.task.categorical, kind=config.task.kind)
     clock = Clock()
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)

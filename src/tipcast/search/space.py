@@ -102,7 +102,7 @@ def merged(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> dict[str
     return parse({**base, **own})
 
 
-def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str]) -> None:
+def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str], kind: str | None = None) -> None:
     """Let the estimator judge every value of the lists, and of the ranges the bounds and a value between.
 
     Raises
@@ -118,7 +118,7 @@ def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str
         for value in (*axis.tried, *between):
             try:
                 trial = dataclasses.replace(model, params={**model.params, name: value})
-                build.build(trial, device, "local", categorical).check()
+                build.build(trial, device, "local", categorical, kind).check()
             except TipcastError as problem:
                 if value in between:
                     low, high = axis.tried
