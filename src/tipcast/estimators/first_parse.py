@@ -10,17 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tipcast.config.errors import TipcastError
 from tipcast.estimators import parse_child
 from tipcast.estimators.base import scoring_code
 
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
+CLASSIFICATION = "classification"
 LIMIT_S = 120.0
 """How long a parse may take."""
 
 
-def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
+def check(path: Path, format: str, features: Sequence[str], where: str, kind: str = CLASSIFICATION) -> None:
     """Parse a model file in a child process, score two rows there, and hold its features against the manifest's.
 
     Parameters
@@ -33,6 +37,8 @@ def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
         Names in the order of the manifest.
     where
         The model, for messages.
+    kind
+        Of the model's task: what it predicts.
 
     Raises
     ------
@@ -41,8 +47,8 @@ def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
 
     """
     found = _parsed(path, format, where)
-    if not found["probabilities"]:
-        raise _unreadable(where, f"its {format} file gives no probabilities")
+    if not _fits(np.asarray(found["predictions"]), kind):
+        raise _unreadable(where, f"its {format} file does not predict as a model for {kind} does")
     if found["number"] != len(features):
         raise _other(where, f"its file has {found['number']} features, its manifest {len(features)}")
     if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
@@ -50,6 +56,20 @@ def check(path: Path, format: str, features: Sequence[str], where: str) -> None:
     for at, (own, told) in enumerate(zip(found["names"] or features, features, strict=True), 1):
         if own != told:
             raise _other(where, f"feature {at} is {own!r} in its file and {told!r} in its manifest")
+
+
+def _fits(predictions: NDArray[np.float64], kind: str) -> bool:
+    """Whether two rows' predictions are what ``Scorer.score`` returns for a kind of task."""
+    columns = predictions.shape[1:]
+    fitting = {
+        CLASSIFICATION: columns == (),
+        "multiclass": len(columns) == 1 and columns[0] > 1,
+        "regression": columns == (),
+        "clustering": columns == (2,),
+    }
+    shares = kind in (CLASSIFICATION, "multiclass")
+    inside = not shares or bool(((predictions >= 0) & (predictions <= 1)).all())
+    return len(predictions) == 2 and fitting.get(kind, False) and inside
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:

@@ -11,16 +11,15 @@ import numpy as np
 
 
 def facts(path: str, format: str, code: str) -> dict[str, Any]:
-    """Load a model by the file that scores it; return how many features it has, their names, whether it gives P(1)."""
+    """Load a model by the file that scores it; return its number of features, their names, and what two rows get."""
     specification = importlib.util.spec_from_file_location("native", code)
     assert specification and specification.loader  # noqa: S101 - a Python file
     native = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(native)
     scorer = native.load(path, format, "cpu", 1)
     number, names = shape(scorer)
-    scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)))
-    inside = scores.shape == (2,) and bool(((scores >= 0) & (scores <= 1)).all())
-    return {"number": number, "names": names, "probabilities": inside}
+    scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
+    return {"number": number, "names": names, "predictions": scores.tolist()}
 
 
 def shape(scorer: Any) -> tuple[int, list[str] | None]:

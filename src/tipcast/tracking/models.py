@@ -49,6 +49,12 @@ class Fetched:
     """Of the logged model."""
     manifest_sha256: str = ""
 
+    @property
+    def kind(self) -> str:
+        """Of the task; the first models told of none, and were of two classes."""
+        task = self.manifest.get("task")
+        return str(task.get("kind", "")) if isinstance(task, Mapping) else "classification"
+
     def seen(self, facts: Mapping[str, Any]) -> Period | None:
         """Return the period of the training and validation rows; None where it is not known or of other rows.
 
@@ -137,7 +143,7 @@ def check_parses(fetched: Fetched) -> None:
         M002, M007, see ``fetch``.
 
     """
-    first_parse.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri)
+    first_parse.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri, fetched.kind)
 
 
 def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
