@@ -223,7 +223,7 @@ def read_head(raw: bytes, where: str) -> Head:
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
     names = tuple(name.strip() for name in next(csv.reader([text.strip("\r\n")])))
-    if len(names) < 3:
+    if len(names) < 2:
         used = next((mark for mark in ";\t|" if mark in text), None)
         hint = f"; the delimiter seems to be {used!r}" if used else ""
         raise TipcastError(
