@@ -16,7 +16,6 @@ from typing import Any
 
 from tipcast.backends.waiting import waiting
 from tipcast.config.errors import TipcastError
-from tipcast.config.temporary import temporary_folder
 
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
 """Group of conf/ -> its key that has the name of the option."""
@@ -126,9 +125,8 @@ def train(*, target: str | None = None, test: Any = None, overrides: Sequence[st
     **settings
         Groups and keys of conf/train.yaml: an option's name (``model="random_forest"``), a value (``seed=1``), or a
         mapping of values (``data={"rows": 100_000}``), which may name its option too
-        (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``data`` may be a frame of pandas, cuDF or
-        Dask, or ``{"train": frame, "test": frame, ...}``: it is written to a temporary folder, which the workers must
-        see, and read as ``data=table``. ``config_dir`` is a folder with options of one's own, as ``task/mine.yaml``.
+        (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``config_dir`` is a folder with options of
+        one's own, as ``task/mine.yaml``.
 
     Returns
     -------
@@ -219,11 +217,9 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Re
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
     from tipcast.config.schema import Output
 
-    with _ONE_AT_A_TIME, _kept(), temporary_folder() as folder:
+    with _ONE_AT_A_TIME, _kept():
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
         given = {name: value for name, value in settings.items() if name != "config_dir"}
-        if "data" in given:
-            given["data"] = _with_files(given["data"], folder)
         own = [f"--config-dir={settings['config_dir']}"] if "config_dir" in settings else []
         (composed,) = compose_jobs(job, [*own, *as_overrides(given), *overrides])
         composed.config.print = Output.none
@@ -242,17 +238,6 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Re
         command=composed.command,
         details=details,
     )
-
-
-def _with_files(data: Any, folder: Path) -> Any:
-    """Return settings of data with files for the frames among them."""
-    sides = dict(data) if isinstance(data, Mapping) else {"train": data}
-    frames = [name for name, value in sides.items() if hasattr(value, "to_parquet")]
-    if not frames:
-        return data
-    from tipcast.data.table import store  # imports pandas and pyarrow
-
-    return {"source": "table", **sides, **{name: str(store(sides[name], folder / name)) for name in frames}}
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:

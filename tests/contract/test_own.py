@@ -144,16 +144,6 @@ def test_a_dataset(train: Any) -> None:
     assert found[0] > 0.6 > 0.4 > found[1]
 
 
-def test_a_frame(train: Any) -> None:
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame({"size": draw.normal(size=2000), "word": draw.choice(["a", "b"], 2000)})
-    frame["class"] = np.where((frame["size"] > 0) == (frame["word"] == "a"), "yes", "no")
-    done = train(data=frame, task={"name": "target", "target": "class"})
-    assert done.metrics["test/auc"] > 0.95
-    found = done.load().predict(pd.DataFrame({"size": [1.0, 1.0], "word": ["a", "b"]}))
-    assert found[0] > 0.6 > 0.4 > found[1]
-
-
 def test_a_file_that_could_run_code_is_refused(train: Any, tmp_path: Path) -> None:
     evil = tmp_path / "own" / "task" / "far.yaml"
     evil.write_text("# @package _global_\nhydra: {callbacks: {x: {_target_: os.getcwd}}}\n")

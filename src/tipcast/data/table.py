@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -263,30 +262,6 @@ class Table(Dataset):
             for scan, span in zip(scans, spans, strict=True)
             if span[0] < span[1]
         ]
-
-
-def store(frame: Any, folder: Path) -> Path:
-    """Write a frame for ``data.train`` or ``data.test`` to name: pandas, cuDF, or a Dask DataFrame of either.
-
-    Parameters
-    ----------
-    frame
-        The frame; its index is left out. Of a Dask DataFrame the workers of its own client write the partitions.
-    folder
-        That is made; on several machines it must be one that all workers see.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    """
-    folder.mkdir(parents=True)
-    if hasattr(frame, "npartitions"):
-        frame.to_parquet(str(folder), write_index=False)
-    else:
-        frame.to_parquet(str(folder / "part.0.parquet"), index=False)
-    return folder
 
 
 def _named(spec: TableData, which: str) -> Any:

@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
 from tipcast.data.prepare import Recipe, prepare_fragment
 from tipcast.data.split import Draw
-from tipcast.data.table import Table, store
+from tipcast.data.table import Table
 from tipcast.tasks.base import make_task
 
 HOURS = 300
@@ -187,14 +187,3 @@ def test_a_saved_model_knows_its_columns(table: Callable[..., Table]) -> None:
     raw = opened.raw_frame({"word": np.array([0.0, np.nan, 2.0]), "size": np.ones(3)}, {})
     assert raw["word"].tolist()[::2] == ["apple", "pear"]
     assert raw["word"].isna().tolist() == [False, True, False]
-
-
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-def test_a_frame_becomes_a_table(tmp_path: Path, kind: str) -> None:
-    import dask.dataframe as dd
-
-    given = frame() if kind == "pandas" else dd.from_pandas(frame(), npartitions=3)
-    folder = store(given, tmp_path / "stored")
-    opened = Table.open(TableData("table", str(folder), test=None, test_share=0.2, block_bytes=4096))
-    x, _, _ = rows_of(opened, Recipe(opened, task(opened, "class")))
-    assert x["count"].tolist() == frame()["count"].tolist()
