@@ -37,7 +37,7 @@ from tipcast.data.taxi.features import compute, needed_columns
 from tipcast.data.taxi.files import scan_file
 from tipcast.estimators import native
 from tipcast.estimators.predict import predict
-from tipcast.jobs.score_run import ON_GPU, scorer
+from tipcast.scoring.run import ON_GPU, scorer
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 

@@ -24,7 +24,7 @@ from tipcast.backends.cpu import CpuFrames
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.data.scored import stamp
+from tipcast.scoring.manifest import stamp
 from tipcast.data.taxi.dataset import Taxi
 from tipcast.data.taxi.sample import sample_block
 from tipcast.jobs import prepare, score_run, score_task, train

@@ -18,6 +18,7 @@ from tipcast.tasks.base import TargetColumn
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
@@ -260,6 +261,23 @@ class Dataset(ABC):
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest must say for the dataset to be made again."""
+        return {}
+
+    def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
+        """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
+        what = f"is a model of {self.name}, whose rows are made and not read from files"
+        raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
+
+    def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that files to be scored must have, and those that are read where a file has them."""
+        return tuple(self.code.needed_columns(names)), ()
+
+    def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
+        """Return canonical name -> a file's own name, of the columns that have both; D006 where one is there twice."""
+        return {}
+
+    def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
+        """Return the types of a CSV file's columns, by their own names; others become what their values look like."""
         return {}
 
     def describe(self, which: str) -> str:

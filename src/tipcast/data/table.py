@@ -182,6 +182,10 @@ class Table(Dataset):
             scans = self._in_time(scans, which)
         return gather(scans, "rows", {}, (*notes, *(self.notes if which == "train" else ())))
 
+    def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
+        """Look at one file's footer or header, and hold its columns against those that a model was trained on."""
+        return self._checked(uri, request)
+
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """Read columns; texts become codes on the host."""
         wanted = tuple(self.features if columns is None else columns)

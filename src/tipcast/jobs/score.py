@@ -1,26 +1,44 @@
-"""`tipcast score`: score trips with a registered model, file by file over all workers, and swap the scores in whole.
-
-What needs MLflow and workers is in `score_due`, which is imported once there is something to do.
-"""
+"""`tipcast score`: score files with a registered model, file by file over all workers, and swap the scores in whole."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tipcast import __version__
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import address, place, swap, swap_s3
+from tipcast.config.temporary import temporary_folder
+from tipcast.data import address
 from tipcast.data.listing import patterns
-from tipcast.data.scored import Manifest
-from tipcast.data.writing import failures, of_store
-from tipcast.jobs import closing, score_check, score_plan, score_summary
-from tipcast.jobs.score_plan import Item
+from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
+from tipcast.measure.progress import progress
+from tipcast.scoring import plan as planning
+from tipcast.scoring import swap, swap_s3
+from tipcast.scoring.manifest import MANIFEST, Entry, Manifest, manifest_bytes
+from tipcast.scoring.output_folder import check_output_folder
+from tipcast.scoring.plan import Item, ScorePlan
+from tipcast.scoring.writing import failures, of_store, written
+
+if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
+    from tipcast.scoring.record import Account, ScoreRecord
+    from tipcast.scoring.run import Results
+    from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
+
+LISTED = 10
+"""Refused files that are told one by one; the manifest, the run and print=json have all."""
+PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "colour", "compression")
+NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
+Done = tuple[Mapping[str, Any], Sequence[Item], int]
+"""What to say, the files that were refused, and the number of all."""
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
@@ -32,40 +50,234 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
         S010 when some files were refused, after all others were scored.
 
     """
+    planning.check(config)
+    clock = Clock()
     try:
-        said, refused, files = _run(config, command)
+        with clock.phase("list"):
+            output, manifest = recovered(config)
+            plan = planning.plan_unchanged(config, output, manifest)
+        said, refused, files = (
+            _score(config, command, output, clock) if plan is None else _nothing(config, plan, clock, command)
+        )
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
         raise of_store(problem) from problem
     if refused:
-        raise score_summary.problem(refused, files)
+        raise problem_of(refused, files)
     return said
-
-
-def _run(config: ScoreConfig, command: str) -> tuple[Mapping[str, Any], Sequence[Item], int]:
-    """Score what is due; return what to say, the files that were refused, and the number of all."""
-    score_check.check(config)
-    clock = Clock()
-    with clock.phase("list"):
-        output, manifest = recovered(config)
-        plan = score_plan.known(config, output, manifest)
-    if plan is None:
-        from tipcast.jobs.score_due import score_due
-
-        return score_due(config, command, output, clock)
-    said = score_summary.said(config, plan, plan.kept, plan.refused, clock.seconds, command)
-    return closing.say(said, config.print), plan.refused, plan.files
 
 
 def recovered(config: ScoreConfig) -> tuple[str, Manifest | None]:
     """Return where the scores go and what is there, once what killed jobs left is removed or put back."""
     options = config.storage_options
     named = patterns(config.input, "input")
-    output, manifest = place.check(config.output, named, options)
+    output, manifest = check_output_folder(config.output, named, options)
     if address.scheme(output):
         swap_s3.recover(output, address.storage(output, options))
         return output, manifest
     with failures(output):
         moved = swap.recover(Path(output))
-    return place.check(config.output, named, options) if moved else (output, manifest)
+    return check_output_folder(config.output, named, options) if moved else (output, manifest)
+
+
+def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -> Done:
+    """Say that all scores are there."""
+    said = summary(config, plan, plan.kept, plan.refused, clock.seconds, command)
+    return closing.say(said, config.print), plan.refused, plan.files
+
+
+def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
+    """Fetch the model, score what is due, record it, and swap the scores in."""
+    from tipcast.backends.session import check as check_session
+    from tipcast.backends.session import session
+    from tipcast.evaluation.base import evaluator
+    from tipcast.measure.memory import peaks
+    from tipcast.scoring.record import account
+    from tipcast.scoring.run import Results, score
+    from tipcast.tracking.models import check_parses, fetch
+    from tipcast.tracking.store import failures as store_failures
+    from tipcast.tracking.store import open_store, resolve
+
+    check_session(config.backend, config.cluster)
+    with ExitStack() as stack:
+        folder = stack.enter_context(temporary_folder())
+        with clock.phase("model"), store_failures(resolve(config.tracking)):
+            client = open_store(config.tracking)
+            fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
+            planning.check_model(fetched)
+        work = stack.enter_context(workplace(output, config))
+        with clock.phase("list"):
+            plan = planning.plan_files(config, output, present(config), fetched)
+        for note in plan.notes:
+            LOG.warning(note)
+        if plan.current:
+            renew(plan, config.storage_options)
+            return _nothing(config, plan, clock, command)
+        with clock.phase("model"):
+            check_parses(fetched)
+        record = stack.enter_context(opened(config, plan, fetched, command))
+        judge = evaluator(record.task.kind)
+        results, memory = Results(judge), dict[str, int]()
+        if plan.due:
+            with clock.phase("cluster") as facts, progress("cluster"):
+                workers = stack.enter_context(session(config.backend, config.cluster))
+                facts.append(workers.size)
+            record.run.set_tags(workers.tags)
+            with clock.phase("score") as facts:
+                results = score(workers, config, plan, fetched, work)
+                rows = sum(entry.rows for entry in results.entries.values())
+                facts.append(f"{rows:,} rows in {len(results.entries)} files")
+            memory = peaks(workers.client)
+        refused = (*plan.refused, *results.refused)
+        if refused and len(refused) == plan.files:
+            raise problem_of(refused, plan.files)
+        found = account(results.total, fetched.manifest, judge)
+        phases = dict(clock.seconds)
+        with clock.phase("log"):
+            record.write(found, results.entries, refused, phases, memory)
+        with clock.phase("swap"):
+            entries = commit(work, record, plan, results, refused)
+        said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
+        closing.say(said, config.print)
+    return said, refused, plan.files
+
+
+@contextlib.contextmanager
+def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str) -> Iterator[ScoreRecord]:
+    """Open the run with what is known before any worker starts: which model, and which configuration."""
+    from tipcast.jobs import opening
+    from tipcast.scoring.record import ScoreRecord
+    from tipcast.tracking.models import used_by
+
+    plain = to_plain(config)
+    params = flatten({name: plain[name] for name in PARAMS})
+    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
+    tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
+    tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
+    name = f"score {fetched.name or 'model'}"
+    with opening.opened(config, command, job="score", name=name, params=params, tags=tags) as run:
+        used_by(run, fetched)
+        yield ScoreRecord(run, config, plan, fetched, command)
+
+
+@contextlib.contextmanager
+def workplace(output: str, config: ScoreConfig) -> Iterator[swap.Work]:
+    """Open a place for what is not finished."""
+    with ExitStack() as stack:
+        with failures(output):
+            opening: AbstractContextManager[swap.Work] = (
+                swap_s3.within(output, address.storage(output, config.storage_options))
+                if address.scheme(output)
+                else swap.beside(Path(output), MANIFEST)
+            )
+            work = stack.enter_context(opening)
+        yield work
+
+
+def present(config: ScoreConfig) -> Manifest | None:
+    """Return what is where the scores go."""
+    return check_output_folder(config.output, patterns(config.input, "input"), config.storage_options)[1]
+
+
+def renew(plan: ScorePlan, options: Mapping[str, Any]) -> None:
+    """Let the manifest say how files look that only look different, so that they are not read each time."""
+    path = f"{plan.output}/{MANIFEST}"
+    if plan.kept != plan.before.files:
+        with written(path, address.storage(path, options), synced=True) as file:
+            file.write(manifest_bytes(Manifest(plan.kept, plan.before.about)))
+
+
+def commit(
+    work: swap.Work, record: ScoreRecord, plan: ScorePlan, results: Results, refused: Sequence[Item]
+) -> dict[str, Entry]:
+    """Swap the scores in, and return what their manifest says of the files."""
+    entries: dict[str, Entry] = {}
+    options, before = record.config.storage_options, plan.before
+    obsolete = [*plan.obsolete, *(item.name for item in results.refused if item.name in before.files)]
+
+    def manifest() -> bytes:
+        entries.update(results.stamped(work.final, options) | dict(plan.kept))
+        return manifest_bytes(Manifest(entries, about(record, refused)))
+
+    with failures(plan.output):
+        for name in plan.kept:
+            work.keep(name)
+        if (present(record.config) or Manifest({}, {})) != before:
+            what = "other scores have come into it since this job looked"
+            raise TipcastError("S011", f"output {record.config.output}", what, "repeat the command if they may go")
+        work.commit(manifest, obsolete, manifest_bytes(Manifest({**before.files, **results.entries}, before.about)))
+    if obsolete:
+        LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
+    return entries
+
+
+def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
+    """Return what the manifest says beside the files."""
+    fetched = record.fetched
+    return {
+        "recipe": record.plan.recipe,
+        "model": {
+            "uri": fetched.uri,
+            "name": fetched.name,
+            "version": fetched.version,
+            "registry": planning.registry(record.config),
+            "model_id": fetched.model_id,
+            "sha256": fetched.sha256,
+            "manifest_sha256": fetched.manifest_sha256,
+            "threshold": fetched.manifest.get("threshold"),
+        },
+        "configuration": planning.configuration(record.config),
+        "run_id": record.run.id,
+        "device": record.config.backend.name,
+        "tipcast": __version__,
+        planning.REFUSED: planning.refused_as_json(refused),
+    }
+
+
+def problem_of(refused: Sequence[Item], files: int) -> TipcastError:
+    """Return the error that a job ends with when some files were refused: that of the only file, where there is one."""
+    first = next(item.problem for item in refused if item.problem)
+    if files == 1:
+        return first
+    what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
+    fix = "mend or leave out the files that are listed"
+    if len(refused) < files:
+        fix += "; the others are scored"
+    elif len({(item.problem.code, item.problem.what) for item in refused if item.problem}) == 1:
+        fix = first.fix
+    return TipcastError("S010", "input", what, fix)
+
+
+def summary(
+    config: ScoreConfig,
+    plan: ScorePlan,
+    entries: Mapping[str, Entry],
+    refused: Sequence[Item],
+    phases: Mapping[str, float],
+    command: str,
+    *,
+    record: ScoreRecord | None = None,
+    found: Account | None = None,
+) -> dict[str, Any]:
+    """Return what the job says at its end, and tell which files were refused."""
+    why = {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
+    for item in refused[:LISTED]:
+        if item.problem:
+            LOG.warning("refused %s: %s", item.problem.where, why[item.name])
+    run = {"run_id": record.run.id, "experiment_id": record.run.experiment_id, "run": record.run.link} if record else {}
+    return {
+        **run,
+        "model_uri": plan.model_uri,
+        "output": to_plain(config.output),
+        "files": len(entries),
+        "rows": sum(entry.rows for entry in entries.values()),
+        "scored": len(set(entries) - set(plan.kept)),
+        "scored_rows": found.rows if found else 0,
+        "unscored": dict(found.total.unscored) if found else {},
+        "refused": why,
+        "metrics": found.headlines if found else {},
+        "drift": {drift.name: drift.psi for drift in found.drifts if drift.verdict != "little"} if found else {},
+        "phases": phases,
+        "command": command,
+    }

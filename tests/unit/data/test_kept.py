@@ -13,7 +13,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.base import Fragment, ScanRequest
-from tipcast.data.kept import read_kept
+from tipcast.scoring.passthrough_columns import read_kept
 from tipcast.data.taxi.files import scan_file
 
 WANTED = ScanRequest(("pickup",), block_bytes=2000)

@@ -8,7 +8,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.base import ScanRequest
-from tipcast.data.named import named, output_name, root
+from tipcast.scoring.output_folder import named, output_name, root
 
 WANTED = ScanRequest(("pickup",))
 

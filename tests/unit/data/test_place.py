@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import place, scored
-from tipcast.data.scored import MANIFEST, Manifest
+from tipcast.scoring import manifest as scored, output_folder as place
+from tipcast.scoring.manifest import MANIFEST, Manifest
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (work / "trips" / "a.parquet").write_text("trips")
     (work / "mine" / "letter.txt").write_text("dear")
     (home / "files" / "letter.txt").write_text("dear")
-    (work / "scored" / MANIFEST).write_bytes(scored.to_bytes(Manifest({}, {"recipe": "r"})))
+    (work / "scored" / MANIFEST).write_bytes(manifest_bytes(Manifest({}, {"recipe": "r"})))
     (work / "file").write_text("x")
     (work / "link").symlink_to(work / "scored")
     (work / "way").symlink_to(tmp_path / "out")
@@ -46,7 +46,7 @@ def everything(folder: Path) -> dict[str, bytes | None]:
 def test_a_folder_that_must_not_be_replaced(here: Path, output: str) -> None:
     before = everything(here)
     with pytest.raises(TipcastError) as caught:
-        place.check(output, ["trips"], {})
+        check_output_folder(output, ["trips"], {})
     assert caught.value.code == "C011"
     assert caught.value.exit_code == 2
     assert output.rstrip("/") in str(caught.value) or output == "/"
@@ -59,7 +59,7 @@ def test_what_is_no_score_is_not_replaced_with_them(here: Path, name: str) -> No
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("mine")
     with pytest.raises(TipcastError, match=f"C011.* holds {name}, which is none of its scores") as caught:
-        place.check("scored", ["trips"], {})
+        check_output_folder("scored", ["trips"], {})
     assert "move it away" in str(caught.value)
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_score_is_not_replaced_with_them(here: Path, name: str) -> No
 def test_a_folder_that_may_be_replaced(here: Path, output: str, known: bool) -> None:
     before = everything(here)
     for written in (output, str(here / output), f"file://{here / output}"):
-        folder, manifest = place.check(written, ["trips/*.parquet"], {})
+        folder, manifest = check_output_folder(written, ["trips/*.parquet"], {})
         assert folder == str(here / output)
         assert (manifest is not None) is known
     assert everything(here) == before
@@ -95,28 +95,28 @@ def test_scores_among_their_trips(here: Path, output: str, trips: str, apart: bo
     absolute = str(here / output)
     for given in (trips, str(here / trips), f"file://{here / trips}"):
         if apart:
-            assert place.check(absolute, ["https://host/other.parquet", given], {}) == (absolute, None)
+            assert check_output_folder(absolute, ["https://host/other.parquet", given], {}) == (absolute, None)
         else:
             with pytest.raises(TipcastError) as caught:
-                place.check(absolute, ["https://host/other.parquet", given], {})
+                check_output_folder(absolute, ["https://host/other.parquet", given], {})
             assert caught.value.code == "C011"
             assert "one lies in the" in str(caught.value)
 
 
 def test_an_absolute_way_through_a_link_is_the_users_own(here: Path) -> None:
-    assert place.check(str(here / "way" / "new"), ["trips"], {}) == (str(here / "way" / "new"), None)
+    assert check_output_folder(str(here / "way" / "new"), ["trips"], {}) == (str(here / "way" / "new"), None)
 
 
 def test_nothing_named(here: Path) -> None:
     with pytest.raises(TipcastError) as caught:
-        place.check(" ", ["trips"], {})
+        check_output_folder(" ", ["trips"], {})
     assert caught.value.code == "C004"
 
 
 @pytest.mark.parametrize("output", ["s3://bucket", "s3://bucket/", "https://example.org/scored", "s3://b/a/../b"])
 def test_an_address_that_must_not_be_written_to(output: str) -> None:
     with pytest.raises(TipcastError) as caught:
-        place.check(output, ["trips"], {})
+        check_output_folder(output, ["trips"], {})
     assert caught.value.code == "C011"
 
 
@@ -133,24 +133,24 @@ def test_an_address_that_must_not_be_written_to(output: str) -> None:
 )
 def test_scores_among_their_trips_in_a_store(output: str, trips: str) -> None:
     with pytest.raises(TipcastError) as caught:
-        place.check(output, [trips], {})
+        check_output_folder(output, [trips], {})
     assert caught.value.code == "C011"
 
 
 def test_what_is_known_of_files(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("one")
-    known, digest = scored.stamp(str(file), {}, strict=True), scored.sha256(str(file), {})
+    known, digest = file_stamp(str(file), {}, strict=True), file_sha256(str(file), {})
     assert known
-    same: Callable[[], bool] = lambda: scored.unchanged(str(file), {}, known, digest, strict=True)  # noqa: E731
+    same: Callable[[], bool] = lambda: unchanged_file(str(file), {}, known, digest, strict=True)  # noqa: E731
     assert same()
     file.touch()
-    assert scored.stamp(str(file), {}, strict=True) != known
+    assert file_stamp(str(file), {}, strict=True) != known
     assert same(), "it looks different, but has the same content"
     file.write_text("two")
     assert not same()
     file.unlink()
-    assert scored.stamp(str(file), {}, strict=True) is None
+    assert file_stamp(str(file), {}, strict=True) is None
     assert not same()
 
 
@@ -166,4 +166,4 @@ def test_what_is_known_of_files(tmp_path: Path) -> None:
     ],
 )
 def test_a_manifest_that_is_none(content: bytes) -> None:
-    assert scored.from_bytes(content) is None
+    assert read_manifest(content) is None

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import swap
+from tipcast.scoring import swap
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
 import sys, time
 from pathlib import Path
-from tipcast.data import swap
+from tipcast.scoring import swap
 with swap.beside(Path(sys.argv[1]), "m") as work:
     (Path(work.whole) / "half").write_text("half")
     print("ready", flush=True)
@@ -125,7 +125,7 @@ def test_interrupted_between_two_renames(output: Path, moved_away: Callable[[Cal
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tipcast.data import swap
+from tipcast.scoring import swap
 rename = Path.rename
 def renamed(self, target):
     rename(self, target)

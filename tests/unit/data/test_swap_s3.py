@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tipcast.data import address, swap_s3
-from tipcast.data.scored import MANIFEST
+from tipcast.data import address
+from tipcast.scoring import swap_s3
+from tipcast.scoring.manifest import MANIFEST
 
 
 def made(output: str, obsolete: Collection[str] = (), **files: str) -> None:

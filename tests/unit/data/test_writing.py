@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import address, swap
-from tipcast.data.writing import written
+from tipcast.data import address
+from tipcast.scoring import swap
+from tipcast.scoring.writing import written
 
 
 def test_a_file_whose_writing_fails_is_not_there(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from tipcast.backends.base import Array, Frames
 from tipcast.config.errors import TipcastError
@@ -22,6 +23,8 @@ from tipcast.data.taxi.tlc import list_months
 
 CARD, CASH = 1, 2
 """The TLC's payment types of a credit card and of cash."""
+IDS = ("VendorID", *schema.ZONES)
+"""Columns of whole numbers; all other numbers of CSV files are doubles."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
 
@@ -113,6 +116,18 @@ class Taxi(Dataset):
         raw = self.raw_columns(names, {})
         needed = ("pickup", *(column.name for column in raw if column.required))
         return tuple(dict.fromkeys(needed)), (*(column.name for column in raw if not column.required), *SCORED)
+
+    def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
+        """Return canonical columns by the names that a file has for them; D006 where one is there twice."""
+        return schema.map_columns(names, where, (), schema.COLUMNS)
+
+    def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
+        """Return times, whole numbers and doubles for the TLC's columns; all others stay text."""
+        types = dict.fromkeys(header, pa.string())
+        for name, own in self.own_names(header, where).items():
+            number = pa.int64() if name in IDS else pa.float64()
+            types[own] = pa.timestamp("us") if name in schema.TIMES else number
+        return types
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """Read or make columns of trips, see ``Dataset.read``."""

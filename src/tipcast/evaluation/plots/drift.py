@@ -21,21 +21,28 @@ def distribution(
     now: Sequence[float],
     then: Sequence[float] | None,
     then_name: str,
-    threshold: float,
     subtitle: str,
+    *,
+    edges: Sequence[float] | None = None,
+    names: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> bytes:
-    """Draw the distribution of scores, and behind it that of rows held out at training.
+    """Draw the distribution of predictions, and behind it that of rows held out at training.
 
     Parameters
     ----------
     now
-        (50,) shares of the scored rows in equal bins of the score.
+        (bins,) shares of the scored rows.
     then, then_name
         The same of the held-out rows, and what they are called; None: not known.
-    threshold
-        Scores at or above it are called positive.
     subtitle
         Model, rows and files.
+    edges
+        (bins + 1,) of the bins of numbers; None: a bin is a class or a cluster.
+    names
+        Of classes.
+    threshold
+        Of two classes: scores at or above it are called positive.
 
     Returns
     -------
@@ -43,23 +50,32 @@ def distribution(
         PNG.
 
     """
-    figure, axes = style.page("Distribution of scores", subtitle)
-    edges = np.linspace(0, 1, len(now) + 1)
+    title = "Distribution of predictions" if threshold is None else "Distribution of scores"
+    figure, axes = style.page(title, subtitle)
+    numbers = edges is not None or threshold is not None
+    borders = np.linspace(0, 1 if numbers else len(now), len(now) + 1) if edges is None else np.asarray(edges)
     highest = max(max(now), max(then) if then else 0.0, 1e-9)
     if then:
-        axes.stairs(then, edges, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
-    axes.stairs(now, edges, fill=True, color=style.BLUE, alpha=0.16)
-    axes.stairs(now, edges, color=style.BLUE, linewidth=2.2, label="scored rows")
-    axes.plot([threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
-    right = threshold < 0.6
-    place, side = threshold + (0.015 if right else -0.015), "left" if right else "right"
-    style.write(axes, place, highest * 1.12, f"threshold {threshold:.3f}", ha=side, va="top")
-    style.shares(axes, y=False)
+        axes.stairs(then, borders, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
+    axes.stairs(now, borders, fill=True, color=style.BLUE, alpha=0.16)
+    axes.stairs(now, borders, color=style.BLUE, linewidth=2.2, label="scored rows")
+    what, bins = "prediction", "a bin"
+    if threshold is not None:
+        axes.plot([threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
+        right = threshold < 0.6
+        place, side = threshold + (0.015 if right else -0.015), "left" if right else "right"
+        style.write(axes, place, highest * 1.12, f"threshold {threshold:.3f}", ha=side, va="top")
+        style.shares(axes, y=False)
+        what, bins = "score: predicted probability", "a bin of 0.02"
+    elif not numbers:
+        known = names if len(names) == len(now) else [str(at) for at in range(len(now))]
+        axes.set_xticks(borders[:-1] + 0.5, labels=known)
+        what, bins = "predicted class" if names else "cluster", "each"
     axes.set_ylim(0, highest * 1.32)
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.06 else 1, symbol=" %"))
     axes.grid(False, axis="x")
-    style.name_axes(axes, "score: predicted probability", "share of rows in a bin of 0.02")
+    style.name_axes(axes, what, f"share of rows in {bins}")
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)
 

@@ -13,19 +13,22 @@ from distributed import as_completed
 from tipcast.backends.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import address, scored, swap
+from tipcast.data import address
 from tipcast.data.base import merged
 from tipcast.data.concatenate import Joined
-from tipcast.data.named import made_folders
-from tipcast.data.scored import Entry
+from tipcast.data.registry import dataset_of
 from tipcast.data.taxi.old_profile import in_edges
-from tipcast.data.writing import failures
 from tipcast.estimators import native
 from tipcast.estimators.base import Scorer
 from tipcast.estimators.predict import hold
-from tipcast.jobs.score_plan import Item, ScorePlan, shown, stops_all
-from tipcast.jobs.score_task import Scored, Work, digest, join, score_fragment, total
+from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
+from tipcast.scoring import swap
+from tipcast.scoring.manifest import Entry, file_stamp
+from tipcast.scoring.output_folder import made_folders
+from tipcast.scoring.plan import Item, ScorePlan, shown, stops_all, task_of
+from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
+from tipcast.scoring.writing import failures
 from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
@@ -44,6 +47,8 @@ ON_GPU = {
 class Results:
     """What became of the files, as they end."""
 
+    judge: Evaluator
+    """Of the model's kind of task."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """Name -> what the manifest says, but for the scores' stamps."""
     sums: tuple[Scored, ...] = ()
@@ -53,14 +58,14 @@ class Results:
     @property
     def total(self) -> Scored:
         """The sums over all files."""
-        return total(self.sums)
+        return total(self.sums, self.judge)
 
     def stamped(self, final: str, options: Mapping[str, Any]) -> dict[str, Entry]:
         """Return the entries with the scores' stamps, once they are where they stay."""
         return {
             name: replace(
                 entry,
-                stamp=scored.stamp(f"{final}/{name}", address.storage(final, options), strict=False) or "",
+                stamp=file_stamp(f"{final}/{name}", address.storage(final, options), strict=False) or "",
             )
             for name, entry in self.entries.items()
         }
@@ -100,13 +105,13 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     for at, item in enumerate(plan.due):
         fragments = merged(item.fragments, workers.frames.batch_rows)
         paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
-        common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen({"colour": item.colour})}
+        common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen(item.facts)}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
         whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, pure=False)
         summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
         tasks |= {whole: (at, "whole"), summed: (at, "digest")}
         every += [*parts, whole, summed]
-    results, found = Results(), dict[int, dict[str, Any]]()
+    results, found = Results(work.evaluator), dict[int, dict[str, Any]]()
     problems: dict[int, TipcastError] = {}
     total_tasks, ended_tasks = len(every), as_completed(every)
     del every  # a part that has ended is needed by its file's task only
@@ -148,7 +153,7 @@ def _file(
     config: ScoreConfig,
 ) -> None:
     """Take in a file that has ended."""
-    now = scored.stamp(item.uri, address.storage(item.uri, config.storage_options), strict=True)
+    now = file_stamp(item.uri, address.storage(item.uri, config.storage_options), strict=True)
     if problem is None and now != item.stamp:
         what, fix = "has changed since it was listed", "let the file be while a job reads it"
         problem = TipcastError("D005", address.shown(item.uri), what, fix)
@@ -157,7 +162,7 @@ def _file(
         return
     joined: Joined = ended["whole"][0]
     sums: Scored = ended["whole"][1]
-    results.sums = (total([*results.sums, sums]),)
+    results.sums = (total([*results.sums, sums], results.judge),)
     results.entries[item.name] = Entry(
         input=shown(item.uri),
         input_stamp=item.stamp,
@@ -179,14 +184,15 @@ def scorer(fetched: Fetched, device: str) -> Scorer:
 
 def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
     manifest = fetched.manifest
+    threshold = manifest.get("threshold")
     return Work(
-        features=tuple(manifest["features"]),
-        threshold=float(manifest["threshold"]),
-        label_threshold=float(manifest["task"]["threshold"]),
+        dataset=dataset_of(manifest),
+        task=task_of(manifest),
+        threshold=None if threshold is None else float(threshold),
         keep=None if config.keep is None else tuple(config.keep),
         name=fetched.name or str(fetched.model_id),
         version=fetched.version,
         compression=config.compression,
         storage=address.storage(place.whole, config.storage_options),
-        bins=in_edges(manifest["profile"])["features"] if "profile" in manifest else {},
+        profile=in_edges(manifest["profile"]) if "profile" in manifest else None,
     )

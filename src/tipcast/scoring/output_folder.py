@@ -1,4 +1,4 @@
-"""Where scored files go: which folders may be replaced, and what of a replaced one is still there."""
+"""Where scores go: which folders may be replaced, what of a replaced one is still there, and the files' names in it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.data import address
-from tipcast.data.listing import CSV, PARQUET, below
-from tipcast.data.named import root
-from tipcast.data.scored import MANIFEST, Manifest, from_bytes
-from tipcast.data.writing import failures
+from tipcast.data.base import ScanRequest
+from tipcast.data.listing import CSV, PARQUET, below, expand, patterns
+from tipcast.scoring.manifest import MANIFEST, Manifest, read_manifest
+from tipcast.scoring.writing import failures
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished work within an object store's prefix."""
 
 
-def check(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tuple[str, Manifest | None]:
+def check_output_folder(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tuple[str, Manifest | None]:
     """Refuse a folder that must not be replaced, and change nothing.
 
     Parameters
@@ -144,7 +144,7 @@ def _check_s3(output: str, inputs: Sequence[str], options: Mapping[str, Any]) ->
 def _ours(entries: Sequence[str], read: Any, shown: str) -> Manifest | None:
     if not entries:
         return None
-    manifest = from_bytes(read()) if MANIFEST in entries else None
+    manifest = read_manifest(read()) if MANIFEST in entries else None
     if manifest is None:
         raise _refused(shown, f"holds files but no {MANIFEST} of tipcast's", "name an empty folder, or a new one")
     return manifest
@@ -152,3 +152,71 @@ def _ours(entries: Sequence[str], read: Any, shown: str) -> Manifest | None:
 
 def _refused(output: str, what: str, fix: str) -> TipcastError:
     return TipcastError("C011", f"output {output}", what, fix)
+
+
+def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
+    """Find files and name their outputs.
+
+    Parameters
+    ----------
+    given
+        A path, glob, folder or address, or a list of them.
+    request
+        What is asked of every file.
+    key
+        The configuration's name for ``given``, for messages.
+
+    Returns
+    -------
+    dict
+        Name below the folder of scores -> address; sorted by name. A folder's files keep their paths below it, those
+        of a glob below its fixed part, others their last name. Names of CSV files get ``.parquet`` at their end.
+
+    Raises
+    ------
+    TipcastError
+        C003 two files whose scores would have one name, C004 nothing named, D001 D002 D021 D022 as ``expand``.
+
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns(given, key):
+        base = root(pattern)
+        for uri in expand(pattern, request):
+            name = output_name(uri, base)
+            if set(name.split("/")) & {"", ".", ".."}:
+                raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
+            if found.setdefault(name, uri) != uri:
+                what = f"scores of {address.shown(found[name])} and {address.shown(uri)} would both be {name}"
+                raise TipcastError("C003", key, what, "score them into two folders, or name a folder above both")
+    return dict(sorted(found.items()))
+
+
+def root(pattern: str) -> str:
+    """Return the address below which files of a pattern keep their paths, without a slash at its end."""
+    if not address.scheme(pattern):
+        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
+        if path.is_dir():
+            return str(path)
+        pattern = str(path)
+    elif pattern.endswith("/") or not Path(address.last_name(pattern)).suffix:
+        return pattern.rstrip("/")
+    fixed = []
+    for step in pattern.split("/")[:-1]:
+        if glob.has_magic(step):
+            break
+        fixed.append(step)
+    return "/".join(fixed)
+
+
+def output_name(uri: str, base: str) -> str:
+    """Return the name that a file's scores get below the folder of scores."""
+    plain = uri.partition("?")[0] if address.scheme(uri).startswith("http") else uri
+    name = plain[len(base) :].strip("/") if plain.startswith(f"{base}/") else address.last_name(uri)
+    return name if name.lower().endswith(PARQUET) else f"{name}.parquet"
+
+
+def made_folders(whole: str, names: Sequence[str]) -> None:
+    """Make the folders of names below a local folder."""
+    if not address.scheme(whole):
+        for folder in {os.path.dirname(name) for name in names}:  # noqa: PTH120 - names, not paths of this machine
+            (Path(whole) / folder).mkdir(parents=True, exist_ok=True)

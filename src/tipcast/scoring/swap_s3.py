@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tipcast.data import address
-from tipcast.data.place import UNFINISHED
-from tipcast.data.scored import MANIFEST
+from tipcast.scoring.manifest import MANIFEST
+from tipcast.scoring.output_folder import UNFINISHED
 
 AT_ONCE = 16
 """Requests on their way to the store."""

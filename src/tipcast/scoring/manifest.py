@@ -27,7 +27,7 @@ class Entry:
     input: str
     """The file that was scored, without credentials."""
     input_stamp: str
-    """What it looked like from outside, see ``stamp``."""
+    """What it looked like from outside, see ``file_stamp``."""
     input_sha256: str
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
@@ -49,7 +49,7 @@ class Manifest:
     """Model, configuration, run, and the files that were refused."""
 
 
-def to_bytes(manifest: Manifest) -> bytes:
+def manifest_bytes(manifest: Manifest) -> bytes:
     """Return a manifest as it is written."""
     files = {name: asdict(manifest.files[name]) for name in sorted(manifest.files)}
     rows = sum(entry.rows for entry in manifest.files.values())
@@ -57,7 +57,7 @@ def to_bytes(manifest: Manifest) -> bytes:
     return json.dumps({**head, "files": files}, indent=2).encode()
 
 
-def from_bytes(content: bytes) -> Manifest | None:
+def read_manifest(content: bytes) -> Manifest | None:
     """Read a manifest; None where it is none of ours."""
     try:
         about = json.loads(content)
@@ -69,7 +69,7 @@ def from_bytes(content: bytes) -> Manifest | None:
     return Manifest(files, about)
 
 
-def stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | None:
+def file_stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | None:
     """Return what a file looks like without reading it, None where there is none.
 
     Parameters
@@ -106,7 +106,7 @@ def stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | None:
     return f"{told.get('size')}-{mark}"
 
 
-def sha256(uri: str, storage: Mapping[str, Any]) -> str:
+def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a file's content, read in pieces.
 
     Raises
@@ -122,9 +122,9 @@ def sha256(uri: str, storage: Mapping[str, Any]) -> str:
     return found.hexdigest()
 
 
-def unchanged(uri: str, storage: Mapping[str, Any], known: str, digest: str, *, strict: bool) -> str | None:
+def unchanged_file(uri: str, storage: Mapping[str, Any], known: str, digest: str, *, strict: bool) -> str | None:
     """Return the stamp of a file that is what it was, by its looks or a local one by its content; None for others."""
-    now = stamp(uri, storage, strict=strict)
+    now = file_stamp(uri, storage, strict=strict)
     if now is None or now == known:
         return now if now and not now.endswith("-") else None  # a server that tells the size alone tells too little
-    return now if not address.scheme(uri) and sha256(uri, storage) == digest else None
+    return now if not address.scheme(uri) and file_sha256(uri, storage) == digest else None

@@ -1,4 +1,4 @@
-"""What a scoring has to do: which files are new or have changed since their scores were made, and which are refused."""
+"""What a scoring has to do, and what is refused: which files are new or have changed since they were scored."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import address, scored
-from tipcast.data.base import Fragment, ScanRequest
-from tipcast.data.named import named
-from tipcast.data.scored import Entry, Manifest
-from tipcast.data.taxi.features import needed_columns
-from tipcast.data.taxi.files import scan_file
-from tipcast.data.writing import of_store
-from tipcast.jobs.score_task import LABEL, MAY_LACK
+from tipcast.data import address
+from tipcast.data.base import Dataset, Fragment, ScanRequest
+from tipcast.data.registry import dataset_of
+from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
+from tipcast.scoring.output_folder import output_names
+from tipcast.scoring.writing import of_store
+from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
@@ -31,6 +30,9 @@ RECIPE = 1
 """Changes with what scoring makes of the same trips, model and configuration."""
 REFUSED = "refused"
 """Of the manifest: name -> code, message, stamp of files that were refused."""
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
+ADDED = ("probability", "prediction", "cluster", "distance", "model_name", "model_version")
+"""Columns that scoring adds, whatever the kind of task."""
 _AT_ONCE = 8
 Looked = TypeVar("Looked", "Item", "Item | None")
 
@@ -45,7 +47,8 @@ class Item:
     stamp: str
     fragments: tuple[Fragment, ...] = ()
     """Empty where nothing is to be done."""
-    colour: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the dataset says of it, as the colour of the cabs."""
     notes: tuple[str, ...] = ()
     problem: TipcastError | None = None
     """Why it is refused."""
@@ -95,7 +98,50 @@ def registry(config: ScoreConfig) -> str:
     return f"{sqlite}{Path(path).absolute()}" if sqlite or "://" not in uri else redact(uri)
 
 
-def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
+def check(config: ScoreConfig) -> None:
+    """Refuse values outside their range.
+
+    Raises
+    ------
+    TipcastError
+        C003.
+
+    """
+    if config.block_bytes < 1024:
+        raise TipcastError("C003", "block_bytes", f"must be at least 1024, got {config.block_bytes}", "use 33554432")
+    if config.compression not in COMPRESSIONS:
+        raise TipcastError(
+            "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
+        )
+    for name in config.keep or ():
+        if name in ADDED:
+            raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
+
+
+def task_of(manifest: Mapping[str, Any]) -> Task:
+    """Return the task of a model by its manifest."""
+    return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
+
+
+def check_model(fetched: Fetched) -> None:
+    """Refuse a model whose manifest does not tell what it predicts.
+
+    Raises
+    ------
+    TipcastError
+        M006.
+
+    """
+    task, two_classes = fetched.manifest.get("task"), "classification"
+    kind = task.get("kind") if isinstance(task, Mapping) else None
+    if kind not in KINDS or (kind == two_classes and fetched.manifest.get("threshold") is None):
+        what = (
+            f"predicts {fetched.manifest.get('target', 'nothing that its manifest tells')}: no kind of task known here"
+        )
+        raise TipcastError("M006", fetched.uri, what, f"use a model of {', '.join(KINDS)}")
+
+
+def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
     """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
 
     Parameters
@@ -115,9 +161,10 @@ def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScoreP
     if manifest is None or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
-    wanted = _wanted(config, ())
+    request = ScanRequest((), storage=dict(config.storage_options))
     items = _each(
-        lambda name, uri: _known(name, uri, wanted, output, recipe, manifest), named(config.input, wanted, "input")
+        lambda name, uri: unchanged(name, uri, request, output, recipe, manifest),
+        output_names(config.input, request, "input"),
     )
     if None in items:
         return None
@@ -125,7 +172,7 @@ def known(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScoreP
     return plan if plan.current and plan.kept == manifest.files else None
 
 
-def make_plan(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
+def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     Raises
@@ -134,27 +181,28 @@ def make_plan(config: ScoreConfig, output: str, manifest: Manifest | None, fetch
         C003 C004 D001 D002 D021 configuration and names; the error of the only file, if that is refused; D022.
 
     """
-    wanted = _wanted(config, needed_columns(fetched.manifest["features"]))
-    files = named(config.input, wanted, "input")
-    recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
-    before = manifest or Manifest({}, {})
-    items = _each(
-        lambda name, uri: _known(name, uri, wanted, output, recipe, before) or _looked_at(name, uri, wanted), files
-    )
-    if len(items) == 1 and items[0].problem:
-        raise items[0].problem
-    return _plan(items, output, fetched.uri, recipe, before)
-
-
-def _wanted(config: ScoreConfig, needed: Sequence[str]) -> ScanRequest:
-    return ScanRequest(
-        columns=tuple(dict.fromkeys(("pickup", *(name for name in needed if name not in MAY_LACK)))),
-        optional=(*MAY_LACK, *LABEL),
-        nullable=(*(name for name in needed if name != "pickup"), *MAY_LACK, *LABEL),
+    dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
+    columns, optional = dataset.scoring_columns(task.features)
+    optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
+    request = ScanRequest(
+        columns=columns,
+        optional=optional,
+        nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
         colour=config.colour,
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),
     )
+    files = output_names(config.input, request, "input")
+    recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
+    before = manifest or Manifest({}, {})
+
+    def look(name: str, uri: str) -> Item:
+        return unchanged(name, uri, request, output, recipe, before) or inspect_file(name, uri, request, dataset)
+
+    items = _each(look, files)
+    if len(items) == 1 and items[0].problem:
+        raise items[0].problem
+    return _plan(items, output, fetched.uri, recipe, before)
 
 
 def _each(look: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[Looked]:
@@ -175,16 +223,16 @@ def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, befor
     return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, current, before)
 
 
-def _known(name: str, uri: str, wanted: ScanRequest, output: str, recipe: str, before: Manifest) -> Item | None:
+def unchanged(name: str, uri: str, request: ScanRequest, output: str, recipe: str, before: Manifest) -> Item | None:
     """Return a file that has not changed since it was scored or refused, without looking into it; None for others."""
-    storage = address.storage(uri, wanted.storage)
-    stamp = scored.stamp(uri, storage, strict=True) or ""
+    storage = address.storage(uri, request.storage)
+    stamp = file_stamp(uri, storage, strict=True) or ""
     entry, refused = before.files.get(name), before.about.get(REFUSED, {}).get(name)
     if entry and entry.recipe == recipe and entry.input == shown(uri):
         scores = f"{output}/{name}"
-        options = address.storage(scores, wanted.storage)
-        there = scored.unchanged(scores, options, entry.stamp, entry.sha256, strict=False)
-        given = there and scored.unchanged(uri, storage, entry.input_stamp, entry.input_sha256, strict=True)
+        options = address.storage(scores, request.storage)
+        there = unchanged_file(scores, options, entry.stamp, entry.sha256, strict=False)
+        given = there and unchanged_file(uri, storage, entry.input_stamp, entry.input_sha256, strict=True)
         if there and given:
             return Item(name, uri, stamp, entry=replace(entry, stamp=there, input_stamp=given))
     if refused and refused["stamp"] == stamp and before.about.get("recipe") == recipe:
@@ -193,16 +241,16 @@ def _known(name: str, uri: str, wanted: ScanRequest, output: str, recipe: str, b
     return None
 
 
-def _looked_at(name: str, uri: str, wanted: ScanRequest) -> Item:
+def inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:
     """Look at a file's footer or header."""
-    stamp = scored.stamp(uri, address.storage(uri, wanted.storage), strict=True) or ""
+    stamp = file_stamp(uri, address.storage(uri, request.storage), strict=True) or ""
     try:
-        found = scan_file(uri, wanted)
+        found = dataset.scan_file(uri, request)
     except TipcastError as problem:
         if stops_all(problem):
             raise
         return Item(name, uri, stamp, problem=problem)
-    return Item(name, uri, stamp, found.fragments, found.colour, found.notes)
+    return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
 
 
 def stops_all(problem: BaseException) -> bool:
@@ -210,7 +258,7 @@ def stops_all(problem: BaseException) -> bool:
     return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
 
 
-def told(refused: Sequence[Item]) -> dict[str, dict[str, str]]:
+def refused_as_json(refused: Sequence[Item]) -> dict[str, dict[str, str]]:
     """Return what the manifest says of refused files."""
     return {
         item.name: {

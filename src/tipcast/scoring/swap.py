@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tipcast.config.errors import TipcastError
-from tipcast.data.writing import UNFINISHED
+from tipcast.scoring.writing import UNFINISHED
 
 LOG = logging.getLogger("tipcast")
 

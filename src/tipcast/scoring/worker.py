@@ -1,0 +1,259 @@
+"""What workers do in a scoring: score a fragment of a file into a part, put a file's parts together, digest inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tipcast.backends.base import Array, Frames
+from tipcast.backends.host import to_host
+from tipcast.config.errors import travelling
+from tipcast.data import address
+from tipcast.data.base import Dataset, Fragment, Period
+from tipcast.data.concatenate import Joined, concatenate
+from tipcast.estimators.base import Scorer
+from tipcast.evaluation import drift
+from tipcast.evaluation.base import Evaluator, evaluator
+from tipcast.scoring.manifest import file_sha256
+from tipcast.scoring.passthrough_columns import read_passthrough
+from tipcast.scoring.writing import written
+from tipcast.tasks.base import Task
+
+ROW_GROUP = 1_000_000
+"""Most rows of a row group that is written."""
+HOST_THREADS = 8
+"""How many row groups a worker with one thread for its device writes at once."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all tasks of a scoring share."""
+
+    dataset: Dataset
+    task: Task
+    threshold: float | None
+    """Of two classes: scores at or above it are predicted 1."""
+    keep: tuple[str, ...] | None
+    name: str
+    """Of the model; its version is None where it is not registered."""
+    version: str | None
+    compression: str
+    storage: Mapping[str, Any]
+    """For the output, as ``address.storage`` returns them."""
+    profile: Mapping[str, Any] | None
+    """What training's rows and predictions were like, where the model tells, see ``evaluation.drift``."""
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """Of the task's kind."""
+        return evaluator(self.task.kind)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Canonical columns that the features are made of."""
+        return tuple(self.dataset.code.needed_columns(self.task.features))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A part, or all parts of a file."""
+
+    paths: tuple[str, ...]
+    """Of a part: its files, in order."""
+    rows: int
+    unscored: Mapping[str, int]
+    """Reason -> rows whose prediction is null."""
+    values: Mapping[str, Any]
+    """Feature -> counts of its values, see ``evaluation.drift``."""
+    predictions: Any
+    """What the evaluator counted."""
+    seen: int
+    """Labelled rows of the period that the model was trained on."""
+
+
+@travelling
+def score_fragment(
+    fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work, seen: Period | None = None
+) -> Scored:
+    """Score one fragment and write it as Parquet files of its own.
+
+    Parameters
+    ----------
+    fragment
+        What to score; every row of it is.
+    path
+        How the names of the files begin.
+    scorer
+        The model.
+    frames
+        The device's frame library.
+    work
+        What is asked for.
+    seen
+        Period of the rows that the model was trained on, where this fragment's are of the same kind.
+
+    Raises
+    ------
+    TipcastError
+        D-errors naming the file, for bytes that cannot be read; T008, T009 where the part cannot be written.
+
+    """
+    dataset, xp = work.dataset, frames.xp
+    wanted = dict.fromkeys((*filter(None, [dataset.time]), *work.needed, *work.task.columns))
+    columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
+    target = _target(columns, fragment, frames, work)
+    bad, unscored = dataset.code.impossible(columns, work.needed, xp)
+    matrix, predicted = predict(columns, scorer, frames, work)
+    good = slice(None) if bad is None else ~bad
+    alone = frames.batch_rows > 0  # then a worker has one thread for its device, and the host's cores are idle
+    kept = read_passthrough(fragment, dataset, work.keep, added_columns(work.task), threads=alone)
+    table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work)
+    profile = work.profile or {"features": {}, drift.SCORE: None}
+    return Scored(
+        paths=write(table, path, work, HOST_THREADS if alone else 1),
+        rows=len(matrix),
+        unscored=unscored,
+        values=drift.count(matrix[good], work.task.features, profile["features"]),
+        predictions=work.evaluator.count(
+            predicted[good],
+            None if target is None else target[good],
+            threshold=work.threshold,
+            reference=profile[drift.SCORE],
+        ),
+        seen=0 if target is None or seen is None else _within(columns[str(dataset.time)][good], target[good], seen),
+    )
+
+
+def predict(columns: dict[str, Array], scorer: Scorer, frames: Frames, work: Work) -> tuple[Array, Array]:
+    """Return features (rows, features) float32 and what ``Scorer.score`` makes of them, on the frames' device."""
+    xp = frames.xp
+    rows = len(next(iter(columns.values())))
+    lacking = {name: xp.full(rows, np.nan) for name in work.needed if name not in columns}
+    with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
+        matrix = work.dataset.compute(columns | lacking, work.task.features, xp)
+    matrix[xp.isinf(matrix)] = drift.MISSING  # some libraries refuse them, and all rows with them
+    return matrix, scorer.score(frames.frame(matrix, work.task.features))
+
+
+def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work: Work) -> Array | None:
+    """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop; None: not known."""
+    if not work.task.has_target or not set(work.task.columns) <= set(columns):
+        return None
+    xp = frames.xp
+    with np.errstate(all="ignore"):  # what has no answer, as fares of 0, is among the rows that are dropped
+        keep, _ = work.dataset.clean(columns, fragment.period, xp)
+        target = work.task.target(columns, xp)
+    if target is None:
+        return None
+    values: Array = target.astype(xp.float64 if work.task.kind == "regression" else xp.int32)
+    if keep is not None:
+        values[~keep] = np.nan if work.task.kind == "regression" else -1
+    return values
+
+
+def _within(time: Array, target: Array, period: Period) -> int:
+    """Count rows of a period whose target is known."""
+    known = target >= 0 if target.dtype.kind == "i" else target == target
+    return int((known & (time >= period[0]) & (time < period[1])).sum())
+
+
+def added_columns(task: Task) -> tuple[str, ...]:
+    """Return the names of the columns that scoring adds."""
+    predicted = {
+        "classification": ("probability", "prediction"),
+        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
+        "regression": ("prediction",),
+        "clustering": ("cluster", "distance"),
+    }[task.kind]
+    return (*predicted, "model_name", "model_version")
+
+
+def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
+    """Return kept columns with what scoring adds; predictions are null where ``bad`` is true.
+
+    Parameters
+    ----------
+    table
+        Kept columns (rows, columns).
+    predicted
+        What ``Scorer.score`` returned, on the host.
+    bad
+        (rows,) bool, or None.
+    work
+        What is asked for: the kind of its task says what the columns are.
+
+    """
+    kind, classes = work.task.kind, work.task.classes
+    if kind == "classification":
+        values = [np.asarray(predicted, dtype=np.float64), (predicted >= work.threshold).astype(np.int8)]
+    elif kind == "multiclass":
+        values = [*np.asarray(predicted, dtype=np.float64).T, np.asarray(classes)[predicted.argmax(axis=1)]]
+    elif kind == "clustering":
+        values = [predicted[:, 0].astype(np.int32), np.asarray(predicted[:, 1], dtype=np.float64)]
+    else:
+        values = [np.asarray(predicted, dtype=np.float64)]
+    arrays = [pa.array(each, mask=bad) for each in values]
+    arrays += [pa.repeat(pa.scalar(said, pa.string()), len(predicted)) for said in (work.name, work.version)]
+    added = dict(zip(added_columns(work.task), arrays, strict=True))
+    if table.num_columns and table.num_rows != len(predicted):
+        raise ValueError(f"{table.num_rows} rows were kept and {len(predicted)} scored")
+    columns = dict(zip(table.column_names, table.columns, strict=True)) if table.num_columns else {}
+    return pa.Table.from_arrays([*columns.values(), *added.values()], names=[*columns, *added])
+
+
+def write(table: pa.Table, path: str, work: Work, threads: int) -> tuple[str, ...]:
+    """Write a part as one file for each of its row groups, with checksums of pages; return their paths."""
+
+    def one(at: int) -> str:
+        piece = table.slice(at * ROW_GROUP, ROW_GROUP)
+        own = f"{path}.{at}"
+        with (
+            written(own, work.storage) as file,
+            pq.ParquetWriter(file, table.schema, compression=work.compression, write_page_checksum=True) as writer,
+        ):
+            writer.write_table(piece, row_group_size=ROW_GROUP)
+        return own
+
+    with ThreadPoolExecutor(threads) as pool:
+        return tuple(pool.map(one, range(max(-(-table.num_rows // ROW_GROUP), 1))))
+
+
+@travelling
+def join(path: str, parts: Sequence[Scored], work: Work) -> tuple[Joined, Scored]:
+    """Put a file's parts together, in their order.
+
+    Raises
+    ------
+    TipcastError
+        T008, T009 where the file cannot be written.
+
+    """
+    opened = [address.opened(part, work.storage) for each in parts for part in each.paths]
+    with written(path, work.storage, synced=True) as file:
+        joined = concatenate(opened, file, work.compression)
+    return joined, total(parts, work.evaluator)
+
+
+def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
+    """Return the sums of several parts, or files."""
+    reasons = dict.fromkeys(reason for part in parts for reason in part.unscored)
+    return Scored(
+        paths=(),
+        rows=sum(part.rows for part in parts),
+        unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
+        values=drift.total([part.values for part in parts]),
+        predictions=judge.total([part.predictions for part in parts]),
+        seen=sum(part.seen for part in parts),
+    )
+
+
+@travelling
+def digest(uri: str, storage: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file that was scored."""
+    return file_sha256(uri, storage)
