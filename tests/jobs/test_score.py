@@ -24,11 +24,13 @@ from tipcast.backends.cpu import CpuFrames
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.scoring.manifest import stamp
 from tipcast.data.taxi.dataset import Taxi
 from tipcast.data.taxi.sample import sample_block
-from tipcast.jobs import prepare, score_run, score_task, train
+from tipcast.jobs import prepare, train
 from tipcast.jobs import score as score_job
+from tipcast.scoring import run as score_run
+from tipcast.scoring import worker
+from tipcast.scoring.manifest import file_stamp
 
 Job = Callable[..., Any]
 MODELS = {
@@ -163,8 +165,8 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, trained: dict
         name: before[name][1] for name in MONTHS
     }
     entries = manifest(out)["files"]
-    assert entries[MONTHS[0]]["input_stamp"] == stamp(str(trips / MONTHS[0]), {}, strict=True)
-    assert entries[MONTHS[1]]["stamp"] == stamp(str(out / MONTHS[1]), {}, strict=False)
+    assert entries[MONTHS[0]]["input_stamp"] == file_stamp(str(trips / MONTHS[0]), {}, strict=True)
+    assert entries[MONTHS[1]]["stamp"] == file_stamp(str(out / MONTHS[1]), {}, strict=False)
     before = state(out)
     assert set(score().said["phases"]) == {"list"}, "neither is read again"
     assert state(out) == before
@@ -204,7 +206,7 @@ def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path, clust
 
 
 def test_many_row_groups_of_a_fragment_are_one_part(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(score_task, "ROW_GROUP", 700)
+    monkeypatch.setattr(worker, "ROW_GROUP", 700)
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, written by threads
     score()
     for name in MONTHS:
@@ -318,7 +320,7 @@ def test_columns_that_scoring_does_without(score: Job, out: Path, tmp_path: Path
     assert one["probability"].equals(other["probability"])
     assert one["probability"].null_count == 0
     assert not [name for name in ended.run.data.metrics if name.startswith("labelled/")]
-    assert "tips" in ended.run.data.tags["mlflow.note.content"]
+    assert "no answers to compare with" in ended.run.data.tags["mlflow.note.content"]
 
 
 def test_csv_in_parquet_out(score: Job, out: Path, tmp_path: Path) -> None:
@@ -466,7 +468,7 @@ def test_labels_that_the_model_was_trained_on_are_told(
     metrics = ended.run.data.metrics
     assert metrics["labelled/rows"] == pytest.approx(40_000, rel=0.02)
     assert metrics["labelled/rows_of_training"] == pytest.approx(20_000, rel=0.02)
-    told = " trips whose tips are known are of 2019-01-01..2019-03-31, which the model was trained on"
+    told = " rows whose answer is known are of 2019-01-01..2019-03-31, which the model was trained on"
     assert told in caplog.text
     assert told in ended.run.data.tags["mlflow.note.content"]
     caplog.clear()

@@ -132,13 +132,19 @@ def check_model(fetched: Fetched) -> None:
         M006.
 
     """
-    task, two_classes = fetched.manifest.get("task"), "classification"
-    kind = task.get("kind") if isinstance(task, Mapping) else None
-    if kind not in KINDS or (kind == two_classes and fetched.manifest.get("threshold") is None):
-        what = (
-            f"predicts {fetched.manifest.get('target', 'nothing that its manifest tells')}: no kind of task known here"
+    task = fetched.manifest.get("task")
+    facts = task if isinstance(task, Mapping) else {}
+    first = facts.get("name") == "high_tip" and "threshold" in facts  # of the first version, which tells no columns
+    two_classes = facts.get("kind") == "classification"
+    if (
+        facts.get("kind") not in KINDS
+        or not (first or "columns" in facts)
+        or (two_classes and fetched.manifest.get("threshold") is None)
+    ):
+        target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
+        raise TipcastError(
+            "M006", fetched.uri, f"is a model for {target}, which is not known here", "use another model"
         )
-        raise TipcastError("M006", fetched.uri, what, f"use a model of {', '.join(KINDS)}")
 
 
 def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:

@@ -1,4 +1,4 @@
-"""What a scoring's run records: model and data, the distribution of predictions, drift, metrics where answers are known."""
+"""What a scoring's run records: model, data, predictions, drift, and metrics where answers are known."""
 
 from __future__ import annotations
 
@@ -65,6 +65,8 @@ class Account:
         if self.labelled:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
             found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
+            limits = self.judge.resolution(self.total.predictions)
+            found |= {f"labelled/{name}": value for name, value in limits.items()}
             found["labelled/rows_of_training"] = self.total.seen
         return found
 
@@ -150,7 +152,8 @@ class ScoreRecord:
         if not found.labelled or not found.total.seen or period is None:
             return ""
         return (
-            f"{found.total.seen:,} of {found.labelled.rows:,} rows whose answer is known are of {split.describe(period)}, "
+            f"{found.total.seen:,} of {found.labelled.rows:,} rows whose answer is known are of "
+            f"{split.describe(period)}, "
             f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
         )
 

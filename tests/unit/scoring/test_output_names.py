@@ -8,7 +8,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.base import ScanRequest
-from tipcast.scoring.output_folder import named, output_name, root
+from tipcast.scoring.output_folder import output_name, output_names, root
 
 WANTED = ScanRequest(("pickup",))
 
@@ -35,18 +35,18 @@ def trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_names(trips: Path, given: str | list[str], names: list[str]) -> None:
-    found = named(given, WANTED, "input")
+    found = output_names(given, WANTED, "input")
     assert list(found) == names
     for name, uri in found.items():
         assert Path(uri).is_relative_to(trips)
         assert uri.endswith((name, name.removesuffix(".parquet")))
     absolute = [str(trips.parent / each) for each in ([given] if isinstance(given, str) else given)]
-    assert named(absolute, WANTED, "input") == found
+    assert output_names(absolute, WANTED, "input") == found
 
 
 def test_two_files_of_one_name(trips: Path) -> None:
     with pytest.raises(TipcastError) as caught:
-        named(["trips/2019/b.parquet", "trips/2020/b.parquet"], WANTED, "input")
+        output_names(["trips/2019/b.parquet", "trips/2020/b.parquet"], WANTED, "input")
     assert caught.value.code == "C003"
     assert "b.parquet" in str(caught.value)
 

@@ -13,9 +13,11 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.data.base import Fragment, ScanRequest
-from tipcast.scoring.passthrough_columns import read_kept
+from tipcast.data.taxi.dataset import Taxi
 from tipcast.data.taxi.files import scan_file
+from tipcast.scoring.passthrough_columns import read_passthrough
 
+ADDED = ("probability", "prediction", "model_name", "model_version")
 WANTED = ScanRequest(("pickup",), block_bytes=2000)
 Found = Callable[[str], tuple[Fragment, ...]]
 
@@ -45,18 +47,21 @@ def test_parquet_as_it_is(tmp_path: Path, found: Found) -> None:
     table = table.append_column("probability", pa.array([0.5] * 100))
     pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
     (fragment,) = found("a_2019-02.parquet")
-    kept = read_kept(fragment, None)
+    kept = read_passthrough(fragment, Taxi(), None, ADDED)
     assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
     assert kept.schema.metadata is None
-    assert read_kept(fragment, ["PULocationID", "pickup"]).column_names == ["tpep_pickup_datetime", "PULocationID"]
-    assert read_kept(fragment, []).num_columns == 0
+    assert read_passthrough(fragment, Taxi(), ["PULocationID", "pickup"], ADDED).column_names == [
+        "tpep_pickup_datetime",
+        "PULocationID",
+    ]
+    assert read_passthrough(fragment, Taxi(), [], ADDED).num_columns == 0
 
 
 def test_csv_by_the_types_of_the_tlc(tmp_path: Path, found: Found) -> None:
     trips().to_csv(tmp_path / "a_2019-02.csv", index=False)
     fragments = found("a_2019-02.csv")
     assert len(fragments) > 1
-    tables = [read_kept(fragment, None) for fragment in fragments]
+    tables = [read_passthrough(fragment, Taxi(), None, ADDED) for fragment in fragments]
     assert len({table.schema for table in tables}) == 1
     kept = pa.concat_tables(tables)
     assert [str(kind) for kind in kept.schema.types] == ["int64", "timestamp[us]", "string", "double", "int64"]
@@ -71,10 +76,10 @@ def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path, found: Found) -> N
     told = []
     for fragment in found("a_2019-02.csv"):
         try:
-            read_kept(fragment, None)
+            read_passthrough(fragment, Taxi(), None, ADDED)
         except TipcastError as problem:
             told.append(problem)
-        assert read_kept(fragment, ["VendorID"]).num_rows
+        assert read_passthrough(fragment, Taxi(), ["VendorID"], ADDED).num_rows
     (problem,) = told
     assert problem.code == "D005"
     assert "line 61: column 'fare_amount': cannot read 'much'" in str(problem)
@@ -83,6 +88,6 @@ def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path, found: Found) -> N
 def test_a_column_that_is_not_there(tmp_path: Path, found: Found) -> None:
     trips().to_parquet(tmp_path / "a_2019-02.parquet")
     with pytest.raises(TipcastError) as caught:
-        read_kept(found("a_2019-02.parquet")[0], ["dropoff", "nothing"])
+        read_passthrough(found("a_2019-02.parquet")[0], Taxi(), ["dropoff", "nothing"], ADDED)
     assert caught.value.code == "D007"
     assert "columns 'dropoff', 'nothing'" in str(caught.value)

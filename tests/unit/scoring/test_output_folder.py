@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.scoring import manifest as scored, output_folder as place
-from tipcast.scoring.manifest import MANIFEST, Manifest
+from tipcast.scoring.manifest import (
+    MANIFEST,
+    Manifest,
+    file_sha256,
+    file_stamp,
+    manifest_bytes,
+    read_manifest,
+    unchanged_file,
+)
+from tipcast.scoring.output_folder import check_output_folder
 
 
 @pytest.fixture
