@@ -276,10 +276,6 @@ class Evaluator(ABC):
     def summary(self, sums: Any) -> dict[str, float]:
         """Return what is logged of predictions whether or not their targets are known, as ``mean``."""
 
-    def resolution(self, sums: Any) -> dict[str, float]:
-        """Return how far a metric of ``of_sums`` may be from the exact one, by its name."""
-        return {}
-
     @abstractmethod
     def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
         """Evaluate the counted rows whose target is known; None where that is not possible."""

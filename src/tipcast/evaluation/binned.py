@@ -151,7 +151,7 @@ def evaluation(found: Binned, threshold: float) -> ClassificationEvaluation | No
     )
     roc, precision_recall = _curves(used / BINS, p, n)
     return ClassificationEvaluation(
-        metrics=metrics(sums),
+        metrics={"auc": auc, "auc_resolution": resolution(found), **metrics(sums)},
         interval=interval,
         threshold=threshold,
         confusion=sums.confusion,

@@ -157,10 +157,6 @@ class Classification(Evaluator):
         rows = int(sums.rows.sum())
         return {"mean": binned.mean(sums), "predicted_rate": sums.called / rows} if rows else {}
 
-    def resolution(self, sums: binned.Binned) -> dict[str, float]:
-        """Return how far the AUC may be from the exact one."""
-        return {"auc_resolution": binned.resolution(sums)}
-
     def of_sums(self, sums: binned.Binned, threshold: float | None = None) -> ClassificationEvaluation | None:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
         return binned.evaluation(sums, self.threshold if threshold is None else threshold)

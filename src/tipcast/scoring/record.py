@@ -65,8 +65,6 @@ class Account:
         if self.labelled:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
             found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
-            limits = self.judge.resolution(self.total.predictions)
-            found |= {f"labelled/{name}": value for name, value in limits.items()}
             found["labelled/rows_of_training"] = self.total.seen
         return found
 

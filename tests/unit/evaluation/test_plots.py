@@ -67,6 +67,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     return figures
 
 
+THEN = "validation rows at training"
+
+
 def _difference(value: float) -> Difference:
     replicates = np.random.default_rng(0).normal(value, 0.0005, 500) if value else np.zeros(500)
     low, high = np.quantile(replicates, (0.025, 0.975))
@@ -113,7 +116,9 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "difference": lambda: plots.difference(
             _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
         ),
-        "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], "validation rows at training", 0.45, SUBTITLE),
+        "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
+        "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
+        "called": lambda: plots.distribution([0.2, 0.5, 0.3], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
         "stability": lambda: plots.stability(DRIFTS, SUBTITLE),
         "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
     }
