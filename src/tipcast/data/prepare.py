@@ -198,7 +198,8 @@ def held_out_rows(
     read = dataset.read(fragment, CpuFrames(), columns)
     keep, _ = dataset.clean(read, fragment.period, np)
     good = np.ones(len(next(iter(read.values()))), dtype=bool) if keep is None else keep
-    bad, _ = dataset.code.impossible(read, columns)  # a distance, which is no reason to drop a row
+    needed = dataset.code.needed_columns(recipe.task.features)
+    bad, _ = dataset.code.impossible(read, needed)  # a distance, which is no reason to drop a row
     if bad is not None:
         good &= ~bad
     read = {name: values[good][:rows] for name, values in read.items()}
