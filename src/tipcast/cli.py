@@ -128,15 +128,13 @@ def _run(job: str, arguments: list[str]) -> int:
 def _load_ahead(composed: Composed) -> None:
     """Let the libraries of worker processes load while this process loads its own."""
     cluster = getattr(composed.config, "cluster", None)
-    if (
-        composed.job in AHEAD
-        and getattr(cluster, "kind", None) == "local"
-        and getattr(cluster, "processes", None) is not False
-    ):
-        from tipcast.backends import forkserver
+    local = getattr(cluster, "kind", None) == "local" and getattr(cluster, "processes", None) is not False
+    if composed.job not in AHEAD or not local or sys.platform != "linux":  # elsewhere libraries do not bear a fork
+        return
+    from tipcast.backends import forkserver
 
-        classes = getattr(getattr(composed.config, "model", None), "cpu", {}).values()
-        forkserver.start(sorted({name.rpartition(".")[0] for name in classes}))
+    classes = composed.config.model.cpu.values() if hasattr(composed.config, "model") else ()
+    forkserver.start(sorted({name.rpartition(".")[0] for name in classes}))
 
 
 def _guarded(run: Callable[[], int]) -> int:

@@ -94,6 +94,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
             protocol=spec.protocol,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them

@@ -65,6 +65,7 @@ def test_a_run_that_ends_otherwise(spec: TrackingSpec, problem: BaseException, s
     with pytest.raises(type(problem)) as caught, _made(spec):
         raise problem
     assert caught.value is problem
+    assert getattr(problem, "__notes__", []) == ([module.KILLED] if status == "KILLED" else [])
     (found,) = _runs(spec)
     assert found.info.status == status
     assert found.data.tags.get("error.code") == code
