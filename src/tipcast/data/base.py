@@ -265,7 +265,7 @@ class Dataset(ABC):
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
-        what = f"is a model of {self.name}, whose rows are made and not read from files"
+        what = f"is a model of {self.name}, whose rows are not read from files"
         raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -277,8 +277,10 @@ class Dataset(ABC):
         return {}
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
-        """Return the types of a CSV file's columns, by their own names; others become what their values look like."""
-        return {}
+        """Return what the columns of a CSV file become where they are kept beside scores, by their own names."""
+        import pyarrow as pa  # of no use to the workers of a sweep, which import this
+
+        return dict.fromkeys(header, pa.string())
 
     def describe(self, which: str) -> str:
         """Say what one side of the data holds, without downloading anything; errors as ``scan``."""

@@ -9,12 +9,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tipcast.backends.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.data import table_features
-from tipcast.data.base import Dataset, Fragment, Listing
+from tipcast.data.base import Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest
+from tipcast.data.table import Table
 from tipcast.tasks.base import TargetColumn
 
 VERSION = 1
@@ -91,8 +93,23 @@ class Made(Dataset):
         )  # fmt: skip
         return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
 
+    @property
+    def _of_files(self) -> Table:
+        """Tables with the same columns, which a model can score."""
+        return Table(tuple(RawColumn(name, (name,)) for name in (*self.features, self.target.name)))
+
+    def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
+        """Look at a file to be scored, see ``Table.scan_file``."""
+        return self._of_files.scan_file(uri, request)
+
+    def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
+        """Return doubles for the columns that rows are made of; all others stay text."""
+        return self._of_files.csv_types(header, where)
+
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Make a block and put it onto the device."""
+        """Make a block and put it onto the device; or read rows of a file."""
+        if fragment.format in ("parquet", "csv"):
+            return self._of_files.read(fragment, frames, columns)
         number, side = fragment.part
         values, target = self.block(self.spec, fragment.rows or 0, side, number)
         made = {name: values[:, at] for at, name in enumerate(self.features)} | {self.target.name: target}

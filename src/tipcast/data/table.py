@@ -183,8 +183,18 @@ class Table(Dataset):
         return gather(scans, "rows", {}, (*notes, *(self.notes if which == "train" else ())))
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at one file's footer or header, and hold its columns against those that a model was trained on."""
-        return self._checked(uri, request)
+        """Look at a file to be scored as at one to be trained on; optional columns of another type are left out."""
+        scan = self._checked(uri, request)
+        types = _types(scan.fragments[0])
+        known = [name for name in types if name not in request.optional or self._holds(name, types[name])]
+        own = {name: name for name in known}
+        return replace(scan, fragments=tuple(replace(part, columns=own) for part in scan.fragments))
+
+    def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
+        """Return doubles and times where a model was trained on such; all others stay text."""
+        arrow = {"number": pa.float64(), "time": pa.timestamp("us")}
+        known = {column.name: column.type for column in self.columns} | {str(self.time): "time"}
+        return {name: arrow.get(known.get(name, ""), pa.string()) for name in header}
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """Read columns; texts become codes on the host."""
@@ -225,6 +235,13 @@ class Table(Dataset):
         keep = inside if keep is None else keep & inside
         return keep, {**dropped, OTHER_SIDE: outside}
 
+    def _type(self, name: str) -> str:
+        return "time" if name == self.time else self._column(name).type
+
+    def _holds(self, name: str, kind: pa.DataType) -> bool:
+        """Whether a file's column is of the type that it was trained on, or without values."""
+        return pa.types.is_null(kind) or _kind(kind) == self._type(name)
+
     def _column(self, name: str) -> RawColumn:
         return next(column for column in self.columns if column.name == name)
 
@@ -246,9 +263,8 @@ class Table(Dataset):
         for name in request.columns:
             if name not in types:
                 raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
-            expected = "time" if name == self.time else self._column(name).type
-            if _kind(types[name]) != expected and not pa.types.is_null(types[name]):
-                what = f"column {name!r} is {types[name]}, where data.train has a {expected}"
+            if not self._holds(name, types[name]):
+                what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
                 raise TipcastError("D008", where, what, "write it as the training files have it")
         return scan
 
