@@ -159,6 +159,33 @@ def test_searches(swept: Callable[..., Any], client: Any, search: str) -> None:
     assert parent.data.metrics["sweep/busy_seconds"] <= 2 * said["phases"]["search"], "on two threads"
 
 
+@pytest.mark.parametrize(
+    ("words", "metric"),
+    [
+        (["task=tip_amount", "search=tpe", "search.max_concurrent=2"], "rmse"),
+        (["data=blobs", "task=target", "data.cluster_std=9"], "log_loss"),
+        (["data=regression", "task=target", "search=halving"], "rmse"),
+    ],
+)
+def test_other_kinds_of_tasks(swept: Callable[..., Any], client: Any, words: list[str], metric: str) -> None:
+    """Less of their leading metric is better."""
+    said, parent, runs = swept(*words, "search.trials=6")
+    assert said["trials"]["failed"] == 0
+    key = f"validation/{metric}"
+    most = max(run.data.metrics.get("rounds", 0) for run in runs)
+    scores = [run.data.metrics[key] for run in runs if run.data.metrics.get("rounds", 0) == most]
+    assert said["best"][key] == min(scores) < max(run.data.metrics[key] for run in runs)
+    assert parent.data.metrics[f"sweep/best_{key.replace('/', '_')}"] == min(scores)
+    assert f"{key}_low" in runs[0].data.metrics
+    assert "orderByAsc=true" in said["charts"]
+    table = json.loads(artifact(client, parent, "sweep/leaderboard.json"))
+    assert table["data"][0][table["columns"].index(key)] == min(scores)
+    assert "sweep/roc.png" not in {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
+    assert f"Best by {key}" in parent.data.tags["mlflow.note.content"]
+    if "search=halving" not in words:  # which stops on the way, and draws other samples from there on
+        assert parent.data.metrics[key] == pytest.approx(min(scores), rel=1e-6), "the refit is the trial's"
+
+
 def test_halving_delivers_the_model_that_it_chose(swept: Callable[..., Any]) -> None:
     space = ("search.space.learning_rate=[0.3,0.5,0.7,0.9]", "search.space.max_depth=[6,8]")
     drawn = [f"search.space.{name}=null" for name in ("subsample", "colsample_bytree", "min_child_weight")]

@@ -113,7 +113,7 @@ def search_by_pool(
 ) -> None:
     """Run the trials that are missing as tasks of our own."""
     spec = config.search
-    searcher = sweep_plan.searcher(config, space, sweep, previous.recorded if previous else {})
+    searcher = sweep_plan.searcher(config, plan, space, sweep, previous.recorded if previous else {})
     study = sweep_plan.study(config, plan, space, sweep.objective, workers)
     trial_workers = TrialWorkers(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     sweep.total = searcher.total
@@ -123,7 +123,7 @@ def search_by_pool(
         slots = sum(trial_workers.slots.values())
         if spec.name == "tpe" and slots > spec.max_concurrent:
             LOG.warning(
-                "%d trials could run at once, TPE proposes %d: more (search.max_concurrent) learn less from each other",
+                "%d slots, of which TPE uses %d: with more at once (search.max_concurrent) it learns less from each",
                 slots,
                 spec.max_concurrent,
             )

@@ -103,7 +103,7 @@ def check(config: SweepConfig) -> Space:
         own = {**own, TREES: None}
     space = spaces.merged(config.model, own, alone=spec.name == "grid")
     spaces.check(config.model, space, device, config.task.categorical, config.task.kind)
-    if spec.name == "halving" and not sharing.grows(_local(config, space)):
+    if spec.name == "halving" and not sharing.grows(_local(config, config.task.kind, _first(space))):
         raise TipcastError(
             "C003", "search=halving", f"{config.model.name} cannot be grown on", "use search=random, tpe or grid"
         )
@@ -115,7 +115,7 @@ def check(config: SweepConfig) -> Space:
 def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, workers: Session) -> Study:
     """Return what all trials have in common."""
     extremes = [{name: value} for name, axis in space.items() for value in axis.tried]
-    estimators = [_local(config, space, each) for each in extremes]
+    estimators = [_local(config, plan.task.kind, each) for each in extremes]
     alike = len({sharing.sharing(each) for each in estimators}) == 1 and isinstance(estimators[0], sharing.Shares)
     return Study(
         objective=objective,
@@ -163,12 +163,12 @@ def identity(plain: Mapping[str, Any], data: str) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def searcher(config: SweepConfig, space: Space, sweep: SweepRecord, recorded: Recorded) -> Searcher:
+def searcher(config: SweepConfig, plan: Plan, space: Space, sweep: SweepRecord, recorded: Recorded) -> Searcher:
     """Return what decides on the next trial.
 
     Parameters
     ----------
-    config, space
+    config, plan, space
         Of the sweep.
     sweep
         With the trials that have ended in an earlier run of it.
@@ -182,7 +182,8 @@ def searcher(config: SweepConfig, space: Space, sweep: SweepRecord, recorded: Re
     proposals = LISTED[spec.name](spec, space, config.seed, recorded)
     if spec.name == "halving":
         return Halving(proposals, rungs(config), spec.eta, known, objective)
-    return Listed(proposals, known, cuts=TREES in space and sharing.grows(_local(config, space)))
+    cuts = TREES in space and sharing.grows(_local(config, plan.task.kind, _first(space)))
+    return Listed(proposals, known, cuts=cuts)
 
 
 def rungs(config: SweepConfig) -> tuple[int, ...]:
@@ -190,10 +191,13 @@ def rungs(config: SweepConfig) -> tuple[int, ...]:
     return ladder(int(config.model.params.get(TREES, 100)), config.search.eta, config.search.min_rounds)
 
 
-def _local(config: SweepConfig, space: Space, params: Mapping[str, Any] | None = None) -> Any:
-    given = {name: axis.tried[0] for name, axis in space.items()} if params is None else params
-    model = dataclasses.replace(config.model, params={**config.model.params, **given})
-    return build.build(model, config.backend.name, "local", config.task.categorical, config.task.kind)
+def _local(config: SweepConfig, kind: str | None, params: Mapping[str, Any]) -> Any:
+    model = dataclasses.replace(config.model, params={**config.model.params, **params})
+    return build.build(model, config.backend.name, "local", config.task.categorical, kind)
+
+
+def _first(space: Space) -> dict[str, Any]:
+    return {name: axis.tried[0] for name, axis in space.items()}
 
 
 def _check_joblib(config: SweepConfig, space: Space) -> None:
@@ -206,7 +210,7 @@ def _check_joblib(config: SweepConfig, space: Space) -> None:
         problem = f"{spec.name} does not know its trials beforehand"
     elif config.backend.name != "cpu":
         problem = "its trials compute on processors"
-    elif not scikit_learn.known(_local(config, space)):
+    elif not scikit_learn.known(_local(config, config.task.kind, _first(space))):
         problem = f"scikit-learn has no {config.model.name} of its own"
     if problem:
         fix = "use search.through=pool, or search=grid_joblib and backend=cpu with svc, knn, random_forest or logistic"
