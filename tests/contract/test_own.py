@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import tipcast
+from tipcast import cli
 from tipcast.backends.base import Array, Frames
 from tipcast.config import conf_files
 from tipcast.data import registry, table_features
@@ -144,8 +145,26 @@ def test_a_dataset(train: Any) -> None:
     assert found[0] > 0.6 > 0.4 > found[1]
 
 
-def test_a_file_that_could_run_code_is_refused(train: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "{callbacks: {x: {_target_: os.getcwd}}}",
+        "{mode: MULTIRUN, launcher: {_target_: os.getcwd}}",
+        "{mode: MULTIRUN, sweeper: {_target_: os.getcwd}}",
+    ],
+)
+def test_a_file_that_could_run_code_is_refused(train: Any, tmp_path: Path, keys: str) -> None:
     evil = tmp_path / "own" / "task" / "far.yaml"
-    evil.write_text("# @package _global_\nhydra: {callbacks: {x: {_target_: os.getcwd}}}\n")
+    evil.write_text(f"# @package _global_\nhydra: {keys}\n")
     with pytest.raises(tipcast.TipcastError, match="C006"):
         train(task="far", data={"rows": 4000})
+
+
+def test_several_runs_do_not_go_with_a_folder_of_one_s_own(
+    train: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = tmp_path / "own" / "task" / "far.yaml"
+    evil.write_text("# @package _global_\nhydra: {launcher: {_target_: os.getcwd}}\n")
+    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    assert cli.main(["train", f"--config-dir={tmp_path / 'own'}", "task=far", "--multirun", "seed=1,2"]) == 2
+    assert "error[C006] --multirun" in capsys.readouterr().err

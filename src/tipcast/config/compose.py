@@ -127,13 +127,19 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
 
 def _check_own(asked: Any) -> None:
     """Refuse what a file of a user's own sets of Hydra's that could run code."""
-    if conf_files.own_dir() is not None and (asked.callbacks or asked.job.env_set):
+    if conf_files.own_dir() is None:
+        return
+    classes = (asked.launcher._target_, asked.sweeper._target_)
+    if asked.callbacks or asked.job.env_set or not all(name.startswith("hydra._internal.") for name in classes):
         raise TipcastError(
-            "C006", "--config-dir", "a file there sets keys of Hydra's", "leave hydra.callbacks and hydra.job alone"
+            "C006", "--config-dir", "a file there sets keys of Hydra's", "leave what is below hydra alone"
         )
 
 
 def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -> list[Composed]:
+    if conf_files.own_dir() is not None and {"-m", "--multirun"} & set(flags):
+        # Hydra makes objects of the launcher and sweeper that files name before anything of them can be looked at.
+        raise TipcastError("C006", "--multirun", "does not go with --config-dir", "run one configuration after another")
     composed: list[Composed] = []
     unresolved: list[OmegaConfBaseException] = []
 
