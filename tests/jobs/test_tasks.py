@@ -1,0 +1,72 @@
+"""Every shipped question of every dataset, from the command to a saved model that answers it for raw rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import datasets
+
+from tipcast.data.taxi.sample import sample_block
+
+SMALL = ("model=xgboost", "model.params.n_estimators=20", "model.params.max_depth=3")
+MAY = (1_556_668_800_000_000, 1_559_347_200_000_000)
+"""Of 2019, in microseconds."""
+
+
+def raw(dataset: str, rows: int = 50) -> pd.DataFrame:
+    """Rows as a user of the model has them."""
+    if dataset == "sample":
+        made = pd.DataFrame(sample_block(MAY, 0, 1, rows, "yellow"))
+        times = [name for name in made if name.endswith("_datetime")]
+        return made.assign(**{name: made[name].to_numpy().view("datetime64[us]") for name in times})
+    return pd.DataFrame(np.random.default_rng(0).normal(size=(rows, 8)), columns=[f"x{at}" for at in range(8)])
+
+
+@pytest.mark.parametrize(
+    ("words", "headline", "bound"),
+    [
+        (("task=high_tip_card",), "auc", (0.5, 0.6)),
+        (("task=duration",), "rmse", (2.0, 7.0)),
+        (("task=tip_amount",), "rmse", (0.5, 3.0)),
+        (("data=blobs", "task=target"), "log_loss", (0.0, 0.5)),
+        (("data=blobs", "data.centers=2", "task=target"), "auc", (0.99, 1.0)),
+        (("data=regression", "data.columns=8", "task=target"), "rmse", (10.0, 150.0)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) and isinstance(value[0], str) else "",
+)
+def test_a_shipped_question(job: Any, store: str, words: tuple[str, ...], headline: str, bound: Any) -> None:
+    done = job("train", *SMALL, *words, "data.rows=4000")
+    assert next(iter(done.said["metrics"])) == f"test/{headline}"
+    assert bound[0] < done.said["metrics"][f"test/{headline}"] <= bound[1]
+    assert done.run.data.metrics["parity/max_abs_diff"] <= 1e-5
+    mlflow.set_tracking_uri(store)
+    model = mlflow.pyfunc.load_model(done.said["model_uri"])
+    given = raw("sample" if words[0].startswith("task") else "made")
+    answers = np.asarray(model.predict(given))
+    assert len(answers) == len(given)
+    assert np.isfinite(answers).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "headline", "bound"),
+    [("breast_cancer", "auc", 0.95), ("iris", "accuracy", 0.85), ("wine", "accuracy", 0.85), ("diabetes", "r2", 0.2)],
+)
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_tables_that_nobody_here_made(
+    job: Any, store: str, tmp_path: Path, name: str, headline: str, bound: float, format: str
+) -> None:
+    frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
+    file = tmp_path / f"{name}.{format}"
+    if format == "csv":
+        frame.to_csv(file, index=False)
+    else:
+        frame.to_parquet(file)
+    words = ("data=table", f"data.train={file}", "task=target", "task.target=target")
+    done = job("train", *SMALL, *words)
+    assert done.run.data.metrics[f"test/{headline}"] > bound
+    assert done.run.data.metrics["parity/max_abs_diff"] <= 1e-5
