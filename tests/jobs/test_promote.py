@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
+import pandas as pd
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -383,3 +385,44 @@ def test_another_kind_of_taxi_is_not_compared(job: Job, promote: Job, client: An
     assert "data: green against yellow" in problem.what
     assert _holder(client) == BETTER
     client.delete_model_version(NAME, version)
+
+
+@pytest.fixture(scope="module")
+def numbers(store: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A registered regression of a table that is split at random: too few trees, enough, and another split."""
+    folder = tmp_path_factory.mktemp("numbers")
+    r = np.random.default_rng(0)
+    columns = {name: r.normal(0, 1, 4000) for name in ("a", "b", "c")}
+    columns["y"] = 3 * columns["a"] + columns["b"] * columns["c"] + r.normal(0, 0.5, 4000)
+    pd.DataFrame(columns).to_parquet(folder / "numbers.parquet")
+    words = ["data=table", f"data.train={folder / 'numbers.parquet'}", "task=target", "task.target=y", "model=xgboost"]
+    words = [word for word in QUICK if not word.startswith("data.rows")] + words
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        for trees, seed in ((3, 0), (60, 0), (60, 1)):
+            own = [f"model.params.n_estimators={trees}", f"seed={seed}", f"tracking.uri={store}"]
+            (composed,) = compose("train", to_overrides([*words, *own, "tracking.register=numbers"]))
+            train.run(to_object(composed.config), "tipcast train")
+    return "numbers"
+
+
+def test_numbers_are_compared_by_their_rmse(job: Job, store: str, numbers: str) -> None:
+    def promote(version: int, *words: str) -> Any:
+        return job("promote", f"model_uri=models:/{numbers}/{version}", "replicates=100", *words)
+
+    client = mlflow.MlflowClient(store)
+    first = promote(1)
+    tested = client.get_run(client.get_model_version(numbers, "1").run_id).data.metrics
+    assert first.said["metrics"]["challenger/rmse"] == pytest.approx(tested["test/rmse"]), "the rows it was tested on"
+    ended = promote(2)
+    metrics = ended.run.data.metrics
+    assert ended.said["moved"]
+    assert metrics["difference/rmse"] == pytest.approx(metrics["challenger/rmse"] - metrics["champion/rmse"])
+    assert metrics["difference/rmse_low"] < metrics["difference/rmse"] < metrics["difference/rmse_high"] < 0
+    files = {Path(file.path).name for file in client.list_artifacts(ended.said["run_id"], "plots")}
+    assert files == {"predicted.png", "predicted_small.png", "rmse_difference.png"}
+    assert "of the same rows' squared errors" in ended.run.data.tags["mlflow.note.content"]
+    with pytest.raises(TipcastError, match=r"comparison: RMSE \+\d\.\d+ .*, at most 0.001"):
+        promote(1)
+    with pytest.raises(TipcastError, match="test rows: version 3 and version 2 were tested on other rows"):
+        promote(3)
+    assert str(client.get_model_version_by_alias(numbers, "champion").version) == "2"

@@ -15,7 +15,15 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import HIDDEN
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
 
-SOURCES = {"sample": schema.SampleData, "files": schema.FilesData, "tlc": schema.TlcData}
+SOURCES = {
+    "sample": schema.SampleData,
+    "files": schema.FilesData,
+    "tlc": schema.TlcData,
+    "blobs": schema.BlobsData,
+    "regression": schema.RegressionData,
+    "table": schema.TableData,
+}
+"""``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
@@ -45,7 +53,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     try:
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
-        source = SOURCES[plain["data"]["source"]]
+        source = SOURCES.get(plain["data"]["source"], schema.OwnData)
         data = dict(plain["data"])
         if data.get("storage_options"):
             data["storage_options"] = dict(getattr(given.data, "storage_options", {}))
@@ -89,7 +97,7 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
         data = {**plain, "storage_options": {}} if plain.get("storage_options") else plain
-        found: schema.DataSpec = _typed(SOURCES[plain["source"]], data)
+        found: schema.DataSpec = _typed(SOURCES.get(plain["source"], schema.OwnData), data)
         return dataclasses.replace(found, test=given.test or found.test)
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
