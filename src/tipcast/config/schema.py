@@ -266,7 +266,10 @@ class ModelSpec:
     fit: dict[str, Any] = field(default_factory=dict)
     """What belongs to training rather than to the model (rounds, early stopping)."""
     cpu: dict[str, str] = field(default_factory=dict)
+    """Reach (distributed, local) -> class of tipcast's own."""
     gpu: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, Any] = field(default_factory=dict)
+    """Or classes of a library: kind -> cpu or gpu -> reach -> dotted name; local is enough."""
     space: dict[str, Any] = field(default_factory=dict)
     tiny: dict[str, Any] = field(default_factory=dict)
 

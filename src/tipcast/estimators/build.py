@@ -55,6 +55,8 @@ def build(
 
     """
     shipped = _shipped(model.name)
+    if model.classes:
+        return _of_library(model, TABLES.get(device, device), reach, categorical, kind or model.kinds[0], classes)
     kind = kind or model.kinds[0]
     if kind not in model.kinds:
         raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
@@ -77,6 +79,39 @@ def build(
             "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
         )
     return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes)
+
+
+def _of_library(
+    model: ModelSpec,
+    table: str,
+    reach: str,
+    categorical: Sequence[str],
+    kind: str,
+    classes: int,
+) -> Any:
+    """Make the adapter of a library's class; a distributed one that the yaml does not name fits on a sample."""
+    from tipcast.estimators import library  # which, by way of what it fits with, imports this module
+
+    if categorical:
+        raise TipcastError(
+            "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
+        )
+    if model.cpu or model.gpu:
+        raise TipcastError("C006", "model.cpu", "an override cannot name a class here", "set model.classes")
+    cells = {device: dict(own or {}) for device, own in (model.classes.get(kind) or {}).items()}
+    if kind not in model.kinds or not cells:
+        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
+    own = cells.get(table) or {}
+    if reach not in ("local", "distributed") or not own.get("local"):
+        there = ", ".join(f"{device}/{name}" for device, found in cells.items() for name in found)
+        raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {there}")
+    variant = library.LocalLibrary if reach == "local" else library.GatheredLibrary
+    if reach == "distributed" and own.get("distributed"):
+        variant = library.DistributedLibrary
+    name = str(own.get(reach) or own["local"])
+    library.named(name, f"model.classes.{kind}.{table}")
+    reference = str(cells.get("cpu", {}).get("local") or own["local"])
+    return variant(dict(model.params), dict(model.fit), DEVICES[table], (), kind, classes, name, reference)
 
 
 def check(

@@ -19,7 +19,7 @@ MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than
 
 
 class XGBoostScorer:
-    """Scores by a binary XGBoost booster, on the processor or on a GPU."""
+    """Scores by an XGBoost booster, on the processor or on a GPU."""
 
     def __init__(self, booster: Any, threads: int = 1, device: str = "cpu") -> None:
         self.booster, self.threads, self.device = booster, threads, device
@@ -31,10 +31,10 @@ class XGBoostScorer:
         return XGBoostScorer, (self.booster, self.threads, self.device)
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float32, for (n, features) float32 values."""
+        """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
         values = _placed(x, self.device)
         if not len(values):
-            return values[:, 0]
+            return self.score(_one_row(values))[:0]
         if not self._set:
             self.booster.set_param({"nthread": self.threads, "device": self.device})
             self._set = True
@@ -43,16 +43,20 @@ class XGBoostScorer:
 
 
 class ForestScorer:
-    """Scores by a scikit-learn random forest of two classes."""
+    """Scores by a scikit-learn random forest."""
 
     def __init__(self, forest: Any, threads: int = 1) -> None:
         forest.n_jobs = threads
         self.forest = forest
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float64, for (n, features) float32 values."""
+        """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
         values = _values(x)
-        return self.forest.predict_proba(values)[:, 1] if len(values) else np.empty(0)
+        if not len(values):
+            return self.score(_one_row(values))[:0]
+        if not hasattr(self.forest, "predict_proba"):
+            return self.forest.predict(values)
+        return _second_of_two(self.forest.predict_proba(values))
 
 
 class TreeliteScorer:
@@ -62,13 +66,14 @@ class TreeliteScorer:
         self.model, self.threads = model, threads
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float64, for (n, features) float32 values."""
+        """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
         import treelite.gtil
 
         values = _values(x)
         if not len(values):
-            return np.empty(0)
-        return treelite.gtil.predict(self.model, values, nthread=self.threads)[:, 0, 1].astype(np.float64, copy=False)
+            return self.score(_one_row(values))[:0]
+        scores = treelite.gtil.predict(self.model, values, nthread=self.threads)[:, 0, :]
+        return _second_of_two(scores.astype(np.float64, copy=False))
 
 
 class NvForestScorer:
@@ -82,10 +87,10 @@ class NvForestScorer:
         return NvForestScorer, (self.checkpoint, self.device)
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float32, for (n, features) float32 values."""
+        """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
         values = _placed(x, self.device)
         if not len(values):
-            return values[:, 0]
+            return self.score(_one_row(values))[:0]
         if self._model is None:
             import nvforest
             import treelite
@@ -93,7 +98,9 @@ class NvForestScorer:
             with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
                 model = treelite.Model.deserialize_bytes(self.checkpoint)
                 self._model = nvforest.load_from_treelite_model(model, device=self.device)
-        return self._model.predict_proba(values)[:, -1].clip(0, 1)  # the mean of many ones may round to above one
+        if not hasattr(self._model, "predict_proba"):
+            return self._model.predict(values).reshape(-1)
+        return _second_of_two(self._model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
 
 
 class LogisticScorer:
@@ -110,6 +117,39 @@ class LogisticScorer:
         mean, scale, coef = (xp.asarray(each) for each in (self.mean, self.scale, self.coef))
         margin = (values - mean) / scale @ coef + self.intercept
         return 0.5 * (1 + xp.tanh(0.5 * margin))  # the logistic function, without overflow
+
+
+class SklearnScorer:
+    """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def score(self, x: Any) -> Any:
+        """Return P(1) or values, (n,), P of each of several classes, (n, classes), or label and distance, (n, 2)."""
+        from sklearn.base import is_classifier, is_regressor
+
+        values = _values(x)
+        values = np.asarray(values.get() if hasattr(values, "get") else values, dtype=np.float64)
+        if not len(values):
+            return self.score(_one_row(values))[:0]
+        if is_regressor(self.model):
+            return np.asarray(self.model.predict(values), dtype=np.float64).reshape(-1)
+        if is_classifier(self.model):
+            return _second_of_two(self._probabilities(values))
+        labels = np.asarray(self.model.predict(values), dtype=np.float64)
+        far = self.model.transform(values).min(axis=1) if hasattr(self.model, "transform") else np.zeros(len(values))
+        return np.stack([labels, far], axis=1)
+
+    def _probabilities(self, values: Any) -> Any:
+        if hasattr(self.model, "predict_proba"):
+            return self.model.predict_proba(values)
+        margin = self.model.decision_function(values)  # not calibrated: the logistic function keeps their order
+        if margin.ndim == 1:
+            p = 0.5 * (1 + np.tanh(0.5 * margin))
+            return np.stack([1 - p, p], axis=1)
+        p = np.exp(margin - margin.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
 
 
 class BySizeScorer:
@@ -137,11 +177,21 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
         "nvforest-cpu": ("treelite", "nvforest"),
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
+    "skops": {"sklearn": ("sklearn", "skops")},
     "npz-logistic": {"numpy": (), "cupy": ("cupy",)},
     "npz-svc": {"svc-numpy": (), "svc-cupy": ("cupy",)},
     "npz-knn": {"knn-scipy": ("scipy",), "knn-cuml": ("cuml", "cupy")},
 }
 """Format -> the ways to score it, best first -> the packages that each needs."""
+TRUSTED = (
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.neighbors._ball_tree.BallTree",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.tree._tree.Tree",
+    "sklearn.utils._bunch.Bunch",
+)
+"""Types beside those that skops itself trusts which a saved model may hold."""
 _ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy", "svc-cupy", "knn-cuml")
 
 
@@ -193,10 +243,12 @@ def load(
     Returns
     -------
     object
-        With ``score(x)``: (n, features) float32 -> (n,) float P(1).
+        With ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several classes, or
+        (n, 2) label of the cluster and distance.
 
     """
-    ways = [way for way in _ways(format) if (way in _ON_GPU) == (device == "cuda")]
+    on_gpu = device == "cuda" and format != "skops"  # which has no other way
+    ways = [way for way in _ways(format) if (way in _ON_GPU) == on_gpu]
     content = Path(path).read_bytes()
     if device == "auto":
         small = load(path, format, "cpu", threads)
@@ -228,11 +280,25 @@ def _load(content: bytes, way: str, threads: int) -> Any:
         if kind == "treelite":
             return TreeliteScorer(model, threads)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
+    if kind == "sklearn":
+        import skops.io
+
+        return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
     if kind in ("svc", "knn"):  # a saved model of these formats holds that module in place of this one
         module = importlib.import_module(f"tipcast.estimators.native_{kind}")
         return module.loaded(content, threads, "cuda" if way in _ON_GPU else "cpu")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return LogisticScorer(**arrays, device="cuda" if kind == "cupy" else "cpu")
+
+
+def _second_of_two(scores: Any) -> Any:
+    """Return P(1) where there are two classes, (n,), as well as the one column of values; else P of each class."""
+    return scores[:, -1] if scores.shape[1] <= 2 else scores
+
+
+def _one_row(values: Any) -> Any:
+    xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
+    return xp.zeros((1, values.shape[1]), dtype=xp.float32)
 
 
 def _values(x: Any) -> Any:

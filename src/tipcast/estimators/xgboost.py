@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import logging
 import sys
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +123,7 @@ class _TrainingThread(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Start the thread."""
+        logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)  # it warns where a worker has no rows
         if EXECUTOR not in worker.executors:
             worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=_hear)
 

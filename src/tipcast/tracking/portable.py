@@ -37,6 +37,7 @@ CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model
 NEEDS = {
     "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
     "treelite": (("treelite",), ("scikit-learn",)),
+    "skops": (("scikit-learn",), ("skops",)),
     "npz-logistic": (),
     "npz-svc": (),
     "npz-knn": (("scipy",),),
