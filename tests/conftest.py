@@ -32,7 +32,7 @@ from tipcast.backends.base import Frames, Session
 from tipcast.backends.cpu import CpuFrames
 from tipcast.backends.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
-from tipcast.estimators import first_parse
+from tipcast.estimators import safe_load
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,7 +81,7 @@ def registered(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _parsed_once() -> Iterator[None]:
     """A model file is parsed in a process of its own once a session, however often it is scored with."""
     seen: dict[tuple[bytes, str], dict[str, Any]] = {}
-    parsed = first_parse._parsed
+    parsed = safe_load._parsed
 
     def remembered(path: Path, format: str, where: str) -> dict[str, Any]:
         key = (hashlib.sha256(path.read_bytes()).digest(), format)
@@ -90,7 +90,7 @@ def _parsed_once() -> Iterator[None]:
         return seen[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(first_parse, "_parsed", remembered)
+        patch.setattr(safe_load, "_parsed", remembered)
         yield
 
 

@@ -20,8 +20,7 @@ import dask
 import pytest
 
 from tipcast import cli
-from tipcast.estimators import first_parse, parse_child
-from tipcast.estimators.base import scoring_code
+from tipcast.estimators import safe_load
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = (
@@ -97,7 +96,7 @@ def _run(
     dask.config.refresh()  # it has read other variables
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    first_parse._parsed = parsed_here
+    safe_load._parsed = parsed_here
     sys.argv = ["tipcast", *arguments]
     if before:
         before()
@@ -109,7 +108,7 @@ def _run(
 
 def parsed_here(path: Path, format: str, where: str) -> dict[str, Any]:
     """Parse a model without the process of its own that a file of unknown origin gets."""
-    return parse_child.facts(str(path), format, str(scoring_code(format)))
+    return safe_load.facts(path, format)
 
 
 if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks

@@ -17,11 +17,27 @@ from tipcast.estimators.predict import every_way
 from tipcast.tracking.portable import TOLERANCE
 
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "model").glob("*.yaml"))}
+REACHES = ("distributed", "local")
+
+
+def _tables(name: str, kind: str) -> list[str]:
+    """Devices that a model has a variant for."""
+    shipped = MODELS[name]
+    return [
+        table
+        for table in ("cpu", "gpu")
+        if shipped.get(table) or (shipped.get("classes") or {}).get(kind, {}).get(table)
+    ]
+
+
 CELLS = [
-    pytest.param(table, name, reach, id=f"{table}-{name}-{reach}", marks=[pytest.mark.gpu] if table == "gpu" else [])
-    for table in ("cpu", "gpu")
+    pytest.param(
+        table, name, kind, reach, id=f"{table}-{name}-{kind}-{reach}", marks=[pytest.mark.gpu] if table == "gpu" else []
+    )
     for name, shipped in MODELS.items()
-    for reach in shipped.get(table) or {}
+    for kind in shipped["kinds"]
+    for table in _tables(name, kind)
+    for reach in REACHES
 ]
 
 
@@ -31,16 +47,43 @@ def _spec(name: str) -> ModelSpec:
     return ModelSpec(**{**shipped, "params": {**shipped["params"], **shipped["tiny"]}})
 
 
-def _rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+def _rows(n: int, seed: int, kind: str) -> tuple[pd.DataFrame, pd.Series]:
+    """The third feature says most of the target, which is of 0 or more."""
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 20, (n, 3)).astype(np.float32)
-    y = (rng.random(n) < (x[:, 0] + 2 * x[:, 2]) / 60).astype(np.int32)
-    return pd.DataFrame(x, columns=["a", "b", "c"]), pd.Series(y, name="label")
+    y = {
+        "classification": (rng.random(n) < (x[:, 0] + 2 * x[:, 2]) / 60).astype(np.int32),
+        "multiclass": np.digitize(x[:, 0] + 3 * x[:, 2] + rng.normal(0, 5, n), [20, 50]).astype(np.int32),
+        "regression": (x[:, 0] + 3 * x[:, 2] + rng.random(n)).astype(np.float32),
+        "clustering": np.zeros(n, np.float32),
+    }[kind]
+    return pd.DataFrame(x, columns=["a", "b", "c"]), pd.Series(y, name="target")
+
+
+def _check_predictions(kind: str, found: np.ndarray, target: pd.Series) -> None:
+    """Look for the shape that the kind has, and for something learnt."""
+    if kind == "classification":
+        assert found.shape == (len(target),)
+        assert found.min() >= 0
+        assert found.max() <= 1
+        assert found[target == 1].mean() > found[target == 0].mean() + 0.02
+    elif kind == "multiclass":
+        assert found.shape == (len(target), 3)
+        np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+        assert (found.argmax(axis=1) == target).mean() > 0.5
+    elif kind == "regression":
+        assert found.shape == (len(target),)
+        assert np.corrcoef(found, target)[0, 1] > 0.3
+    else:
+        assert found.shape == (len(target), 2)
+        assert set(found[:, 0]) == {0.0, 1.0, 2.0}
+        assert (found[:, 1] >= 0).all()
 
 
 def test_models_are_found():
     assert {"xgboost", "xgboost_forest", "random_forest", "logistic", "svc", "knn"} <= set(MODELS)
-    assert len(CELLS) >= 2 * 2 * 6  # a table that lost its cells would skip every test below
+    assert {"extra_trees", "hist_gradient_boosting", "linear", "ridge", "poisson", "kmeans", "neighbors"} <= set(MODELS)
+    assert len(CELLS) >= 60  # a table that lost its cells would skip every test below
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -50,7 +93,7 @@ def test_a_model_is_complete(name):
     assert shipped["params"]
     assert shipped["tiny"]
     assert set(shipped["tiny"]) <= set(shipped["params"])
-    assert shipped.get("cpu") or shipped.get("gpu")
+    assert all("cpu" in _tables(name, kind) for kind in shipped["kinds"])
     for axis, range_ in shipped["space"].items():
         assert axis in shipped["params"]
         if isinstance(range_, list):
@@ -60,23 +103,25 @@ def test_a_model_is_complete(name):
         assert low < high
 
 
-@pytest.mark.parametrize(("table", "name", "reach"), CELLS)
-def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, reach):
+@pytest.mark.parametrize(("table", "name", "kind", "reach"), CELLS)
+def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind, reach):
     session = request.getfixturevalue(f"{table}_session")
     client, model = session.client, _spec(name)
-    check(model, session.device, reach)
-    estimator = build(model, session.device, reach)
-    parts = [_rows(n, seed) for seed, n in enumerate((400, 250, 300))]
+    check(model, session.device, reach, kind=kind)
+    estimator = build(model, session.device, reach, (), kind, 3 if kind == "multiclass" else 0)
+    parts = [_rows(n, seed, kind) for seed, n in enumerate((400, 250, 300))]
     held_out, labels = parts[2]
     if reach == "distributed":
         sides = placed(session, parts)
         train, validation = ([collection(side[part]) for side in sides] for part in (slice(2), slice(2, None)))
+        if kind == "clustering":
+            train[1] = validation[1] = None
         first, again = (estimator.fit(client, *train, tuple(validation), seed=1) for _ in range(2))
     else:
         joined = tuple(pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1))
         x, y = placed(session, [joined])
         first, again = (
-            client.submit(lambda x, y: estimator.fit(x, y, (x, y), seed=1), x[0], y[0], pure=False).result()
+            client.submit(_fit_here, estimator, x[0], None if kind == "clustering" else y[0], pure=False).result()
             for _ in range(2)
         )
 
@@ -87,10 +132,7 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, reach
         client.submit(score, fitted.scorer, held_out.to_numpy(), session.frames, pure=False).result()
         for fitted in (first, again)
     )
-    assert scores.shape == (300,)
-    assert scores.min() >= 0
-    assert scores.max() <= 1
-    assert scores[labels == 1].mean() > scores[labels == 0].mean() + 0.02  # learnt something
+    _check_predictions(kind, scores, labels)
     np.testing.assert_allclose(scores, scores_again, rtol=0, atol=0 if table == "cpu" else 1e-6)  # the seed decides
     saved = first.save(tmp_path)
     assert saved.path.is_file()
@@ -98,15 +140,19 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, reach
     np.testing.assert_allclose(native.load(saved.path, saved.format).score(held_out.to_numpy()), scores, atol=tolerance)
     for way, found in every_way(client, first.scorer, saved, held_out.to_numpy()).items():
         np.testing.assert_allclose(found, scores, atol=tolerance, err_msg=way)
-    assert list(first.importance) == ["a", "b", "c"]
-    assert sum(first.importance.values()) == pytest.approx(1)
-    assert max(first.importance, key=lambda feature: first.importance[feature]) == "c"
+    if first.importance:
+        assert list(first.importance) == ["a", "b", "c"]
+        assert sum(first.importance.values()) == pytest.approx(1)
+        assert max(first.importance, key=lambda feature: first.importance[feature]) == "c"
     assert first.info["device"].partition(":")[0] == session.device
     assert all(np.isfinite(values).all() for split in first.history.values() for values in split.values())
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_has_every_cell(name):
-    assert {(table, reach) for table in ("cpu", "gpu") for reach in MODELS[name][table]} == {
-        (table, reach) for table in ("cpu", "gpu") for reach in ("distributed", "local")
-    }
+def _fit_here(estimator, x, y):
+    return estimator.fit(x, y, (x, y), seed=1)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not MODELS[name].get("classes")])
+def test_a_model_of_ours_has_every_cell(name):
+    for table in ("cpu", "gpu"):
+        assert set(MODELS[name][table]) == set(REACHES)

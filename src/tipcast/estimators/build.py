@@ -105,7 +105,7 @@ def _of_library(
     if reach not in ("local", "distributed") or not own.get("local"):
         there = ", ".join(f"{device}/{name}" for device, found in cells.items() for name in found)
         raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {there}")
-    variant = library.LocalLibrary if reach == "local" else library.GatheredLibrary
+    variant: Any = library.LocalLibrary if reach == "local" else library.GatheredLibrary
     if reach == "distributed" and own.get("distributed"):
         variant = library.DistributedLibrary
     name = str(own.get(reach) or own["local"])

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 import treelite.sklearn
+from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.backends.base import Frame
@@ -146,7 +147,8 @@ class LocalForest(_Forest):
         values, target = _stack(parts(x), parts(y))
         _check_classes(target, self.kind)
         forest = self.unfitted(**self.given, random_state=seed, n_jobs=threads)
-        return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
+        with parallel_config("threading"):  # processes of joblib's a worker may not start
+            return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
 
     def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
         """Grow the most trees once; the first of them are the forest of a smaller size."""

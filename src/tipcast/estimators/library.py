@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from joblib import parallel_config
 
 from tipcast.backends.base import Array, Frame
 from tipcast.backends.host import device_of, module_of, to_host
@@ -115,7 +116,8 @@ class _Library(Estimator):
             z = z.astype(xp.float32)
         model = self.make(named(self.library, "model.classes"), seed, threads)
         try:
-            with warnings.catch_warnings(action="ignore", category=UserWarning):  # as of iterations that do not suffice
+            # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
+            with warnings.catch_warnings(action="ignore", category=UserWarning), parallel_config("threading"):
                 model.fit(z) if y is None else model.fit(z, y)
         except ValueError as problem:
             fix = "choose a model that takes such rows, or other parameters"
@@ -136,13 +138,16 @@ class _Library(Estimator):
         if used.partition(":")[0] != self.device:
             raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
         model = model.as_sklearn() if hasattr(model, "as_sklearn") else model
+        if "n_jobs" in model.get_params():
+            model.set_params(n_jobs=1)  # parts are scored side by side
         found = len(getattr(model, "classes_", ()))
         if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
             what = f"{found} of {self.classes or 2} classes have training rows"
             raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
         info: dict[str, str | float] = {"device": used} | ({} if rows is None else {"rows": rows})
-        if hasattr(model, "n_iter_") and np.ndim(model.n_iter_) == 0:
-            info["iterations"] = int(model.n_iter_)
+        steps = getattr(model, "n_iter_", None)
+        if steps is not None and np.ndim(steps) == 0:
+            info["iterations"] = int(steps)
         importance, kind = _importance(model, 1.0 if self.standardizes else scale)
         if self.standardizes:
             model = _after_scaling(model, mean, scale)
@@ -197,7 +202,8 @@ class GatheredLibrary(_Library):
         taken = [client.submit(_take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
         address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
         task = client.submit(self.learn, taken, columns(x), seed, threads, workers=[address], pure=False)
-        return watched(client, [address], task.result)
+        fitted: Fitted = watched(client, [address], task.result)
+        return fitted
 
 
 @final

@@ -16,7 +16,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from tipcast.config.errors import TipcastError
 from tipcast.data.base import Period
 from tipcast.data.registry import dataset_of
-from tipcast.estimators import first_parse, native
+from tipcast.estimators import native, safe_load
 from tipcast.tracking.locations import check_location, locate
 from tipcast.tracking.portable import MANIFEST_VERSION
 from tipcast.tracking.registry import MANIFEST_TAG
@@ -143,7 +143,7 @@ def check_parses(fetched: Fetched) -> None:
         M002, M007, see ``fetch``.
 
     """
-    first_parse.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri, fetched.kind)
+    safe_load.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri, fetched.kind)
 
 
 def _download(repository: Any, path: str, folder: Path, where: str) -> Path:

@@ -1,8 +1,9 @@
-"""The first parse of a saved model, in a process of its own: a file that crashes its library ends nothing but that."""
+"""Load an untrusted model file in a subprocess first, so that a crash stays there."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tipcast.config.errors import TipcastError
-from tipcast.estimators import parse_child
-from tipcast.estimators.base import scoring_code
+from tipcast.estimators import native
 
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
@@ -73,10 +73,13 @@ def _fits(predictions: NDArray[np.float64], kind: str) -> bool:
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
-    # -P: the child's own folder holds modules that are called like libraries
-    words = [sys.executable, "-P", parse_child.__file__, str(path), format, str(scoring_code(format))]
+    words = [sys.executable, "-P", "-m", "tipcast.estimators.safe_load", str(path.resolve()), format]
+    roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))}
     try:
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603 - fixed words
+        ended = subprocess.run(  # noqa: S603 - fixed words
+            words, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=variables
+        )
     except subprocess.TimeoutExpired as problem:
         raise _unreadable(where, f"its {format} file was not parsed within {LIMIT_S:g} s") from problem
     if ended.returncode:
@@ -95,3 +98,24 @@ def _other(where: str, what: str) -> TipcastError:
 
 def _unreadable(where: str, what: str) -> TipcastError:
     return TipcastError("M007", where, what, "train and register it again")
+
+
+def facts(path: Path, format: str) -> dict[str, Any]:
+    """Load a model; return its number of features, their names where its file has them, and what two rows get."""
+    scorer = native.load(path, format, "cpu", 1)
+    number, names = _shape(scorer)
+    scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
+    return {"number": number, "names": names, "predictions": scores.tolist()}
+
+
+def _shape(scorer: Any) -> tuple[int, list[str] | None]:
+    if hasattr(scorer, "booster"):
+        return int(scorer.booster.num_features()), scorer.booster.feature_names
+    model = getattr(scorer, "forest", None) or getattr(scorer, "model", None)
+    if model is None:
+        return len(scorer.mean), None
+    return int(model.n_features_in_ if hasattr(model, "n_features_in_") else model.num_feature), None
+
+
+if __name__ == "__main__":
+    print(json.dumps(facts(Path(sys.argv[1]), sys.argv[2])))
