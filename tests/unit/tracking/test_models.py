@@ -222,7 +222,7 @@ BASE = list(features.BASE_FEATURES)
         ({"features": []}, "M002"),
         ({"features": None}, "M005"),
         ({"format": "pickle"}, "M004"),
-        ({"format": "skops"}, "M004"),
+        ({"format": "onnx"}, "M004"),
         ({"format": "treelite"}, "M007"),
         ({"version": 99}, "M004"),
         ({"file": "../MLmodel"}, "M005"),
