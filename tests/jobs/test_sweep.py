@@ -357,6 +357,23 @@ def test_what_cannot_be_resumed(
     assert client.get_run(parent.info.run_id).info.status == "FINISHED", "it is left as it was"
 
 
+def test_a_sweep_of_an_earlier_release(swept: Callable[..., Any], client: Any, tmp_path: Path) -> None:
+    _, parent, runs = swept("search.trials=2")
+    config = yaml.safe_load(artifact(client, parent, "config.yaml"))
+    task, model = config["task"], {**config["model"], "kind": "classification"}
+    del model["kinds"]
+    kept = ("name", "kind", "threshold", "features", "categorical", "validation")
+    old = {**config, "task": {name: task[name] for name in kept}, "model": model}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(old))
+    client.log_artifact(parent.info.run_id, str(tmp_path / "config.yaml"))
+    client.delete_tag(parent.info.run_id, "sweep.data")
+    client.set_tag(parent.info.run_id, "sweep.study", "an old one")
+    said, _, later = swept(f"resume={parent.info.run_id}", "search.trials=3")
+    assert said["trials"]["finished"] == 3
+    assert [run.info.run_id for run in later[:2]] == [run.info.run_id for run in runs]
+    assert later[2].data.tags["trial.key"] == "an old one-0002"
+
+
 def test_a_parameter_of_the_command_line_is_not_searched(swept: Callable[..., Any], logged: list[str]) -> None:
     said, parent, runs = swept("search.trials=3", "model.params.max_depth=3", "model.params.gamma=0.5")
     assert [line for line in logged if line.startswith("fixed ")] == [

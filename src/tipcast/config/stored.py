@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import schema
+from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import HIDDEN
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
@@ -57,11 +58,16 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         data = dict(plain["data"])
         if data.get("storage_options"):
             data["storage_options"] = dict(getattr(given.data, "storage_options", {}))
+        task, model = plain["task"], plain["model"]
+        if "kind" in model:  # of an earlier release, which had one kind for a model, and one task
+            task = {**_shipped("task", "high_tip"), **task}
+            own = {name: value for name, value in model.items() if name not in ("kind", "cpu", "gpu")}
+            model = {**_shipped("model", str(model["name"])), **own}
         return dataclasses.replace(
             given,
             data=_typed(source, data),
-            task=_typed(schema.TaskSpec, plain["task"]),
-            model=_typed(schema.ModelSpec, plain["model"]),
+            task=_typed(schema.TaskSpec, task),
+            model=_typed(schema.ModelSpec, model),
             search=_typed(SearchSpec, plain["search"]),
             seed=int(plain["seed"]),
             tracking=dataclasses.replace(
@@ -107,6 +113,14 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
             f"its test rows are not known from its config.yaml: {said}",
             "name them: data=... data.test=...",
         ) from problem
+
+
+def _shipped(group: str, name: str) -> dict[str, Any]:
+    """Return an option of conf/ as it is written there."""
+    (path,) = [path for path in (conf_dir() / group).glob("*.yaml") if path.stem == name]
+    found = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    found.pop("defaults", None)
+    return found
 
 
 def _typed(schema: type, plain: Mapping[str, Any]) -> Any:
