@@ -1,1 +1,1 @@
-"""Data: where trips come from, what their files mean, and how they become features and a label."""
+"""Datasets: where rows come from, what their columns mean, and how they become features and a target."""

@@ -55,7 +55,7 @@ class Listing:
     digest: str
     """One digest over all files' digests."""
     name: str
-    """What its rows are, in the plural: ``yellow trips``."""
+    """What its rows are, in the plural: ``yellow trips`` or ``rows``."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the manifest of a model that is trained on them says of them beside."""
     notes: tuple[str, ...] = ()
@@ -100,8 +100,8 @@ class ScanRequest:
     """The user's fsspec options."""
     nullable: tuple[str, ...] = ()
     """Columns that may have no value at all."""
-    colour: str | None = None
-    """Of the cabs, for taxi trips."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What ``FileScan.facts`` must be, where that is not None."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,8 @@ class FileScan:
     period: Period | None
     digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the dataset says of it, as the colour of the cabs."""
+    """What the dataset says of it beside."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def colour(self) -> str | None:
-        """Of the cabs, where they are taxi trips."""
-        return self.facts.get("colour")
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetc
         columns=columns,
         optional=optional,
         nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
-        colour=config.colour,
+        facts={"colour": config.colour},
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),
     )

@@ -101,10 +101,12 @@ class Taxi(Dataset):
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, ScanRequest(needed, tuple(optional)), key)
         if isinstance(data, TlcData):
-            request = ScanRequest(needed, tuple(optional), colour=data.colour)
+            request = ScanRequest(needed, tuple(optional), facts={"colour": data.colour})
             return list_months(named, data.url, data.cache, request, key)
         check_block_bytes(data.block_bytes, "data.block_bytes")
-        request = ScanRequest(needed, tuple(optional), data.block_bytes, dict(data.storage_options), colour=data.colour)
+        request = ScanRequest(
+            needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
+        )
         return list_files(named, request, key)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:

@@ -31,12 +31,14 @@ def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
 
     """
     scans, notes = scan_files(named, request, key, scan_file)
-    coloured = [file for file in scans if file.colour]
-    other = next((file for file in coloured if file.colour != coloured[0].colour), None)
-    if other is not None and request.colour is None:
-        what = f"is a {other.colour}-taxi file (its columns have other names) among {coloured[0].colour}-taxi files"
-        raise TipcastError("D007", address.shown(other.uri), what, "read one colour at a time")
-    colour = request.colour or (coloured[0].colour if coloured else None) or "yellow"
+    coloured = [(file.uri, file.facts["colour"]) for file in scans if file.facts["colour"]]
+    first = coloured[0][1] if coloured else None
+    wanted = request.facts.get("colour")
+    other = next(((uri, colour) for uri, colour in coloured if colour != first), None)
+    if other is not None and wanted is None:
+        what = f"is a {other[1]}-taxi file (its columns have other names) among {first}-taxi files"
+        raise TipcastError("D007", address.shown(other[0]), what, "read one colour at a time")
+    colour = wanted or first or "yellow"
     return gather(scans, f"{colour} trips", {"colour": colour}, notes)
 
 
@@ -75,7 +77,7 @@ def scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     elif all(found and (found[1] < period[0] or found[0] >= period[1]) for found in ranges):
         what = f"column {columns['pickup']!r}: all {footer.rows} rows lie outside the period in the file's name"
         raise TipcastError("D010", where, what, "rename the file, or check its pickup column")
-    colour = schema.colour_in(footer.schema.names, uri, where, request.colour)
+    colour = schema.colour_in(footer.schema.names, uri, where, request.facts.get("colour"))
     return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
 
 
@@ -102,7 +104,7 @@ def scan_csv(uri: str, request: ScanRequest) -> FileScan:
         period = _counted(look.cut(whole, request.block_bytes), where)
         whole = look.fragment(columns, schema.TIMES, period)
     notes = (*schema.remarks(columns), *look.notes)
-    colour = schema.colour_in(look.head.names, uri, where, request.colour)
+    colour = schema.colour_in(look.head.names, uri, where, request.facts.get("colour"))
     return FileScan(uri, look.cut(whole, request.block_bytes), period, look.digest, {"colour": colour}, notes)
 
 

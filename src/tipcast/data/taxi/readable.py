@@ -72,7 +72,7 @@ def _months(data: TlcData, which: str, columns: tuple[str, ...]) -> str:
     told = f"{len(cached)} of {len(months)} months in {Path(data.cache).expanduser()}"
     if cached:
         listing = list_files(
-            cached, ScanRequest(tuple(dict.fromkeys(("pickup", *columns))), colour=data.colour), "data.cache"
+            cached, ScanRequest(tuple(dict.fromkeys(("pickup", *columns))), facts={"colour": data.colour}), "data.cache"
         )
         told = f"{told} ({_files(listing)})"
     if not missing:

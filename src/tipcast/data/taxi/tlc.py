@@ -42,7 +42,7 @@ def list_months(months: object, url: str, cache: str, request: ScanRequest, key:
         C003 colour, months or pattern; D001 a month that is not published, D022 no network; those of ``list_files``.
 
     """
-    files = [fetch(*month) for month in addresses(months, url, cache, request.colour, key)]
+    files = [fetch(*month) for month in addresses(months, url, cache, request.facts.get("colour"), key)]
     return list_files([str(file) for file in files], request, key)
 
 
