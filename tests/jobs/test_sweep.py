@@ -45,7 +45,8 @@ def swept(job: Callable[..., Any], client: Any) -> Callable[..., Any]:
     """Run a sweep; return what it said, its run and its children."""
 
     def run(*words: str) -> tuple[dict[str, Any], Any, list[Any]]:
-        few = () if any(word.startswith("search.space.n_estimators") for word in words) else (FEW,)
+        trees = "model=kmeans" not in words and not [w for w in words if w.startswith("search.space.n_estimators")]
+        few = (FEW,) if trees else ()
         ended = job("sweep", *QUICK, *few, *words)
         return ended.said, ended.run, children(client, ended.run)
 
@@ -165,6 +166,7 @@ def test_searches(swept: Callable[..., Any], client: Any, search: str) -> None:
         (["task=tip_amount", "search=tpe", "search.max_concurrent=2"], "rmse"),
         (["data=blobs", "task=target", "data.cluster_std=9"], "log_loss"),
         (["data=regression", "task=target", "search=halving"], "rmse"),
+        (["data=blobs", "task=clusters", "model=kmeans"], "inertia"),
     ],
 )
 def test_other_kinds_of_tasks(swept: Callable[..., Any], client: Any, words: list[str], metric: str) -> None:
