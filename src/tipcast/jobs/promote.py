@@ -32,7 +32,7 @@ from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.tasks.base import from_facts
-from tipcast.tracking import aliases
+from tipcast.tracking import registry
 from tipcast.tracking.facts import CONFIG
 from tipcast.tracking.models import Fetched, fetch, versions_of
 from tipcast.tracking.run import Run
@@ -62,7 +62,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         with clock.phase("fetch"), failures(resolve(config.tracking)):
             challenger = _entrant(client, config, config.model_uri, folder / "challenger")
             name, version = str(challenger.fetched.name), str(challenger.fetched.version)
-            before = aliases.holder(client, name, config.alias)
+            before = registry.alias_holder(client, name, config.alias)
             contest = None if before == version else set_up(client, config, challenger, before, folder)
         if contest is None:
             LOG.info("%s holds %s already", challenger.fetched.uri, config.alias)
@@ -81,7 +81,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             write(record, config, verdict, command)
         problem = refusal(config, verdict)
         if problem is None:
-            aliases.move(
+            registry.move_alias(
                 client,
                 name,
                 config.alias,
@@ -99,7 +99,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
 
 def check(config: PromoteConfig) -> None:
     """Refuse what no store and no worker is needed to refuse."""
-    aliases.check_alias(config.alias)
+    registry.check_alias(config.alias)
     for name, value, least in (("margin", config.margin, 0), ("replicates", config.replicates, 100)):
         if not value >= least:
             raise TipcastError("C003", name, f"{value} is too little", f"use {least} or more")

@@ -10,17 +10,20 @@ import os
 import re
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.data.code_dataset_source import CodeDatasetSource
+from mlflow.data.dataset_source_registry import resolve_dataset_source
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
 
 from tipcast.config.disk_space import writing
 from tipcast.config.errors import TipcastError
@@ -30,13 +33,14 @@ from tipcast.tracking import process
 from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.artifact_errors import artifact_named
 from tipcast.tracking.credentials import check_artifacts
-from tipcast.tracking.datasets import dataset_input
 from tipcast.tracking.store import failures, open_store, redact, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
 MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
 """MLflow's limits: characters of a value, entries of one batch."""
+MAX_DIGEST = 36
+"""Characters that MLflow keeps of a dataset's digest."""
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
 SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
@@ -49,6 +53,39 @@ Facts = Mapping[str, object]
 def set_tags(client: Any, run_id: str, tags: Facts) -> None:
     """Set tags of a run, cut to MLflow's length."""
     client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()])
+
+
+def dataset_input(uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> DatasetInput:
+    """Describe a dataset for MLflow.
+
+    Parameters
+    ----------
+    uri
+        The first file, without credentials, or what stands for a source that is made.
+    digest
+        Digest over all of the dataset's files.
+    name
+        What the page calls it.
+    context
+        ``train``, ``validation`` or ``test``.
+    profile
+        Rows and other facts, kept with the dataset.
+
+    """
+    if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
+            source = resolve_dataset_source(uri)
+    else:
+        source = CodeDatasetSource(tags={"made_by": uri})
+    dataset = Dataset(
+        name=name,
+        digest=digest[:MAX_DIGEST],
+        source_type=source._get_source_type(),
+        source=source.to_json(),
+        profile=json.dumps(dict(profile), allow_nan=False),
+    )
+    return DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
 
 
 @dataclass(frozen=True)

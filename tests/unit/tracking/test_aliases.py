@@ -14,8 +14,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.aliases import check_alias, holder, move
-from tipcast.tracking.registry import register
+from tipcast.tracking.registry import alias_holder, check_alias, move_alias, register
 
 
 @pytest.fixture
@@ -43,16 +42,16 @@ def test_names(alias: str) -> None:
 
 
 def test_moving_leaves_a_trace(client: Any) -> None:
-    assert holder(client, "moved", "champion") is None
-    move(client, "moved", "champion", "1", before=None, facts={"why": "first"}, forced=False)
-    assert holder(client, "moved", "champion") == "1"
+    assert alias_holder(client, "moved", "champion") is None
+    move_alias(client, "moved", "champion", "1", before=None, facts={"why": "first"}, forced=False)
+    assert alias_holder(client, "moved", "champion") == "1"
     first = client.get_model_version("moved", "1").tags
     assert (first["alias.champion.after"], first["alias.champion.why"]) == ("none", "first")
     since = datetime.datetime.fromisoformat(first["alias.champion.since"])
     assert abs((datetime.datetime.now(datetime.UTC) - since).total_seconds()) < 60
     assert "alias.champion.forced" not in first
 
-    move(client, "moved", "champion", "2", before="1", facts={"why": "because"}, forced=True)
+    move_alias(client, "moved", "champion", "2", before="1", facts={"why": "because"}, forced=True)
     assert str(client.get_model_version_by_alias("moved", "champion").version) == "2"
     assert client.get_model_version("moved", "2").tags["alias.champion.forced"] == "true"
     first = client.get_model_version("moved", "1").tags
@@ -60,11 +59,11 @@ def test_moving_leaves_a_trace(client: Any) -> None:
     assert first["alias.champion.until"] >= first["alias.champion.since"]
     assert client.get_registered_model("moved").tags["alias.champion.previous"] == "1"
 
-    move(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
+    move_alias(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
     first = client.get_model_version("moved", "1").tags
     assert first["alias.champion.why"] == "back"
     assert not first.keys() & {"alias.champion.until", "alias.champion.followed_by"}, "it holds the alias again"
-    move(client, "moved", "champion", "2", before="1", facts={"why": "passed now"}, forced=False)
+    move_alias(client, "moved", "champion", "2", before="1", facts={"why": "passed now"}, forced=False)
     assert "alias.champion.forced" not in client.get_model_version("moved", "2").tags
 
 
@@ -74,13 +73,13 @@ def _tags(client: Any) -> list[dict[str, str]]:
 
 
 def test_an_alias_that_moved_meanwhile_stays_there(client: Any) -> None:
-    move(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
-    move(client, "moved", "champion", "3", before="2", facts={}, forced=False)
+    move_alias(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
+    move_alias(client, "moved", "champion", "3", before="2", facts={}, forced=False)
     earlier = _tags(client)
     with pytest.raises(TipcastError) as caught:
-        move(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
     assert caught.value.code == "M022"
-    assert holder(client, "moved", "champion") == "3"
+    assert alias_holder(client, "moved", "champion") == "3"
     assert _tags(client) == earlier
 
 
@@ -99,20 +98,20 @@ def refusing(client: Any, table: str, row: str) -> Iterator[None]:
 
 
 def test_an_alias_that_cannot_be_moved(client: Any) -> None:
-    move(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
-    move(client, "moved", "champion", "3", before="2", facts={"why": "better"}, forced=False)
+    move_alias(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
+    move_alias(client, "moved", "champion", "3", before="2", facts={"why": "better"}, forced=False)
     earlier = _tags(client)
     for version in ("1", "2"):
         with pytest.raises(MlflowException, match="it is refused"), refusing(client, "registered_model_aliases", "1"):
-            move(client, "moved", "champion", version, before="3", facts={"why": "x", "run": "y"}, forced=False)
-        assert holder(client, "moved", "champion") == "3"
+            move_alias(client, "moved", "champion", version, before="3", facts={"why": "x", "run": "y"}, forced=False)
+        assert alias_holder(client, "moved", "champion") == "3"
         assert _tags(client) == earlier, "tags of an earlier time are kept, new ones are gone"
 
 
 def test_an_alias_that_has_moved_though_a_tag_is_refused(client: Any, caplog: pytest.LogCaptureFixture) -> None:
-    move(client, "moved", "champion", "1", before=None, facts={}, forced=False)
+    move_alias(client, "moved", "champion", "1", before=None, facts={}, forced=False)
     with refusing(client, "model_version_tags", "NEW.key LIKE '%.until'"):
-        move(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
-    assert holder(client, "moved", "champion") == "2"
+        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+    assert alias_holder(client, "moved", "champion") == "2"
     assert client.get_model_version("moved", "2").tags["alias.champion.why"] == "x"
     assert "version 2 holds champion, but not all tags say so" in caplog.text
