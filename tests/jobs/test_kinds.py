@@ -16,16 +16,18 @@ from tipcast.evaluation.base import evaluator
 
 QUICK = (
     "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2", "print=json",
-    "cluster.performance_report=false", "tracking.system_metrics=false", "model.params.n_estimators=20",
+    "cluster.performance_report=false", "tracking.system_metrics=false",
 )  # fmt: skip
 KINDS = {
-    "regression": ("task=tip_amount", "data.rows=6000", "model=xgboost"),
+    "regression": ("task=tip_amount", "data.rows=6000", "model=xgboost", "model.params.n_estimators=20"),
     "multiclass": ("data=blobs", "task=target", "data.rows=4000", "data.test_rows=1000", "model=xgboost",
-                   "data.cluster_std=4"),
+                   "data.cluster_std=4", "model.params.n_estimators=20"),
+    "clustering": ("data=blobs", "task=clusters", "data.rows=4000", "data.test_rows=1000", "model=kmeans"),
 }  # fmt: skip
 PLOTS = {
     "regression": {"predicted", "predicted_small", "residuals"},
     "multiclass": {"confusion", "confusion_small", "classes"},
+    "clustering": {"clusters", "clusters_small", "cluster_rows"},
 }
 Job = Callable[..., Any]
 
@@ -43,11 +45,12 @@ def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: st
     client = mlflow.MlflowClient(store)
     found = {Path(file.path).stem for file in client.list_artifacts(ended.run.info.run_id, "plots")}
     assert found >= PLOTS[kind]
-    note = ended.run.data.tags["mlflow.note.content"]
-    assert note.startswith(f"### xgboost: test {judge.headline.title} {metrics[f'test/{judge.headline.name}']:.4f}")
-    assert judge.interval_remark in note
     model = Path(mlflow.artifacts.download_artifacts(ended.said["model_uri"], tracking_uri=store))
     manifest = json.loads((model / "artifacts" / "manifest.json").read_text())
+    note = ended.run.data.tags["mlflow.note.content"]
+    title = f"### {manifest['model']}: test {judge.headline.title} "
+    assert note.startswith(title + f"{metrics[f'test/{judge.headline.name}']:.4f}")
+    assert judge.interval_remark in note
     assert manifest["task"]["kind"] == kind
     assert manifest["threshold"] is None
     profile = manifest["profile"]

@@ -426,3 +426,15 @@ def test_numbers_are_compared_by_their_rmse(job: Job, store: str, numbers: str) 
     with pytest.raises(TipcastError, match="test rows: version 3 and version 2 were tested on other rows"):
         promote(3)
     assert str(client.get_model_version_by_alias(numbers, "champion").version) == "2"
+
+
+def test_clusterings_have_nothing_to_be_compared_by(job: Job, store: str) -> None:
+    for clusters in (3, 5):
+        words = ["data=blobs", "data.rows=3000", "data.test_rows=500", "task=clusters", "model=kmeans"]
+        job("train", *words, f"model.params.n_clusters={clusters}", "tracking.register=clusters")
+    assert job("promote", "model_uri=models:/clusters/1").said["moved"]
+    with pytest.raises(TipcastError, match="comparison: there is no target that both could be compared by"):
+        job("promote", "model_uri=models:/clusters/2")
+    ended = job("promote", "model_uri=models:/clusters/2", "force=true")
+    assert (ended.said["moved"], ended.said["forced"]) == (True, True)
+    assert ended.run.data.metrics["challenger/inertia"] < ended.run.data.metrics["champion/inertia"]
