@@ -36,8 +36,8 @@ from tipcast.data.taxi.dataset import Taxi
 from tipcast.data.taxi.features import compute, needed_columns
 from tipcast.data.taxi.files import scan_file
 from tipcast.estimators import native
-from tipcast.estimators.predict import predict
-from tipcast.scoring.run import ON_GPU, scorer
+from tipcast.estimators.base import NativeFile
+from tipcast.estimators.predict import predict_saved
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 
@@ -77,8 +77,7 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
         booster.set_param({"nthread": os.cpu_count(), "device": device})
         call = booster.inplace_predict
     else:
-        through = ON_GPU[format] if device == "cuda" else None
-        loaded = native.load(path, format, device, threads=os.cpu_count() or 1, through=through)
+        loaded = native.load(path, format, device, threads=os.cpu_count() or 1)
         call = loaded.score if device == "cuda" else loaded.forest.predict_proba
     call(rows[:1000])
     start = time.perf_counter()
@@ -90,7 +89,7 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
 
 def scored(workers: Session, fetched: Fetched, parts: list[Any]) -> None:
     """Score all parts as a scoring does; the scores stay where they are."""
-    futures = predict(workers.client, scorer(fetched, workers.device), parts)
+    futures = predict_saved(workers.client, NativeFile(fetched.path, fetched.format), workers.device, parts)
     workers.client.gather(workers.client.map(len, futures, pure=False))
 
 

@@ -44,7 +44,7 @@ DEBUG = threading.Event()
 OWN_PROCESS = threading.Event()
 """Set where the command has the process to itself."""
 AHEAD = {"train", "sweep", "promote"}
-"""Jobs that are sure to need workers."""
+"""Jobs that are sure to need workers; `score` knows once it has looked at its files."""
 INTERRUPTED = 130
 TERMINATED = 143
 AGAIN_S = 0.05
@@ -127,14 +127,14 @@ def _run(job: str, arguments: list[str]) -> int:
 
 def _load_ahead(composed: Composed) -> None:
     """Let the libraries of worker processes load while this process loads its own."""
-    cluster = getattr(composed.config, "cluster", None)
-    local = getattr(cluster, "kind", None) == "local" and getattr(cluster, "processes", None) is not False
-    if composed.job not in AHEAD or not local or sys.platform != "linux":  # elsewhere libraries do not bear a fork
-        return
     from tipcast.backends import forkserver
 
+    forkserver.own_process = True
+    if composed.job not in AHEAD:
+        return
     classes = composed.config.model.cpu.values() if hasattr(composed.config, "model") else ()
-    forkserver.start(sorted({name.rpartition(".")[0] for name in classes}))
+    modules = sorted({name.rpartition(".")[0] for name in classes})
+    forkserver.start_ahead(composed.config.cluster, modules)
 
 
 def _guarded(run: Callable[[], int]) -> int:

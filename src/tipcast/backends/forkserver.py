@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
+from typing import Any
 
 from tipcast.backends.waiting import waiting
 
@@ -33,12 +34,21 @@ LIBRARIES = (
 LEFT = "ignore:resource_tracker"
 """Option of Python's process that clears up what killed processes shared: it would warn of that after our last word."""
 
+own_process = False
+"""Whether a command has this process to itself: no server is started elsewhere."""
 _started = False
 
 
 def method() -> str:
     """Return how Dask should start workers of this machine: from the server where there is one, else from nothing."""
     return "forkserver" if _started else "spawn"
+
+
+def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
+    """Start the server if workers of a cluster would be forked from it, see ``start``."""
+    local = getattr(cluster, "kind", None) == "local" and getattr(cluster, "processes", None) is not False
+    if own_process and local and sys.platform == "linux":  # elsewhere libraries do not bear a fork
+        start(modules)
 
 
 def start(modules: Sequence[str]) -> None:

@@ -44,8 +44,12 @@ def hold(client: Any, scorer: Scorer) -> Any:
 
 def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:
     """Start scoring parts by a saved model, which a worker loads: the driver may lack its device; see ``predict``."""
-    held = _sent(client, _loaded, saved.path.read_bytes(), saved.format, device)
-    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+    return list(client.map(_score, x, scorer=hold_saved(client, saved, device), pure=False, key="score"))
+
+
+def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
+    """Return a future of a saved model's scorer, see ``hold`` and ``predict_saved``."""
+    return _sent(client, _loaded, saved.path.read_bytes(), saved.format, device)
 
 
 def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -37,6 +37,8 @@ LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
 PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "colour", "compression")
 NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
+LIBRARIES = ("tipcast.scoring.worker", "xgboost")
+"""What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
 Done = tuple[Mapping[str, Any], Sequence[Item], int]
 """What to say, the files that were refused, and the number of all."""
 
@@ -89,17 +91,16 @@ def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -
 
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
     """Fetch the model, score what is due, record it, and swap the scores in."""
+    from tipcast.backends import forkserver
     from tipcast.backends.session import check as check_session
     from tipcast.backends.session import session
-    from tipcast.evaluation.base import evaluator
-    from tipcast.measure.memory import peaks
-    from tipcast.scoring.record import account
-    from tipcast.scoring.run import Results, score
-    from tipcast.tracking.models import check_parses, fetch
+
+    check_session(config.backend, config.cluster)
+    forkserver.start_ahead(config.cluster, LIBRARIES)
+    from tipcast.tracking.models import fetch, start_check
     from tipcast.tracking.store import failures as store_failures
     from tipcast.tracking.store import open_store, resolve
 
-    check_session(config.backend, config.cluster)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         with clock.phase("model"), store_failures(resolve(config.tracking)):
@@ -115,7 +116,13 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             renew(plan, config.storage_options)
             return _nothing(config, plan, clock, command)
         with clock.phase("model"):
-            check_parses(fetched)
+            parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
+            from tipcast.evaluation.base import evaluator
+            from tipcast.measure.memory import peaks
+            from tipcast.scoring.record import account
+            from tipcast.scoring.run import Results, score
+
+            parses()
         record = stack.enter_context(opened(config, plan, fetched, command))
         judge = evaluator(record.task.kind)
         results, memory = Results(judge), dict[str, int]()

@@ -18,9 +18,8 @@ from tipcast.data.base import merged
 from tipcast.data.concatenate import Joined
 from tipcast.data.registry import dataset_of
 from tipcast.data.taxi.old_profile import in_edges
-from tipcast.estimators import native
-from tipcast.estimators.base import Scorer
-from tipcast.estimators.predict import hold
+from tipcast.estimators.base import NativeFile
+from tipcast.estimators.predict import hold_saved
 from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.scoring import swap
@@ -32,15 +31,6 @@ from tipcast.scoring.writing import failures
 from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
-
-ON_GPU = {
-    "xgboost-ubj": "xgboost-cuda",
-    "treelite": "nvforest-cuda",
-    "npz-logistic": "cupy",
-    "npz-svc": "svc-cupy",
-    "npz-knn": "knn-cuml",
-}
-"""Format -> the way to score it where the rows are on a GPU; the driver may have none."""
 
 
 @dataclass
@@ -95,7 +85,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
 
     """
     client, work = workers.client, _work(config, fetched, place)
-    held = hold(client, scorer(fetched, workers.device))
+    held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     local = not address.scheme(place.parts)
     with failures(plan.output):
         made_folders(place.whole, [item.name for item in plan.due])
@@ -173,13 +163,6 @@ def _file(
         sha256=joined.sha256,
         unscored=dict(sums.unscored),
     )
-
-
-def scorer(fetched: Fetched, device: str) -> Scorer:
-    """Load the model for a device's workers; each calls it from all of its threads."""
-    through = ON_GPU[fetched.format] if device == "cuda" else None
-    loaded: Scorer = native.load(fetched.path, fetched.format, device, threads=1, through=through)
-    return loaded
 
 
 def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:

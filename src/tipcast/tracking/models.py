@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,21 @@ def check_parses(fetched: Fetched) -> None:
 
     """
     safe_load.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri, fetched.kind)
+
+
+def start_check(fetched: Fetched) -> Callable[[], None]:
+    """Begin ``check_parses`` beside what else is to be done; return what waits for its end and raises its errors."""
+    ended: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            check_parses(fetched)
+            ended.set_result(None)
+        except BaseException as problem:
+            ended.set_exception(problem)
+
+    threading.Thread(target=work, daemon=True, name="first parse").start()
+    return ended.result
 
 
 def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
