@@ -106,7 +106,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         with clock.phase("model"), store_failures(resolve(config.tracking)):
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
-            planning.check_model(fetched)
+            planning.check_model(fetched, config)
         work = stack.enter_context(workplace(output, config))
         with clock.phase("list"):
             plan = planning.plan_files(config, output, present(config), fetched)

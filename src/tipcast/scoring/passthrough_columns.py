@@ -15,9 +15,21 @@ from tipcast.data import address
 from tipcast.data.base import Dataset, Fragment
 from tipcast.data.delimited import find_fault
 from tipcast.data.read import csv_block, refusal, undamaged
+from tipcast.tasks.base import Task
 
 Choose = Callable[[Sequence[str]], list[str]]
 """Of the names that a file has, those that are kept."""
+
+
+def added_columns(task: Task) -> tuple[str, ...]:
+    """Return the names of the columns that scoring adds."""
+    predicted = {
+        "classification": ("probability", "prediction"),
+        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
+        "regression": ("prediction",),
+        "clustering": ("cluster", "distance"),
+    }[task.kind]
+    return (*predicted, "model_name", "model_version")
 
 
 def read_passthrough(

@@ -19,6 +19,7 @@ from tipcast.data.base import Dataset, Fragment, ScanRequest
 from tipcast.data.registry import dataset_of
 from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
 from tipcast.scoring.output_folder import output_names
+from tipcast.scoring.passthrough_columns import added_columns
 from tipcast.scoring.writing import of_store
 from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
@@ -31,8 +32,6 @@ RECIPE = 1
 REFUSED = "refused"
 """Of the manifest: name -> code, message, stamp of files that were refused."""
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
-ADDED = ("probability", "prediction", "cluster", "distance", "model_name", "model_version")
-"""Columns that scoring adds, whatever the kind of task."""
 _AT_ONCE = 8
 Looked = TypeVar("Looked", "Item", "Item | None")
 
@@ -113,9 +112,6 @@ def check(config: ScoreConfig) -> None:
         raise TipcastError(
             "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
         )
-    for name in config.keep or ():
-        if name in ADDED:
-            raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
@@ -123,13 +119,13 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
     return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
 
 
-def check_model(fetched: Fetched) -> None:
-    """Refuse a model whose manifest does not tell what it predicts.
+def check_model(fetched: Fetched, config: ScoreConfig) -> None:
+    """Refuse a model whose manifest does not tell what it predicts, and to keep a column that it adds.
 
     Raises
     ------
     TipcastError
-        M006.
+        C003, M006.
 
     """
     task = fetched.manifest.get("task")
@@ -145,6 +141,8 @@ def check_model(fetched: Fetched) -> None:
         raise TipcastError(
             "M006", fetched.uri, f"is a model for {target}, which is not known here", "use another model"
         )
+    for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
+        raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 
 def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:

@@ -21,7 +21,7 @@ from tipcast.estimators.base import Scorer
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.scoring.manifest import file_sha256
-from tipcast.scoring.passthrough_columns import read_passthrough
+from tipcast.scoring.passthrough_columns import added_columns, read_passthrough
 from tipcast.scoring.writing import written
 from tipcast.tasks.base import Task
 
@@ -161,17 +161,6 @@ def _within(time: Array, target: Array, period: Period) -> int:
     """Count rows of a period whose target is known."""
     known = target >= 0 if target.dtype.kind == "i" else target == target
     return int((known & (time >= period[0]) & (time < period[1])).sum())
-
-
-def added_columns(task: Task) -> tuple[str, ...]:
-    """Return the names of the columns that scoring adds."""
-    predicted = {
-        "classification": ("probability", "prediction"),
-        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
-        "regression": ("prediction",),
-        "clustering": ("cluster", "distance"),
-    }[task.kind]
-    return (*predicted, "model_name", "model_version")
 
 
 def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
