@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tipcast.backends.base import Array, Frame
 from tipcast.config.disk_space import writing
+from tipcast.estimators import native
 
 Future = Any
 """A ``distributed.Future``: rows stay on the workers."""
@@ -62,15 +63,14 @@ class Fitted:
     """What the run records: the device really used, rounds, best_iteration."""
     model: Any
     """The library's own object."""
-    file: str
-    """Name of the saved file."""
     format: str
+    """One of ``native.FILES``."""
     write: Callable[[Any, Path], None]
     """Writes ``model`` to a path."""
 
     def save(self, folder: Path) -> NativeFile:
         """Write the model into a folder that exists."""
-        path = folder / self.file
+        path = folder / native.FILES[self.format]
         with writing(path):
             self.write(self.model, path)
         return NativeFile(path, self.format)

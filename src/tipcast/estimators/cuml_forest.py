@@ -213,7 +213,6 @@ def _fitted(grown: forest.Grown, features: Sequence[str], device: str, workers: 
         importance_kind="decrease of impurity",
         info={"device": grown.device, "workers": workers},
         model=grown.checkpoint,
-        file="model.tl",
         format="treelite",
         write=_write,
     )

@@ -255,7 +255,6 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},
         model=forest,
-        file="model.tl",
         format="treelite",
         write=_write,
     )

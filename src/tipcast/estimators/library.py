@@ -158,7 +158,6 @@ class _Library(Estimator):
             importance_kind=kind,
             info=info,
             model=model,
-            file="model.skops",
             format="skops",
             write=_write,
         )

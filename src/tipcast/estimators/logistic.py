@@ -145,7 +145,6 @@ def _newton(
         importance_kind="standardised coefficients",
         info={"device": used, "iterations": iteration, "converged": str(converged).lower()},
         model=scorer,
-        file="model.npz",
         format="npz-logistic",
         write=_write,
     )

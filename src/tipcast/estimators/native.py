@@ -183,6 +183,24 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "npz-knn": {"knn-scipy": ("scipy",), "knn-cuml": ("cuml", "cupy")},
 }
 """Format -> the ways to score it, best first -> the packages that each needs."""
+FILES = {
+    "xgboost-ubj": "model.ubj",
+    "treelite": "model.tl",
+    "skops": "model.skops",
+    "npz-logistic": "model.npz",
+    "npz-svc": "model.npz",
+    "npz-knn": "model.npz",
+}
+"""Format -> name of a saved model's file."""
+NEEDS = {
+    "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
+    "treelite": (("treelite",), ("scikit-learn",)),
+    "skops": (("scikit-learn",), ("skops",)),
+    "npz-logistic": (),
+    "npz-svc": (),
+    "npz-knn": (("scipy",),),
+}
+"""Format -> what a machine needs to score it, in the first of the builds that is installed here."""
 TRUSTED = (
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.metrics._dist_metrics.EuclideanDistance64",

@@ -162,7 +162,7 @@ def joined(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 def fitted(found: Any, format: str, **facts: Any) -> Fitted:
     """Return a fit whose scorer is the model itself: saved as an npz of what its ``arrays`` returns."""
-    return Fitted(scorer=found, history={}, model=found, file="model.npz", format=format, write=_write, **facts)
+    return Fitted(scorer=found, history={}, model=found, format=format, write=_write, **facts)
 
 
 def _write(model: Any, path: Path) -> None:

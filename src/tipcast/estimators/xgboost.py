@@ -263,7 +263,6 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
         importance_kind="gain",
         info=info,
         model=booster,
-        file="model.ubj",
         format="xgboost-ubj",
         write=_write,
     )

@@ -26,6 +26,7 @@ from mlflow.utils import requirements_utils
 from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
 from tipcast.data.base import Dataset, RawColumn
+from tipcast.estimators import native
 from tipcast.estimators.base import scoring_code
 from tipcast.tracking.artifact_errors import incomplete_models_removed
 from tipcast.tracking.run import Run
@@ -34,15 +35,6 @@ MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
 CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
-NEEDS = {
-    "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
-    "treelite": (("treelite",), ("scikit-learn",)),
-    "skops": (("scikit-learn",), ("skops",)),
-    "npz-logistic": (),
-    "npz-svc": (),
-    "npz-knn": (("scipy",),),
-}
-"""Format of the native file -> what a machine needs to score it, in the first of the builds that is installed here."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +161,7 @@ def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) ->
 
 def requirements(format: str) -> list[str]:
     """Return the pinned packages that a model of a format needs where it is loaded."""
-    builds = (("mlflow",), ("numpy",), ("pandas",), *NEEDS[format])
+    builds = (("mlflow",), ("numpy",), ("pandas",), *native.NEEDS[format])
     return [f"{name}=={importlib.metadata.version(name)}" for name in map(_installed, builds)]
 
 

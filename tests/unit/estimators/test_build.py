@@ -128,3 +128,46 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec):
 @pytest.mark.parametrize("reach", ["distributed", "local"])
 def test_check_accepts_what_is_shipped(spec, model, reach):
     check(spec(model), "cpu", reach)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("os.system", "C006.*outside sklearn"),
+        ("sklearn.os.system", "C002"),
+        ("sklearn.utils.murmurhash3_32", "C002.*no class with fit"),
+        ("sklearn.cluster.DBSCAN", "C002.*no class with fit and predict"),
+        ("sklearn.ensemble.NoForest", "C002"),
+    ],
+)
+def test_an_override_may_name_only_estimators_of_known_libraries(spec, name, expected):
+    model = spec("extra_trees")
+    model.classes["classification"]["cpu"]["local"] = name
+    with pytest.raises(TipcastError, match=expected):
+        check(model)
+
+
+def test_an_override_names_another_class(spec, parts):
+    model = spec("extra_trees")
+    model.classes["classification"]["cpu"]["local"] = "sklearn.ensemble.GradientBoostingClassifier"
+    model.params = {"n_estimators": 5}
+    check(model)
+    fitted = build(model, "cpu", "local").fit(*parts[0], None, seed=0)
+    assert type(fitted.model).__name__ == "GradientBoostingClassifier"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "param", "value", "expected"),
+    [
+        ("extra_trees", "classification", "max_dept", 3, "C001.*did you mean model.params.max_depth"),
+        ("extra_trees", "regression", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
+        ("hist_gradient_boosting", "multiclass", "learning_rate", -1.0, "C003.*learning_rate"),
+        ("kmeans", "clustering", "n_clusters", 0, "C003.*n_clusters"),
+        ("xgboost", "regression", "eval_metric", "logloss", "C003.*does not judge values.*rmse"),
+        ("logistic", "regression", "C", 1.0, "C003.*task.kind.*regression is not what logistic does"),
+        ("linear", "classification", "fit_intercept", True, "C003.*classification is not what linear does"),
+    ],
+)
+def test_check_knows_the_kind(spec, model, kind, param, value, expected):
+    with pytest.raises(TipcastError, match=expected):
+        check(spec(model, **{param: value}), kind=kind)

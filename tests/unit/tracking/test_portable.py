@@ -17,10 +17,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.data.taxi import features
 from tipcast.data.taxi.dataset import Taxi
+from tipcast.estimators import native
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
 
-FORMATS = tuple(portable.NEEDS)
+FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
 TIME = "tpep_pickup_datetime"
 
@@ -90,7 +91,7 @@ def test_requirements_are_what_is_installed() -> None:
 
 
 def test_a_build_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(portable.NEEDS, "new", (("no-such-package-1", "no-such-package-2"),))
+    monkeypatch.setitem(native.NEEDS, "new", (("no-such-package-1", "no-such-package-2"),))
     with pytest.raises(TipcastError) as caught:
         portable.requirements("new")
     assert caught.value.code == "M012"
