@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 import treelite.sklearn
 import xgboost
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from tipcast.config.schema import TrackingSpec
@@ -151,7 +152,10 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     voters = {"rows": z[:90], "counts": np.ones(90, dtype=int), "positives": y[:90]}
     np.savez(folder / "knn.npz", **voters, **near, mean=weights["mean"], scale=weights["scale"])
     kernel = np.exp(-0.2 * ((z[:, None] - z[None, :40]) ** 2).sum(axis=2))
+    trees = ExtraTreesClassifier(5, max_depth=4, random_state=0).fit(x, y)
+    skops.io.dump(trees, folder / "model.skops")
     return {
+        "skops": (folder / "model.skops", trees.predict_proba(x)[:, 1]),
         "xgboost-ubj": (folder / "model.ubj", booster.inplace_predict(x, missing=-1.0)),
         "treelite": (folder / "model.tl", forest.predict_proba(x)[:, 1]),
         "npz-logistic": (folder / "model.npz", 1 / (1 + np.exp(-margin))),
