@@ -151,5 +151,5 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeyp
 
 
 def test_dask_knows_the_name_that_keeps_it_from_preloading() -> None:
-    """It is private: docs/decisions/0013."""
+    """It is private: docs/decisions/0012."""
     assert isinstance(distributed.utils._forkserver_preload_set, bool)

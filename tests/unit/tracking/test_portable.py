@@ -123,7 +123,7 @@ def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, fac
 
 
 def test_mlflow_does_not_look_at_every_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a private name: docs/decisions/0013."""
+    """By a private name: docs/decisions/0012."""
     monkeypatch.setattr(requirements_utils, "_MODULES_TO_PACKAGES", None)
     with portable.quiet():
         assert requirements_utils._check_requirement_satisfied("numpy>=1") is None
