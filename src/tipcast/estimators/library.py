@@ -137,7 +137,7 @@ class _Library(Estimator):
         """
         if used.partition(":")[0] != self.device:
             raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
-        model = model.as_sklearn() if hasattr(model, "as_sklearn") else model
+        model = _in_double(model.as_sklearn()) if hasattr(model, "as_sklearn") else model
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         found = len(getattr(model, "classes_", ()))
@@ -253,6 +253,14 @@ def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
 
 def _device(x: Frame) -> str:
     return device_of(x.values)
+
+
+def _in_double(model: Any) -> Any:
+    """Return a model with its learnt arrays in float64: some of scikit-learn's take no float32 beside float64 rows."""
+    for name, values in vars(model).items():
+        if isinstance(values, np.ndarray) and values.dtype == np.float32:
+            setattr(model, name, values.astype(np.float64))
+    return model
 
 
 def _importance(model: Any, scale: Any) -> tuple[Array | None, str]:

@@ -127,12 +127,18 @@ class SklearnScorer:
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,), P of each of several classes, (n, classes), or label and distance, (n, 2)."""
+        values = _values(x)
+        if not hasattr(values, "get"):
+            return self._score(np.asarray(values, dtype=np.float64))
+        import cupy
+
+        return cupy.asarray(self._score(values.get().astype(np.float64)))  # back to where the rows are
+
+    def _score(self, values: Any) -> Any:
         from sklearn.base import is_classifier, is_regressor
 
-        values = _values(x)
-        values = np.asarray(values.get() if hasattr(values, "get") else values, dtype=np.float64)
         if not len(values):
-            return self.score(_one_row(values))[:0]
+            return self._score(_one_row(values).astype(np.float64))[:0]
         if is_regressor(self.model):
             return np.asarray(self.model.predict(values), dtype=np.float64).reshape(-1)
         if is_classifier(self.model):
