@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
@@ -44,8 +45,8 @@ def test_several_workers_rehearse_together(cpu_session: Session, two: Client, mo
     fits: list[int] = []
     fit = logistic.DistributedLogistic.fit
 
-    def seen(self: object, client: Client, x: list, *rest: object, **more: object) -> base.Fitted:
-        fits.append(len(x))
+    def seen(self: object, client: Client, x: Any, *rest: object, **more: object) -> base.Fitted:
+        fits.append(x.npartitions)
         return fit(self, client, x, *rest, **more)
 
     monkeypatch.setattr(logistic.DistributedLogistic, "fit", seen)

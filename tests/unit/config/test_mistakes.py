@@ -32,7 +32,7 @@ def _refused(word: str) -> TipcastError:
         ("xgboost", "did you mean model=xgboost?"),
         ("xgbost", "did you mean model=xgboost?"),
         ("local", "did you mean cluster=local or tracking=local?"),
-        ("model", "model=knn"),
+        ("model", "model=extra_trees"),
         ("data.rows", "data.rows=VALUE"),
         ("b]", "'key=[a, b]'"),
         ("nothing", "tipcast train --cfg job"),
