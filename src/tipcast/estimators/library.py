@@ -221,7 +221,7 @@ class DistributedLibrary(_Library):
     ) -> Fitted:
         """Fit by all workers together."""
         workers = workers_of(client, x)
-        mean, scale = (to_host(each.to_numpy()).astype(np.float64) for each in _moments(client, x))
+        mean, scale = _moments(client, x)
         used = client.submit(_device, parts_of(client, x)[0], pure=False).result()
         z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
 
@@ -241,14 +241,29 @@ def _take(x: Frame, y: Frame | None, numbers: Array) -> tuple[Array, Array]:
     return values[at], None if y is None else y.values[at]
 
 
-def _moments(client: Any, x: Collection) -> Any:
-    """Return means and standard deviations of the features; a constant feature keeps its scale."""
-    mean, scale = client.gather(client.compute([x.mean(), x.std(ddof=0)]))
-    return mean, scale.where(scale > 0, 1.0)
+def _moments(client: Any, x: Collection) -> tuple[Array, Array]:
+    """Return means and standard deviations of the features, (features,) float64; a constant one keeps its scale.
+
+    In two passes over the parts: Dask's own ``std`` of a frame takes none of cuDF.
+    """
+    frames = parts_of(client, x)
+    rows = sum(client.gather(client.map(len, frames, pure=False)))
+    mean = sum(client.gather(client.map(_power_sums, frames, power=1, pure=False))) / rows
+    squares = sum(client.gather(client.map(_power_sums, frames, power=2, centre=mean, pure=False)))
+    scale = np.sqrt(squares / rows)
+    return mean, np.where(scale > 0, scale, 1.0)
+
+
+def _power_sums(x: Frame, power: int, centre: Array | float = 0.0) -> Array:
+    xp = module_of(x.values)
+    found: Array = to_host(((x.values.astype(xp.float64) - xp.asarray(centre)) ** power).sum(axis=0))
+    return found
 
 
 def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
-    return ((x - mean) / scale).astype("float32")
+    xp = module_of(x.values)
+    values = (x.values - xp.asarray(mean)) / xp.asarray(scale)
+    return type(x)(values.astype(xp.float32), index=x.index, columns=x.columns)
 
 
 def _device(x: Frame) -> str:

@@ -78,7 +78,7 @@ def _rehearse(
     fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
     scores = fitted.scorer.score(tested.x)
     judge = evaluator(recipe.task.kind)
-    judge.warm_up(scores, tested.y)
+    judge.warm_up(scores, tested.x if tested.y is None else tested.y)
     for mask in tested.subsets.values():
         judge.warm_up(scores[mask], values_of(tested.y)[mask])
     return part.x, part.y
