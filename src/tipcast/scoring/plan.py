@@ -17,6 +17,7 @@ from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import address
 from tipcast.data.base import Dataset, Fragment, ScanRequest
 from tipcast.data.registry import dataset_of
+from tipcast.data.taxi.schema import COLOURS
 from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
 from tipcast.scoring.output_folder import output_names
 from tipcast.scoring.passthrough_columns import added_columns
@@ -112,6 +113,8 @@ def check(config: ScoreConfig) -> None:
         raise TipcastError(
             "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
         )
+    if config.colour not in (None, *COLOURS):
+        raise TipcastError("C003", "colour", f"no such colour: {config.colour}", f"use null, {' or '.join(COLOURS)}")
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
