@@ -258,6 +258,10 @@ class Dataset(ABC):
         """Return what a saved model's manifest must say for the dataset to be made again."""
         return {}
 
+    def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a saved model's profile as ``evaluation.drift`` reads it, whichever release wrote it."""
+        return told
+
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
         what = f"is a model of {self.name}, whose rows are not read from files"

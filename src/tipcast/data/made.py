@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -44,14 +45,19 @@ class Made(Dataset):
         """All features there are."""
         return tuple(f"x{number}" for number in range(self.columns))
 
+    @classmethod
+    def of_model(cls, manifest: Mapping[str, Any]) -> Self:
+        """Make the dataset that a model was trained on."""
+        return cls(int(manifest["dataset_columns"]))
+
     @property
+    @abstractmethod
     def target(self) -> TargetColumn:
         """What can be predicted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def block(self, spec: Any, rows: int, side: int, number: int) -> tuple[Array, Array]:
         """Make a block: (rows, columns) features and (rows,) target, float64, on the host."""
-        raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest must say."""
@@ -128,11 +134,6 @@ class Blobs(Made):
         check_numbers(spec)
         return cls(spec.columns, spec)
 
-    @classmethod
-    def of_model(cls, manifest: Mapping[str, Any]) -> Blobs:
-        """Make the dataset that a model was trained on."""
-        return cls(int(manifest["dataset_columns"]))
-
     @property
     def name(self) -> str:
         """``blobs``."""
@@ -163,11 +164,6 @@ class Regression(Made):
             raise TipcastError("C003", "data.source", "it has a configuration of its own", "use data=regression")
         check_numbers(spec)
         return cls(spec.columns, spec)
-
-    @classmethod
-    def of_model(cls, manifest: Mapping[str, Any]) -> Regression:
-        """Make the dataset that a model was trained on."""
-        return cls(int(manifest["dataset_columns"]))
 
     @property
     def name(self) -> str:

@@ -220,9 +220,10 @@ class DistributedLibrary(_Library):
         progress: Progress | None = None,
     ) -> Fitted:
         """Fit by all workers together."""
+        frames = parts_of(client, x)
         workers = workers_of(client, x)
-        mean, scale = _moments(client, x)
-        used = client.submit(_device, parts_of(client, x)[0], pure=False).result()
+        mean, scale = _moments(client, frames)
+        used = client.submit(_device, frames[0], pure=False).result()
         z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
 
         def fit() -> Any:
@@ -241,12 +242,11 @@ def _take(x: Frame, y: Frame | None, numbers: Array) -> tuple[Array, Array]:
     return values[at], None if y is None else y.values[at]
 
 
-def _moments(client: Any, x: Collection) -> tuple[Array, Array]:
+def _moments(client: Any, frames: Sequence[Any]) -> tuple[Array, Array]:
     """Return means and standard deviations of the features, (features,) float64; a constant one keeps its scale.
 
     In two passes over the parts: Dask's own ``std`` of a frame takes none of cuDF.
     """
-    frames = parts_of(client, x)
     rows = sum(client.gather(client.map(len, frames, pure=False)))
     mean = sum(client.gather(client.map(_power_sums, frames, power=1, pure=False))) / rows
     squares = sum(client.gather(client.map(_power_sums, frames, power=2, centre=mean, pure=False)))
@@ -255,15 +255,17 @@ def _moments(client: Any, x: Collection) -> tuple[Array, Array]:
 
 
 def _power_sums(x: Frame, power: int, centre: Array | float = 0.0) -> Array:
-    xp = module_of(x.values)
-    found: Array = to_host(((x.values.astype(xp.float64) - xp.asarray(centre)) ** power).sum(axis=0))
+    values = x.values  # a copy, of cuDF's frames
+    xp = module_of(values)
+    found: Array = to_host(((values.astype(xp.float64) - xp.asarray(centre)) ** power).sum(axis=0))
     return found
 
 
 def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
-    xp = module_of(x.values)
-    values = (x.values - xp.asarray(mean)) / xp.asarray(scale)
-    return type(x)(values.astype(xp.float32), index=x.index, columns=x.columns)
+    values = x.values
+    xp = module_of(values)
+    scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
+    return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
 
 
 def _device(x: Frame) -> str:

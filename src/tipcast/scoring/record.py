@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.data import split
-from tipcast.data.taxi.old_profile import in_edges
 from tipcast.evaluation import drift, plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.drift import Drift, drifts
@@ -84,7 +83,7 @@ class Account:
 def account(total: Scored, manifest: Mapping[str, Any], judge: Evaluator) -> Account:
     """Evaluate the rows whose answer is known, and hold all against training's where the model tells of them."""
     described, threshold = manifest.get("profile"), manifest.get("threshold")
-    moved = drifts(in_edges(described), total.values, judge.histogram(total.predictions)) if described else []
+    moved = drifts(described, total.values, judge.histogram(total.predictions)) if described else []
     return Account(total, judge, judge.of_sums(total.predictions, threshold), moved)
 
 
@@ -194,7 +193,7 @@ class ScoreRecord:
     def _plots(self, found: Account) -> None:
         subtitle = f"{self.model}, {found.rows:,} rows of {len(self.plan.due)} files"
         log, described = self.run.log_bytes, self.fetched.manifest.get("profile")
-        then = in_edges(described)[drift.SCORE] if described else {}
+        then = described[drift.SCORE] if described else {}
         now = drift.spread(found.judge.histogram(found.total.predictions))
         behind = f"{then['split']} rows at training" if then else ""
         drawn = plots.distribution(

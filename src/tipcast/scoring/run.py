@@ -17,7 +17,6 @@ from tipcast.data import address
 from tipcast.data.base import merged
 from tipcast.data.concatenate import Joined
 from tipcast.data.registry import dataset_of
-from tipcast.data.taxi.old_profile import in_edges
 from tipcast.estimators.base import NativeFile
 from tipcast.estimators.predict import hold_saved
 from tipcast.evaluation.base import Evaluator
@@ -177,5 +176,5 @@ def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
         version=fetched.version,
         compression=config.compression,
         storage=address.storage(place.whole, config.storage_options),
-        profile=in_edges(manifest["profile"]) if "profile" in manifest else None,
+        profile=manifest.get("profile"),
     )

@@ -212,11 +212,13 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
         raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
     if Path(file).name != file or file == "..":
         raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
-    known = dataset_of(manifest).features
-    strangers = [name for name in names if name not in known]
+    dataset = dataset_of(manifest)
+    strangers = [name for name in names if name not in dataset.features]
     if strangers or not names or len(set(names)) < len(names):
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
+    if "profile" in manifest:
+        manifest["profile"] = dataset.profile(manifest["profile"])
     return manifest
 
 

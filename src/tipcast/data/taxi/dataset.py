@@ -19,6 +19,7 @@ from tipcast.data.listing import check_block_bytes
 from tipcast.data.read import read_fragment
 from tipcast.data.taxi import features, readable, rules, sample, schema
 from tipcast.data.taxi.files import list_files, scan_file
+from tipcast.data.taxi.old_profile import in_edges
 from tipcast.data.taxi.tlc import list_months
 
 CARD, CASH = 1, 2
@@ -108,6 +109,10 @@ class Taxi(Dataset):
             needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
         )
         return list_files(named, request, key)
+
+    def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a profile whose bins are edges or values, see ``old_profile``."""
+        return in_edges(told)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at one file's footer or header; errors as ``scan``."""
