@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from harness import compare, options, write_result
-from tipcast.backends.waiting import ENVIRONMENT
+from tipcast.compute.waiting import ENVIRONMENT
 
 FIT = """
 import sys, time

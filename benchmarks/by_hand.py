@@ -105,7 +105,7 @@ def scored(library: Any, booster: str, files: Sequence[Path], out: Path, thresho
     """Score file by file and write each with its trips; return the seconds."""
     import xgboost
 
-    from tipcast.data.taxi.features import BASE_FEATURES, compute, needed_columns
+    from tipcast.datasets.taxi.features import BASE_FEATURES, compute, needed_columns
 
     start = time.perf_counter()
     out.mkdir(parents=True)

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from harness import describe_environment, import_from_here, tipcast, write_result
-from tipcast.data.taxi.sample import sample_block
+from tipcast.datasets.taxi.sample import sample_block
 
 MODELS = ("xgboost", "random_forest")
 ROWS = {"gpu": 1_000_000, "cpu": 20_000}

@@ -23,13 +23,13 @@ from xgboost import dask as dxgb
 
 from gpu_rows import attempt, in_memory, months, opened
 from harness import compare, options, write_result
-from tipcast.backends import forest
+from tipcast.compute import forest
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.data.taxi.features import BASE_FEATURES
-from tipcast.estimators.build import build
-from tipcast.estimators.cuml_forest import settings
-from tipcast.estimators.xgboost_plan import plan
+from tipcast.datasets.taxi.features import BASE_FEATURES
+from tipcast.models.build import build
+from tipcast.models.cuml_forest import settings
+from tipcast.models.xgboost_plan import plan
 
 TRIES = 2
 """At most this many times the wanted pairs: what processors do hardly disturbs a GPU."""

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends.base import Session
-from tipcast.backends.session import session
+from tipcast.compute.base import Session
+from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCudaCluster
-from tipcast.data import rows
-from tipcast.data.prepare import Recipe
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.features import BASE_FEATURES
+from tipcast.datasets import rows
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts
 
 TRAIN, TEST = "2018-01..2018-12", "2019-01..2019-01"

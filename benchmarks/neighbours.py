@@ -14,9 +14,9 @@ import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 from harness import compare, options, write_result
-from tipcast.data.taxi import features
-from tipcast.data.taxi.sample import sample_block
-from tipcast.estimators.knn import kept
+from tipcast.datasets.taxi import features
+from tipcast.datasets.taxi.sample import sample_block
+from tipcast.models.knn import kept
 
 FROM, UNTIL = 1_546_300_800_000_000, 1_554_076_800_000_000
 BLOCK = 4_000_000

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from by_hand import COLUMNS
 from harness import compare, options, peak_bytes, write_result
-from tipcast.backends.base import Session
-from tipcast.backends.session import session
+from tipcast.compute.base import Session
+from tipcast.compute.session import session
 from tipcast.config import schema
-from tipcast.data import rows
-from tipcast.data.prepare import Recipe
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.features import BASE_FEATURES
+from tipcast.datasets import rows
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts
 
 

@@ -1,4 +1,4 @@
-"""Derive src/tipcast/data/sample_profile.json, the constants behind synthetic trips, from statistics of real months.
+"""Derive datasets/taxi/sample_profile.json, the constants behind synthetic trips, from statistics of real months.
 
     python benchmarks/sample_constants.py PROFILE.json FOLDER_OF_YELLOW_PARQUET
 
@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.sparse.csgraph import shortest_path
 
-from tipcast.data.taxi import sample_tables
-from tipcast.data.taxi.sample import sample_block
+from tipcast.datasets.taxi import sample_tables
+from tipcast.datasets.taxi.sample import sample_block
 
 ZONES = 265
 SOURCES = {"yellow": "yellow_2019_03_to_2020_02", "green": "green_2024_01_full"}

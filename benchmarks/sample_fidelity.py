@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.data.taxi.sample import sample_block
+from tipcast.datasets.taxi.sample import sample_block
 
 WEEKS = (1551657600000000, 1554076800000000)
 """Four whole weeks from Monday 2019-03-04, in microseconds of wall-clock time."""

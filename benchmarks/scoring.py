@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends.waiting import waiting
+from tipcast.compute.waiting import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
@@ -27,17 +27,17 @@ from distributed import wait
 import by_hand
 from harness import Comparison, compare, inside, options, process, tipcast, write_result
 from read_prepare import prepared
-from tipcast.backends.base import Session
-from tipcast.backends.session import session
+from tipcast.compute.base import Session
+from tipcast.compute.session import session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.base import Fragment, ScanRequest, merged
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.features import compute, needed_columns
-from tipcast.data.taxi.files import scan_file
-from tipcast.estimators import native
-from tipcast.estimators.base import NativeFile
-from tipcast.estimators.predict import predict_saved
+from tipcast.datasets.base import Fragment, ScanRequest, merged
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import compute, needed_columns
+from tipcast.datasets.taxi.files import scan_file
+from tipcast.models import native
+from tipcast.models.base import NativeFile
+from tipcast.models.predict import predict_saved
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 

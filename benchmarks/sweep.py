@@ -17,7 +17,7 @@ import argparse
 import dataclasses
 import os
 
-from tipcast.backends.waiting import waiting
+from tipcast.compute.waiting import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
@@ -40,8 +40,8 @@ from xgboost import dask as dxgb
 import by_hand
 import sweep_rows
 from harness import Comparison, compare, options, write_result
-from tipcast.estimators.xgboost_plan import plan
 from tipcast.measure.memory import peak_bytes
+from tipcast.models.xgboost_plan import plan
 from tipcast.search.halving import Halving, ladder
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed

@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from tipcast.backends.base import Frames
-from tipcast.backends.cpu import CpuFrames
+from tipcast.compute.base import Frames
+from tipcast.compute.cpu import CpuFrames
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.config.schema_sweep import SearchSpec
-from tipcast.data.prepare import Recipe, prepare_fragment
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.jobs.sweep_plan import measured
 from tipcast.search.proposals import random

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
-from tipcast.backends.waiting import waiting
+from tipcast.compute.waiting import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 

@@ -26,24 +26,24 @@ from harness import RESULTS, ROOT
 Result = dict[str, Any]
 MISSING = "not measured"
 MARKED = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!-- )[^\n]*\n)*<!-- end -->")
-JOB = ("jobs", "backends", "data", "estimators", "evaluation", "tracking", "measure")
-SEARCH = ("search", "backends", "data", "estimators", "jobs/sweep_plan.py")
-FIT = ("backends", "estimators")
+JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measure")
+SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep_plan.py")
+FIT = ("compute", "models")
 SOURCES: dict[str, tuple[str, ...]] = {
     "exact_auc": ("evaluation",),
-    "read_prepare": ("data", "backends/session.py", "backends/cluster.py"),
-    "xgboost_dask": ("estimators", "backends/waiting.py"),
+    "read_prepare": ("datasets", "compute/session.py", "compute/cluster.py"),
+    "xgboost_dask": ("models", "compute/waiting.py"),
     "train_job": JOB,
     "scoring": (*JOB, "scoring"),
     "tracking": ("tracking/run.py", "tracking/store.py"),
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
-    "busy_cores": ("backends/waiting.py",),
+    "busy_cores": ("compute/waiting.py",),
     "sweep": SEARCH,
     "sweep_halving": SEARCH,
-    "real_trips": ("data", "estimators", "evaluation"),
-    "sweep_real": ("data", "estimators", "evaluation", "search"),
-    "serving": ("tracking/model_code", "data/taxi/features.py"),
-    "neighbours": ("estimators/knn.py", "estimators/native_knn.py"),
+    "real_trips": ("datasets", "models", "evaluation"),
+    "sweep_real": ("datasets", "models", "evaluation", "search"),
+    "serving": ("tracking/model_code", "datasets/taxi/features.py"),
+    "neighbours": ("models/knn.py", "models/native_knn.py"),
     "carried": (*FIT, "tracking/model_code"),
     "gpu_train_1": JOB,
     "gpu_train_2": JOB,

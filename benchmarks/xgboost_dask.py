@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from tipcast.backends.waiting import waiting
+from tipcast.compute.waiting import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 
@@ -21,7 +21,7 @@ import xgboost
 from sklearn.metrics import roc_auc_score
 
 from harness import compare, options, write_result
-from tipcast.estimators.xgboost import DistributedXGBoost
+from tipcast.models.xgboost import DistributedXGBoost
 
 FEATURES = {
     "pickup_weekday": 7,

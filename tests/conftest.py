@@ -27,12 +27,12 @@ import pytest
 from distributed import Client, LocalCluster
 from tests import warm
 
-from tipcast.backends import gpus
-from tipcast.backends.base import Frames, Session
-from tipcast.backends.cpu import CpuFrames
-from tipcast.backends.session import session
+from tipcast.compute import gpus
+from tipcast.compute.base import Frames, Session
+from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
-from tipcast.estimators import safe_load
+from tipcast.models import safe_load
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent

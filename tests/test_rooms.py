@@ -93,11 +93,11 @@ def test_imports_keep_to_the_rooms() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("data/base.py", "from tipcast.jobs import train", "one way"),
+        ("datasets/base.py", "from tipcast.jobs import train", "one way"),
         ("evaluation/report.py", "from tipcast.tracking import run", "one way"),
         ("jobs/train.py", "import mlflow.tracking", "MLflow"),
-        ("data/base.py", "from omegaconf import OmegaConf", "Hydra"),
-        ("estimators/base.py", "import cupy", "GPU"),
+        ("datasets/base.py", "from omegaconf import OmegaConf", "Hydra"),
+        ("models/base.py", "import cupy", "GPU"),
         ("jobs/train.py", "import optuna", "Optuna"),
         ("evaluation/report.py", "import matplotlib.pyplot", "Matplotlib"),
     ],

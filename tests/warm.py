@@ -20,7 +20,7 @@ import dask
 import pytest
 
 from tipcast import cli
-from tipcast.estimators import safe_load
+from tipcast.models import safe_load
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends.waiting import waiting
+from tipcast.compute.waiting import waiting
 from tipcast.config.errors import TipcastError
 
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
@@ -39,7 +39,7 @@ class Composed:
     def run(self) -> Mapping[str, Any]:
         """Run the job and return what it has to say."""
         if hasattr(self.config, "cluster") and self.job != "doctor":  # the doctor tells it in its table
-            from tipcast.backends import gpus
+            from tipcast.compute import gpus
 
             gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
         result: Mapping[str, Any] = importlib.import_module(f"tipcast.jobs.{self.job}").run(self.config, self.command)

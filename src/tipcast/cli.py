@@ -113,7 +113,7 @@ def _run(job: str, arguments: list[str]) -> int:
     if job not in JOBS:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
     from tipcast.api import compose_jobs
-    from tipcast.backends.waiting import waiting
+    from tipcast.compute.waiting import waiting
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
     for composed in compose_jobs(job, arguments):
@@ -127,7 +127,7 @@ def _run(job: str, arguments: list[str]) -> int:
 
 def _load_ahead(composed: Composed) -> None:
     """Let the libraries of worker processes load while this process loads its own."""
-    from tipcast.backends import forkserver
+    from tipcast.compute import forkserver
 
     forkserver.own_process = True
     if composed.job not in AHEAD:

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import yaml
 
-from tipcast.backends.host import to_host
+from tipcast.compute.host import to_host
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.data.rows import collection
-from tipcast.estimators import native
-from tipcast.estimators.build import build, check
-from tipcast.estimators.predict import every_way
+from tipcast.datasets.rows import collection
+from tipcast.models import native
+from tipcast.models.build import build, check
+from tipcast.models.predict import every_way
 from tipcast.tracking.portable import TOLERANCE
 
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "model").glob("*.yaml"))}

@@ -14,10 +14,10 @@ import pytest
 
 import tipcast
 from tipcast import cli
-from tipcast.backends.base import Array, Frames
+from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
-from tipcast.data import registry, table_features
-from tipcast.data.base import Dataset, Fragment, Listing
+from tipcast.datasets import registry, table_features
+from tipcast.datasets.base import Dataset, Fragment, Listing
 from tipcast.tasks import base
 
 TASK = """

@@ -21,11 +21,11 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from tipcast import cli
-from tipcast.backends.cluster import connect
-from tipcast.backends.session import check
+from tipcast.compute.cluster import connect
+from tipcast.compute.session import check
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, SchedulerCluster
-from tipcast.estimators import fit as fits
+from tipcast.models import fit as fits
 
 QUICK = (
     "train", "model=logistic", "data.rows=5000", "tracking.system_metrics=false", "cluster.performance_report=false",

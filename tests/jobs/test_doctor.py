@@ -18,7 +18,7 @@ from distributed import LocalCluster
 from mlflow.entities import ViewType
 
 from tipcast import cli
-from tipcast.backends import gpus
+from tipcast.compute import gpus
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
 from tipcast.jobs import doctor

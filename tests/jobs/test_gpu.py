@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from tipcast import cli
-from tipcast.backends import gpus
-from tipcast.data.taxi.sample import sample_block
+from tipcast.compute import gpus
+from tipcast.datasets.taxi.sample import sample_block
 
 ROOT = Path(__file__).resolve().parents[2]
 

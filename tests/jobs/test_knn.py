@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 from sklearn.neighbors import KNeighborsClassifier
 
-from tipcast.data.taxi import features
+from tipcast.datasets.taxi import features
 from tipcast.tracking.models import fetch
 
 NEIGHBOURS = 30

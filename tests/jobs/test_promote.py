@@ -20,7 +20,7 @@ from tipcast import cli
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.data.base import Listing
+from tipcast.datasets.base import Listing
 from tipcast.jobs import train
 from tipcast.jobs.promote_gate import Entrant, unseen
 from tipcast.measure import origin

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from tipcast.backends.base import Session
+from tipcast.compute.base import Session
 from tipcast.config.compose import compose, to_object
-from tipcast.estimators import base, logistic, xgboost
 from tipcast.evaluation import classification
 from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train import make_plan
+from tipcast.models import base, logistic, xgboost
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
-from tipcast.backends.cpu import CpuFrames
+from tipcast.compute.cpu import CpuFrames
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.sample import sample_block
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs import prepare, train
 from tipcast.jobs import score as score_job
 from tipcast.scoring import run as score_run

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn import datasets
 
-from tipcast.data.taxi.sample import sample_block
+from tipcast.datasets.taxi.sample import sample_block
 
 SMALL = ("model=xgboost", "model.params.n_estimators=20", "model.params.max_depth=3")
 MAY = (1_556_668_800_000_000, 1_559_347_200_000_000)

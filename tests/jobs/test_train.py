@@ -29,8 +29,8 @@ from tests import warm
 from tipcast import cli
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.data.taxi.periods import period_of
-from tipcast.data.taxi.sample import sample_block
+from tipcast.datasets.taxi.periods import period_of
+from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs.train import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.backends.base import Array
-from tipcast.backends.host import module_of, to_host
+from tipcast.compute.base import Array
+from tipcast.compute.host import module_of, to_host
 from tipcast.evaluation.two_classes import (
     CALIBRATION_BINS,
     HISTOGRAM_BINS,

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.backends.base import Array
+from tipcast.compute.base import Array
 from tipcast.evaluation import binned, paired
 from tipcast.evaluation.base import Estimate, Evaluator
 from tipcast.evaluation.counts import BINS, Tally, tally

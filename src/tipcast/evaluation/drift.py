@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.backends.base import Array
-from tipcast.backends.host import module_of, to_host
+from tipcast.compute.base import Array
+from tipcast.compute.host import module_of, to_host
 from tipcast.evaluation.sums import Parts
 
 SOME, MUCH = 0.1, 0.25

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.backends.base import Array
-from tipcast.backends.host import module_of
+from tipcast.compute.base import Array
+from tipcast.compute.host import module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.sums import values_of
 

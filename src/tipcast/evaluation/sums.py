@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.backends.base import Array
+from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 
 Z95 = 1.959963984540054

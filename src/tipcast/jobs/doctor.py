@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends.findings import check_gpus, check_scheduler, check_workers, uses_cuda
+from tipcast.compute.findings import check_gpus, check_scheduler, check_workers, uses_cuda
 from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
 from tipcast.config.plain import redact
 from tipcast.config.schema import DataSpec, DoctorConfig, Output, SchedulerCluster
-from tipcast.data.registry import open_dataset
+from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import closing
 from tipcast.measure.environment import (
     check_folder,

@@ -12,17 +12,17 @@ from typing import Any
 
 import fsspec
 
-from tipcast.backends.base import Session
-from tipcast.backends.cpu import CpuFrames
-from tipcast.backends.session import check, session
-from tipcast.backends.workers import completed
+from tipcast.compute.base import Session
+from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.session import check, session
+from tipcast.compute.workers import completed
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import PrepareConfig
-from tipcast.data.listing import identical
-from tipcast.data.taxi import months
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.months import Written, add_to_manifest, is_current, read_manifest
-from tipcast.data.taxi.schema import COLUMNS, REQUIRED
+from tipcast.datasets.listing import identical
+from tipcast.datasets.taxi import months
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.months import Written, add_to_manifest, is_current, read_manifest
+from tipcast.datasets.taxi.schema import COLUMNS, REQUIRED
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress, worth_a_line

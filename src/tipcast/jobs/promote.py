@@ -9,20 +9,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends.base import Session
-from tipcast.backends.session import check as check_session
-from tipcast.backends.session import session
+from tipcast.compute.base import Session
+from tipcast.compute.session import check as check_session
+from tipcast.compute.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import DataSpec, Output, PromoteConfig
 from tipcast.config.stored import tested
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import rows
-from tipcast.data.listing import identical
-from tipcast.data.prepare import Recipe
-from tipcast.data.registry import open_dataset
-from tipcast.estimators.base import NativeFile
-from tipcast.estimators.predict import predict_saved
+from tipcast.datasets import rows
+from tipcast.datasets.listing import identical
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.registry import open_dataset
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, bounds
 from tipcast.jobs import closing, opening, promote_gate
@@ -31,6 +29,8 @@ from tipcast.jobs.training import held_out_draw
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
+from tipcast.models.base import NativeFile
+from tipcast.models.predict import predict_saved
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
 from tipcast.tracking.facts import CONFIG

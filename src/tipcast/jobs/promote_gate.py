@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tipcast.data import split
-from tipcast.data.base import Listing
-from tipcast.data.prepare import Recipe
-from tipcast.data.registry import dataset_of
+from tipcast.datasets import split
+from tipcast.datasets.base import Listing
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation.base import Evaluation, Evaluator, evaluator
 from tipcast.evaluation.paired import Difference
 from tipcast.tracking.models import Fetched

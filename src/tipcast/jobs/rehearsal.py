@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tipcast.backends.base import Frames, Session
+from tipcast.compute.base import Frames, Session
 from tipcast.config.errors import travelling
 from tipcast.config.schema import ModelSpec, TrainConfig
-from tipcast.data.base import Fragment, timed
-from tipcast.data.prepare import Recipe, prepare_fragment
-from tipcast.data.rows import collection
-from tipcast.estimators.build import build
+from tipcast.datasets.base import Fragment, timed
+from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.rows import collection
 from tipcast.evaluation.base import evaluator, values_of
 from tipcast.jobs.training import Plan
+from tipcast.models.build import build
 
 
 def rehearse(workers: Session, config: TrainConfig, plan: Plan) -> None:

@@ -14,8 +14,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema_score import ScoreConfig
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import address
-from tipcast.data.listing import patterns
+from tipcast.datasets import address
+from tipcast.datasets.listing import patterns
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
@@ -91,9 +91,9 @@ def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -
 
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
     """Fetch the model, score what is due, record it, and swap the scores in."""
-    from tipcast.backends import forkserver
-    from tipcast.backends.session import check as check_session
-    from tipcast.backends.session import session
+    from tipcast.compute import forkserver
+    from tipcast.compute.session import check as check_session
+    from tipcast.compute.session import session
 
     check_session(config.backend, config.cluster)
     forkserver.start_ahead(config.cluster, LIBRARIES)

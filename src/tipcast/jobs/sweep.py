@@ -8,17 +8,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from tipcast.backends.base import Session
-from tipcast.backends.session import check as check_session
-from tipcast.backends.session import session
+from tipcast.compute.base import Session
+from tipcast.compute.session import check as check_session
+from tipcast.compute.session import session
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import rows
-from tipcast.estimators import sampled
-from tipcast.estimators.build import build
-from tipcast.estimators.build import check as check_model
-from tipcast.estimators.sharing import Split
+from tipcast.datasets import rows
 from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing, sweep_plan, sweep_report
 from tipcast.jobs.rehearsal import rehearse
@@ -29,6 +25,10 @@ from tipcast.jobs.train_record import opened
 from tipcast.jobs.training import Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
+from tipcast.models import sampled
+from tipcast.models.build import build
+from tipcast.models.build import check as check_model
+from tipcast.models.sharing import Split
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import LISTED
 from tipcast.search.space import Space
@@ -143,7 +143,7 @@ def search_by_joblib(
     clock: Clock,
 ) -> None:
     """Run the trials that are missing by scikit-learn's GridSearchCV over joblib's Dask backend, on a sample."""
-    from tipcast.estimators import scikit_learn  # imports scikit-learn, which takes a second
+    from tipcast.models import scikit_learn  # imports scikit-learn, which takes a second
     from tipcast.search.grid_cv import GridCv
 
     spec = config.search

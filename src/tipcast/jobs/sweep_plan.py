@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tipcast.backends.base import Array, Session
+from tipcast.compute.base import Array, Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_sweep import SearchSpec, SweepConfig
-from tipcast.data.base import merged
-from tipcast.estimators import build, sharing
+from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.jobs.training import Plan
+from tipcast.models import build, sharing
 from tipcast.search import space as spaces
 from tipcast.search.halving import Halving, ladder
 from tipcast.search.proposals import LISTED, Listed, Recorded, Searcher, Tpe
@@ -202,7 +202,7 @@ def _first(space: Space) -> dict[str, Any]:
 
 def _check_joblib(config: SweepConfig, space: Space) -> None:
     """Refuse what scikit-learn's GridSearchCV cannot search."""
-    from tipcast.estimators import scikit_learn  # imports scikit-learn, which takes a second
+    from tipcast.models import scikit_learn  # imports scikit-learn, which takes a second
 
     spec = config.search
     problem = ""

@@ -10,21 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.backends.base import Session
-from tipcast.backends.session import check as check_session
-from tipcast.backends.session import recorded, session
+from tipcast.compute.base import Session
+from tipcast.compute.session import check as check_session
+from tipcast.compute.session import recorded, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig
 from tipcast.config.temporary import temporary_folder
-from tipcast.data import rows, split
-from tipcast.data.base import timed
-from tipcast.data.listing import identical
-from tipcast.data.prepare import Recipe, held_out_rows
-from tipcast.data.registry import open_dataset
-from tipcast.estimators.base import Fitted
-from tipcast.estimators.build import check
-from tipcast.estimators.fit import fit as fit_model
-from tipcast.estimators.predict import every_way, predict
+from tipcast.datasets import rows, split
+from tipcast.datasets.base import timed
+from tipcast.datasets.listing import identical
+from tipcast.datasets.prepare import Recipe, held_out_rows
+from tipcast.datasets.registry import open_dataset
 from tipcast.evaluation.base import SHOWN, bounds, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.jobs import closing
@@ -34,6 +30,10 @@ from tipcast.jobs.training import Data, Outcome, Plan, held_out_draw
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
+from tipcast.models.base import Fitted
+from tipcast.models.build import check
+from tipcast.models.fit import fit as fit_model
+from tipcast.models.predict import every_way, predict
 from tipcast.tasks.base import Task, make_task
 from tipcast.tracking.portable import Logged
 

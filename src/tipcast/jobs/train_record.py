@@ -15,12 +15,12 @@ import yaml
 from tipcast import __version__
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema import TrainConfig
-from tipcast.estimators.base import Fitted, NativeFile
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.jobs import opening
 from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure import origin
+from tipcast.models.base import Fitted, NativeFile
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import Run
 
@@ -151,7 +151,7 @@ class Record:
         raw
             Held-out raw rows.
         scores
-            Way to score them -> predictions, see ``estimators.predict.every_way``.
+            Way to score them -> predictions, see ``models.predict.every_way``.
         device
             That the model was trained on.
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tipcast.data import split
-from tipcast.data.base import Dataset, Listing
-from tipcast.data.prepare import Recipe
-from tipcast.data.rows import Rows
+from tipcast.datasets import split
+from tipcast.datasets.base import Dataset, Listing
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Rows
 from tipcast.evaluation.base import Estimate, Evaluation
 from tipcast.tasks.base import Task
 

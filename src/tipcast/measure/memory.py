@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tipcast.backends import gpus
+from tipcast.compute import gpus
 
 UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import address
+from tipcast.datasets import address
 
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""

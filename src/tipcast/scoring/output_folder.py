@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import address
-from tipcast.data.base import ScanRequest
-from tipcast.data.listing import CSV, PARQUET, below, expand, patterns
+from tipcast.datasets import address
+from tipcast.datasets.base import ScanRequest
+from tipcast.datasets.listing import CSV, PARQUET, below, expand, patterns
 from tipcast.scoring.manifest import MANIFEST, Manifest, read_manifest
 from tipcast.scoring.writing import failures
 

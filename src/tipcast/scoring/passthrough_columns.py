@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tipcast.backends.cpu import CSV_CHUNK, DATES, MISSING
+from tipcast.compute.cpu import CSV_CHUNK, DATES, MISSING
 from tipcast.config.errors import TipcastError
-from tipcast.data import address
-from tipcast.data.base import Dataset, Fragment
-from tipcast.data.delimited import find_fault
-from tipcast.data.read import csv_block, refusal, undamaged
+from tipcast.datasets import address
+from tipcast.datasets.base import Dataset, Fragment
+from tipcast.datasets.delimited import find_fault
+from tipcast.datasets.read import csv_block, refusal, undamaged
 from tipcast.tasks.base import Task
 
 Choose = Callable[[Sequence[str]], list[str]]

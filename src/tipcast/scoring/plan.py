@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import address
-from tipcast.data.base import Dataset, Fragment, ScanRequest
-from tipcast.data.registry import dataset_of
-from tipcast.data.taxi.schema import COLOURS
+from tipcast.datasets import address
+from tipcast.datasets.base import Dataset, Fragment, ScanRequest
+from tipcast.datasets.registry import dataset_of
+from tipcast.datasets.taxi.schema import COLOURS
 from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
 from tipcast.scoring.output_folder import output_names
 from tipcast.scoring.passthrough_columns import added_columns

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from tipcast.config.plain import to_plain
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import split
+from tipcast.datasets import split
 from tipcast.evaluation import drift, plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.drift import Drift, drifts

@@ -10,17 +10,17 @@ from typing import Any
 
 from distributed import as_completed
 
-from tipcast.backends.base import Session
+from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema_score import ScoreConfig
-from tipcast.data import address
-from tipcast.data.base import merged
-from tipcast.data.concatenate import Joined
-from tipcast.data.registry import dataset_of
-from tipcast.estimators.base import NativeFile
-from tipcast.estimators.predict import hold_saved
+from tipcast.datasets import address
+from tipcast.datasets.base import merged
+from tipcast.datasets.concatenate import Joined
+from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
+from tipcast.models.base import NativeFile
+from tipcast.models.predict import hold_saved
 from tipcast.scoring import swap
 from tipcast.scoring.manifest import Entry, file_stamp
 from tipcast.scoring.output_folder import made_folders

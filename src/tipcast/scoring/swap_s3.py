@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tipcast.data import address
+from tipcast.datasets import address
 from tipcast.scoring.manifest import MANIFEST
 from tipcast.scoring.output_folder import UNFINISHED
 

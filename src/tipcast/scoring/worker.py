@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tipcast.backends.base import Array, Frames
-from tipcast.backends.host import to_host
+from tipcast.compute.base import Array, Frames
+from tipcast.compute.host import to_host
 from tipcast.config.errors import travelling
-from tipcast.data import address
-from tipcast.data.base import Dataset, Fragment, Period
-from tipcast.data.concatenate import Joined, concatenate
-from tipcast.estimators.base import Scorer
+from tipcast.datasets import address
+from tipcast.datasets.base import Dataset, Fragment, Period
+from tipcast.datasets.concatenate import Joined, concatenate
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
+from tipcast.models.base import Scorer
 from tipcast.scoring.manifest import file_sha256
 from tipcast.scoring.passthrough_columns import added_columns, read_passthrough
 from tipcast.scoring.writing import written

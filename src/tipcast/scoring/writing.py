@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import address
+from tipcast.datasets import address
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -20,10 +20,10 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
-from tipcast.backends.base import Array
+from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
-from tipcast.estimators.scikit_learn import path
-from tipcast.estimators.sharing import Split
+from tipcast.models.scikit_learn import path
+from tipcast.models.sharing import Split
 from tipcast.search.task import failure, not_finite
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Study, Trial, Work
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
-from tipcast.estimators import build
+from tipcast.models import build
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")

@@ -11,12 +11,12 @@ from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
-from tipcast.backends.base import slots
+from tipcast.compute.base import slots
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.data.rows import Counts
-from tipcast.estimators import sharing
-from tipcast.estimators.base import Fitted
-from tipcast.estimators.build import build
+from tipcast.datasets.rows import Counts
+from tipcast.models import sharing
+from tipcast.models.base import Fitted
+from tipcast.models.build import build
 from tipcast.search import worker_cache
 from tipcast.search.trial import Proposal, Study, Trial, Work
 from tipcast.search.worker_cache import WorkerCache

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tipcast.backends.base import Array, Frames
+from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
-from tipcast.data.base import Fragment
-from tipcast.data.prepare import Recipe
+from tipcast.datasets.base import Fragment
+from tipcast.datasets.prepare import Recipe
 
 TREES = "n_estimators"
 """The parameter whose smaller values are the beginnings of larger ones."""

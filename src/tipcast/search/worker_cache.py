@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tipcast.data.base import Fragment, Part
-from tipcast.data.prepare import prepare_fragment
-from tipcast.data.rows import Counts, counted
-from tipcast.estimators import sharing
-from tipcast.estimators.sharing import Grown, Split
+from tipcast.datasets.base import Fragment, Part
+from tipcast.datasets.prepare import prepare_fragment
+from tipcast.datasets.rows import Counts, counted
+from tipcast.models import sharing
+from tipcast.models.sharing import Grown, Split
 from tipcast.search.trial import Study
 
 MOST_PREPARED = 4

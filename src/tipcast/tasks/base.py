@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-from tipcast.backends.base import Array
+from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 

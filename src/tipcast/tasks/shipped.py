@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from tipcast.backends.base import Array
+from tipcast.compute.base import Array
 from tipcast.tasks.base import Target
 
 CARD = 1

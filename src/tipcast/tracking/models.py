@@ -16,9 +16,9 @@ from mlflow.entities import LoggedModelInput
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from tipcast.config.errors import TipcastError
-from tipcast.data.base import Period
-from tipcast.data.registry import dataset_of
-from tipcast.estimators import native, safe_load
+from tipcast.datasets.base import Period
+from tipcast.datasets.registry import dataset_of
+from tipcast.models import native, safe_load
 from tipcast.tracking.locations import check_location, locate
 from tipcast.tracking.portable import MANIFEST_VERSION
 from tipcast.tracking.registry import MANIFEST_TAG

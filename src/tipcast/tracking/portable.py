@@ -25,9 +25,9 @@ from mlflow.utils import requirements_utils
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
-from tipcast.data.base import Dataset, RawColumn
-from tipcast.estimators import native
-from tipcast.estimators.base import scoring_code
+from tipcast.datasets.base import Dataset, RawColumn
+from tipcast.models import native
+from tipcast.models.base import scoring_code
 from tipcast.tracking.artifact_errors import incomplete_models_removed
 from tipcast.tracking.run import Run
 
@@ -73,7 +73,7 @@ def log_model(
     file
         The native file.
     format
-        What ``estimators.native.load`` calls its format.
+        What ``models.native.load`` calls its format.
     facts
         What the manifest says beside the files: ``features`` (in order), ``task`` and anything else that JSON can hold.
     dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tipcast.backends.base import Session
+from tipcast.compute.base import Session
 from tipcast.evaluation import binned
 from tipcast.evaluation.classification import Classification
 

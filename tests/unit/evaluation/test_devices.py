@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tipcast.backends.base import Session
+from tipcast.compute.base import Session
 from tipcast.evaluation import sorted_scores
 from tipcast.evaluation.classification import Classification
 

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 from sklearn import metrics as reference
 
-from tipcast.backends.base import Session
+from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.multiclass import Multiclass
 

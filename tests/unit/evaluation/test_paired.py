@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from tipcast.backends.base import Session
+from tipcast.compute.base import Session
 from tipcast.evaluation import paired
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.paired import Difference, area, bootstrap

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data.base import ScanRequest
+from tipcast.datasets.base import ScanRequest
 from tipcast.scoring.output_folder import output_name, output_names, root
 
 WANTED = ScanRequest(("pickup",))

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data.base import Fragment, ScanRequest
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.files import scan_file
+from tipcast.datasets.base import Fragment, ScanRequest
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring.passthrough_columns import read_passthrough
 
 ADDED = ("probability", "prediction", "model_name", "model_version")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tipcast.data import address
+from tipcast.datasets import address
 from tipcast.scoring import swap_s3
 from tipcast.scoring.manifest import MANIFEST
 

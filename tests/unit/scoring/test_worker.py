@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tipcast.data.made import Blobs
+from tipcast.datasets.made import Blobs
 from tipcast.evaluation.base import KINDS
 from tipcast.scoring.passthrough_columns import added_columns
 from tipcast.scoring.worker import Work, with_predictions

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.data import address
+from tipcast.datasets import address
 from tipcast.scoring import swap
 from tipcast.scoring.writing import written
 

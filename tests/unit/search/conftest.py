@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tipcast.backends.cpu import CpuFrames
+from tipcast.compute.cpu import CpuFrames
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SampleData
 from tipcast.config.schema_sweep import SearchSpec
-from tipcast.data.prepare import Recipe
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.data.taxi.features import BASE_FEATURES
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.jobs.sweep_plan import measured as measured_by
 from tipcast.search.trial import Objective, Study
 from tipcast.tasks.base import from_facts

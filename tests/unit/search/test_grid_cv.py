@@ -17,8 +17,8 @@ from distributed.scheduler import KilledWorker
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
-from tipcast.estimators.sharing import Split
 from tipcast.evaluation.two_classes import TRIAL_STEPS
+from tipcast.models.sharing import Split
 from tipcast.search.grid_cv import GridCv
 from tipcast.search.trial import Begun, Ended, Failed, Lost, Proposal, Study
 

@@ -13,9 +13,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tipcast.config.schema import ModelSpec
-from tipcast.data import rows
-from tipcast.data.prepare import prepare_fragment
-from tipcast.estimators.build import build
+from tipcast.datasets import rows
+from tipcast.datasets.prepare import prepare_fragment
+from tipcast.models.build import build
 from tipcast.search import worker_cache
 from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
-from tipcast.backends.workers import closed
+from tipcast.compute.workers import closed
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Ended, Event, Failed, Lost, Measured, Proposal, Study, Trial

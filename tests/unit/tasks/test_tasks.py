@@ -12,7 +12,7 @@ import pytest
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks import base
 from tipcast.tasks.base import Task, from_facts, make_task
 

@@ -23,8 +23,8 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi import features
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.taxi import features
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking.portable import Logged, log_model
 from tipcast.tracking.run import Run, open_run
 

@@ -14,7 +14,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable
 from tipcast.tracking.run import Run, open_run
 

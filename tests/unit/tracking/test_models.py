@@ -27,9 +27,9 @@ from tests.unit.tracking.conftest import FACTS, copy_store
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi import features
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.estimators import native
+from tipcast.datasets.taxi import features
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.models import native
 from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
 from tipcast.tracking.portable import log_model
 from tipcast.tracking.registry import register

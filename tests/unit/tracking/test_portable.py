@@ -15,9 +15,9 @@ from mlflow.utils import requirements_utils
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi import features
-from tipcast.data.taxi.dataset import Taxi
-from tipcast.estimators import native
+from tipcast.datasets.taxi import features
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.models import native
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
 

@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable, registry
 from tipcast.tracking.registry import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run

@@ -50,7 +50,7 @@ socket.getaddrinfo = lambda host, *rest, **named: (check((host,)), lookup(host, 
 MAKE_RUN = """
 from pathlib import Path
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
 import numpy as np, pandas as pd

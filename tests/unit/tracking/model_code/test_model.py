@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
 
-from tipcast.data.taxi import features
+from tipcast.datasets.taxi import features
 
 TIME = "tpep_pickup_datetime"
 FORMATS = ("xgboost-ubj", "treelite", "npz-logistic")

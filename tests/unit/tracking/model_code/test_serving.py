@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from tipcast.config.schema import TrackingSpec
-from tipcast.data.taxi.dataset import Taxi
+from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable
 from tipcast.tracking.model_code.serving import MOST, told
 from tipcast.tracking.registry import register

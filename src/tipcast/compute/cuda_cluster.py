@@ -1,0 +1,123 @@
+"""GPUs of this machine: one worker process for each, by Dask-CUDA."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dask
+from distributed import Client
+
+from tipcast.compute import gpus, workers
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError
+
+LOG = logging.getLogger("tipcast")
+TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
+"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: docs/gpu.md. With it XGBoost
+cannot give up while NCCL begins; workers of this machine are killed with the job."""
+
+
+def check(spec: schema.LocalCudaCluster) -> None:
+    """Refuse what Dask-CUDA would refuse after seconds.
+
+    Raises
+    ------
+    TipcastError
+        C003 a size, or settings that exclude each other; K006 more workers than GPUs.
+
+    """
+    for name, value in (
+        ("memory_limit", spec.memory_limit),
+        ("device_memory_limit", spec.device_memory_limit),
+        ("rmm_pool_size", spec.rmm_pool_size),
+    ):
+        _check_size(f"cluster.{name}", value)
+    if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
+        raise TipcastError(
+            "C003",
+            "cluster.rmm_async",
+            "goes with no other pool",
+            "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false",
+        )
+    there = len(gpus.visible())
+    if spec.n_workers is not None and spec.n_workers > there:
+        raise TipcastError(
+            "K006",
+            "cluster.n_workers",
+            f"{spec.n_workers} workers need a GPU each, {there} are visible",
+            f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _check_size(key: str, value: Any) -> None:
+    try:
+        good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
+    except (ValueError, TypeError):
+        good = False
+    if not good:
+        raise TipcastError(
+            "C003", key, f"{value!r} is neither a share nor a size", "write a share as 0.5, bytes as 8GiB, none as null"
+        )
+
+
+def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
+    """Return the variables of the workers: the user's count more than tipcast's, the configuration's most."""
+    own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
+    return own | workers.environment() | {name: str(value) for name, value in spec.environment.items()}
+
+
+@contextlib.contextmanager
+def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client]:
+    """Start a worker for each GPU and connect."""
+    n_workers = spec.n_workers or len(gpus.visible())
+    with contextlib.ExitStack() as stack:
+        # A stolen task takes its rows along, from one GPU's memory through the host's to the other's.
+        stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
+        start = functools.partial(
+            _cluster_class(),
+            environment(spec),
+            n_workers=n_workers,
+            threads_per_worker=1,
+            worker_class=workers.Nanny,
+            memory_limit=spec.memory_limit or "auto",
+            device_memory_limit=spec.device_memory_limit,
+            enable_cudf_spill=spec.spill,
+            rmm_pool_size=spec.rmm_pool_size,
+            rmm_async=spec.rmm_async,
+            rmm_managed_memory=spec.rmm_managed,
+            protocol=spec.protocol,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
+            started, client = stack.enter_context(workers.closed(start))
+        workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
+        if spec.dashboard:
+            LOG.info("Dask dashboard: %s", started.dashboard_link)
+        yield client
+
+
+def _cluster_class() -> type:
+    """Return Dask-CUDA's cluster with an environment for its workers, which it would replace by the device's name."""
+    from dask_cuda import LocalCUDACluster
+
+    class Cluster(LocalCUDACluster):
+        def __init__(self, environment: Mapping[str, str], **settings: Any) -> None:
+            self._environment = environment
+            super().__init__(**settings)
+
+        def new_worker_spec(self) -> dict[Any, Any]:
+            specs: dict[Any, Any] = super().new_worker_spec()
+            for spec in specs.values():
+                spec["options"]["env"] = {**self._environment, **spec["options"]["env"]}
+            return specs
+
+    return Cluster

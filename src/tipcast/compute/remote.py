@@ -1,0 +1,197 @@
+"""Clusters that are started elsewhere for one job: machines reached by ssh, and jobs of Slurm."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, SSHCluster
+from distributed.security import Security
+
+from tipcast.compute import ssh_watchdog, workers
+from tipcast.compute.forkserver import HIDDEN
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError
+
+LOG = logging.getLogger("tipcast")
+WORKERS = {"pandas": f"{workers.__name__}.{workers.Nanny.__name__}", "cudf": "dask_cuda.CUDAWorker"}
+"""Frame library -> class that ssh starts on a machine; the second makes a worker for each of its GPUs."""
+LOOPBACK = "127.0.0.1:0"
+SUBMIT = "sbatch"
+ASK_S = 60
+"""How long Slurm may take to cancel jobs, in seconds."""
+
+
+def check_ssh(spec: schema.SshCluster) -> None:
+    """Refuse what could not be started.
+
+    Raises
+    ------
+    TipcastError
+        C003 no hosts for workers, C009 no TLS, K007 a package that is missing.
+
+    """
+    if len(spec.hosts) < 2:
+        raise TipcastError(
+            "C003",
+            "cluster.hosts",
+            f"{len(spec.hosts)} hosts are too few",
+            "name the scheduler's first, then one for each worker; a host may come twice",
+        )
+    if not spec.insecure:
+        raise TipcastError(
+            "C009",
+            "cluster=ssh",
+            "a scheduler runs any client's code and this one would be reached without TLS",
+            "set cluster.insecure=true on a trusted network, or start one with TLS and use cluster=scheduler",
+        )
+    _need("asyncssh", "cluster=ssh")
+
+
+def check_slurm(spec: schema.SlurmCluster) -> None:
+    """Refuse what could not be started.
+
+    Raises
+    ------
+    TipcastError
+        K007 a package that is missing, or Slurm itself.
+
+    """
+    if shutil.which(SUBMIT) is None:
+        raise TipcastError("K007", "cluster=slurm", f"no {SUBMIT} on the PATH", "run this on a login node of Slurm")
+    _need("dask_jobqueue", "cluster=slurm")
+    _need("cryptography", "cluster=slurm")
+
+
+def _need(package: str, kind: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        name = package.replace("_", "-")
+        raise TipcastError("K007", kind, f"the package {name} is missing", f"install it: pip install {name}")
+
+
+@contextlib.contextmanager
+def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
+    """Start a scheduler and workers over ssh and connect."""
+    LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.hosts[0])
+    python = spec.remote_python or sys.executable
+    options = {
+        "nthreads": 1 if frame_library == "cudf" else spec.threads_per_worker,
+        "memory_limit": spec.memory_limit or "auto",
+        "death_timeout": spec.wait_s,
+    }
+    connect = {"connect_timeout": spec.connect_timeout_s, "known_hosts": spec.known_hosts}
+    start = functools.partial(
+        SSHCluster,
+        list(spec.hosts),
+        connect_options={name: value for name, value in connect.items() if value is not None},
+        worker_options={name: value for name, value in options.items() if value is not None},
+        scheduler_options={"port": 0, "dashboard_address": LOOPBACK},
+        worker_class=WORKERS[frame_library],
+        remote_python=f"{python} -m {ssh_watchdog.__name__}",
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            with dask.config.set({"logging": {"distributed": "info"}}):  # there: Dask reads the addresses in their log
+                _, client = stack.enter_context(workers.closed(start))
+        except Exception as problem:
+            cause = problem.__cause__ or problem
+            raise TipcastError(
+                "K001",
+                ", ".join(dict.fromkeys(spec.hosts)),
+                f"no scheduler or no worker was started over ssh: {str(cause) or type(cause).__name__}",
+                f"try `ssh HOST {python} -m tipcast --version` with each of them",
+            ) from problem
+        workers.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, workers.SLOW)
+        yield client
+
+
+@contextlib.contextmanager
+def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
+    """Submit a job for each worker and connect; certificates for TLS are made for the job.
+
+    A worker is Dask's own, also for GPUs: Slurm shows it the one that its job was given.
+    """
+    name = f"tipcast-{uuid.uuid4().hex[:12]}"
+    refused: list[str] = []
+    with contextlib.ExitStack() as stack:
+        shared = spec.shared_folder or Path.cwd()
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=shared, prefix=".tipcast-tls-"))
+        stack.callback(_cancel, name)
+        start = functools.partial(
+            _slurm_class(refused),
+            job_name=name,
+            shebang="#!/usr/bin/env bash",
+            queue=spec.queue,
+            account=spec.account,
+            walltime=spec.walltime,
+            cores=1 if frame_library == "cudf" else spec.cores,
+            processes=1,
+            memory=spec.memory,
+            interface=spec.interface,
+            job_extra_directives=list(spec.directives),
+            job_script_prologue=[*(f"unset ${{!{prefix}@}}" for prefix in HIDDEN), *spec.prologue],
+            protocol="tls://",
+            security=_certificates(Path(folder)),
+            scheduler_options={"dashboard_address": LOOPBACK},
+            log_directory=spec.shared_folder,
+        )
+        started, client = stack.enter_context(workers.closed(start))
+        started.scale(jobs=spec.n_workers)
+        workers.wait(
+            client, spec.n_workers, spec.wait_s, f"look at `squeue`, {workers.SLOW}", look=lambda: _check_taken(refused)
+        )
+        yield client
+
+
+def _certificates(folder: Path) -> Security:
+    """Make certificates in files that workers find; where a job fails, dask-jobqueue leaves its own behind."""
+    made, files = Security.temporary(), {}
+    roles = (f"{role}_{part}" for role in ("scheduler", "worker", "client") for part in ("key", "cert"))
+    for name in ("ca_file", *roles):
+        file = folder / name
+        file.touch(0o600)
+        file.write_text(getattr(made, f"tls_{name}"), encoding="ascii")
+        files[f"tls_{name}"] = str(file)
+    return Security(require_encryption=True, **files)
+
+
+def _check_taken(refused: list[str]) -> None:
+    if refused:
+        said = refused[0].strip().rpartition("\n")[2]
+        fix = "correct cluster.queue, account, walltime, cores, memory or directives"
+        raise TipcastError("K001", "cluster=slurm", f"Slurm did not take the workers' jobs: {said}", fix)
+
+
+def _slurm_class(refused: list[str]) -> type:
+    """Return dask-jobqueue's cluster, whose jobs tell what Slurm said where it did not take one."""
+    from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+
+    class Job(SLURMJob):
+        async def _submit_job(self, script_filename: str) -> Any:
+            try:
+                return await super()._submit_job(script_filename)
+            except RuntimeError as problem:
+                refused.append(str(problem))
+                raise
+
+    class Cluster(SLURMCluster):
+        job_cls = Job
+
+    return Cluster
+
+
+def _cancel(name: str) -> None:
+    """End the jobs that dask-jobqueue did not, if any."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", "--name", name], capture_output=True, check=False, timeout=ASK_S)  # noqa: S603, S607

@@ -1,0 +1,47 @@
+"""`python -m tipcast.compute.ssh_watchdog -m MODULE WORDS ...`: kill the process group when the SSH connection closes.
+
+As root, OpenSSH passes on no signals, and nobody reads what a process writes once Dask knows its address. So the
+starting process holds standard input open; when that ends, the whole remote process group is killed. Standard error is
+forwarded up to the address and dropped after it, so that a full pipe blocks nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+
+ADDRESSES = (b"Scheduler at:", b"worker at:")
+"""What Dask waits for in the lines of a scheduler, and of a worker, to learn where it is."""
+
+
+def main() -> None:
+    """Run a module of this interpreter as its command line says, and watch the connection."""
+    read, write = os.pipe()
+    told = os.dup(2)
+    os.dup2(write, 2)
+    threading.Thread(target=_pass_on, args=(read, told), daemon=True).start()
+    threading.Thread(target=_hold, daemon=True).start()
+    del sys.argv[:2]  # this program's name and -m
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _hold() -> None:
+    while os.read(0, 4096):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _pass_on(read: int, told: int) -> None:
+    known = False
+    with os.fdopen(read, "rb") as lines, os.fdopen(told, "wb", 0) as out:
+        for line in lines:
+            if not known:
+                out.write(line)
+                known = any(address in line for address in ADDRESSES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Worker processes that a job starts: what they are given, how they are waited for, and how they end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from importlib.machinery import ModuleSpec
+from typing import Any, TypeVar
+
+import distributed
+from distributed import Client, SpecCluster, Status, as_completed
+from distributed.deploy.spec import close_clusters
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from tipcast.compute.forkserver import HIDDEN, left_alone
+from tipcast.compute.waiting import waiting
+from tipcast.config.errors import TipcastError
+
+Started = TypeVar("Started", bound=SpecCluster)
+
+QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
+"""Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
+profile is for Dask's report."""
+
+START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
+"""How to mend that workers are missing, where the user starts them."""
+SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
+"""The same, where tipcast starts them."""
+
+LOOK_S = 1.0
+"""How often to look at what else has happened while workers are waited for, in seconds."""
+CLOSE_S = 10.0
+"""How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of workers that this machine starts."""
+    return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
+
+
+class Nanny(distributed.Nanny):
+    """A nanny that forgets a worker process that has ended before it starts the next one.
+
+    Dask's own starts the next one through the same object. Where a worker is killed before its nanny has read that it
+    is up, that start goes on waiting and takes the next one's word for that from the queue; the nanny believes for ever
+    that its worker is starting, and can neither restart nor close it.
+    """
+
+    async def instantiate(self) -> Status:
+        """Start a worker process."""
+        if self.process is not None and self.process.status is Status.stopped:
+            self.process = None
+        return await super().instantiate()
+
+
+class Quiet(WorkerPlugin):
+    """Leaves all words to the driver, also in workers that come later: they read no settings."""
+
+    name = "tipcast-quiet"
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
+        """Close the loggers of this worker's process."""
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def wait(
+    client: Client, wanted: int, wait_s: float, fix: str = START, *, look: Callable[[], object] = lambda: None
+) -> None:
+    """Wait for workers, with a look now and then at what else may have happened; K002 when they are too few in time."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            client.wait_for_workers(wanted, timeout=max(min(LOOK_S, left), 0.01))
+        except TimeoutError as problem:
+            look()
+            if left > LOOK_S:
+                continue
+            ready = len(client.scheduler_info()["workers"])
+            what = f"{ready} of {wanted} workers after {wait_s:g} s"
+            raise TipcastError("K002", address(client), what, fix) from problem
+        return
+
+
+def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each future with its result as it ends; raise what one failed with, also that it was cancelled."""
+    with client.as_current():  # as_completed takes no client
+        ended = as_completed(list(futures), with_results=True)
+    for future, result in ended:
+        if isinstance(result, CancelledError):  # as all are when the scheduler goes: Dask makes the error the result
+            raise result
+        yield future, result
+
+
+def address(client: Client) -> str:
+    return str(client.scheduler.address) if client.scheduler else "scheduler"
+
+
+@contextlib.contextmanager
+def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
+    """Start a cluster and connect to it; close both at the end, also when Dask does not get there."""
+    with _main_not_run(), _closed(start) as both:
+        yield both
+
+
+@contextlib.contextmanager
+def _closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
+    with left_alone():
+        try:
+            cluster = start()
+        except BaseException:
+            # It takes none that has half started, and the processes end with this one.
+            atexit.unregister(close_clusters)
+            raise
+    try:
+        with Client(cluster) as client:
+            try:
+                yield cluster, client
+            except BaseException:
+                _kill(cluster)
+                raise
+    finally:
+        try:
+            cluster.close(timeout=CLOSE_S)
+        except BaseException as problem:
+            _kill(cluster)
+            cluster.shutdown_on_close = False  # or Dask would try again as the process ends
+            if not isinstance(problem, Exception):  # Ctrl-C; what else fails counts less than what the block ended with
+                raise
+            logging.getLogger("tipcast").debug("the cluster did not close: %r", problem)
+
+
+_held: list[ModuleSpec | None] = []
+"""What ``__main__`` was before the clusters that are open, one entry for each of them."""
+_holding = threading.Lock()
+
+
+@contextlib.contextmanager
+def _main_not_run() -> Iterator[None]:
+    """Keep worker processes from running the script of this one, which starts the job where its end has no guard.
+
+    Python runs it in processes that it spawns, at any time, but for that of a package (``python -m PACKAGE``). Workers
+    need nothing of it: Dask sends what is defined there by value. Other processes that are spawned meanwhile do not see
+    what the script defines either.
+    """
+    main = sys.modules["__main__"]
+    with _holding:
+        _held.append(_held[0] if _held else getattr(main, "__spec__", None))
+        if _held[0] is None or not _held[0].name.endswith("__main__"):
+            main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+    try:
+        yield
+    finally:
+        with _holding:
+            before = _held.pop()
+            if not _held:
+                main.__spec__ = before
+
+
+def _kill(cluster: SpecCluster) -> None:
+    """End worker processes at once: a task in native code would keep them for many seconds."""
+    for nanny in cluster.workers.values():
+        if isinstance(nanny, distributed.Nanny) and nanny.pid:
+            nanny.close_gracefully(reason="tipcast-kill")  # or it starts another, which closing would wait for
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)

@@ -1,0 +1,358 @@
+"""What a dataset is, and the values that pass between its files and the workers that read them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tipcast.compute.base import Array, Frame, Frames
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import Limits
+from tipcast.tasks.base import TargetColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Period = tuple[int, int]
+"""Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """What one Dask task reads: some row groups of a Parquet file, a byte range of a CSV file, or rows made up."""
+
+    uri: str
+    format: str
+    """``parquet``, ``csv``, or a dataset's own word for rows that it makes."""
+    part: tuple[int, ...]
+    """Parquet: row-group numbers. CSV: byte offset and length (0, -1 for a compressed file). Made rows: block, seed."""
+    columns: Mapping[str, str]
+    """Canonical name -> the file's own spelling; optional columns that the file lacks are absent."""
+    period: Period | None
+    """Rows of another time are stray and are dropped; None where rows have no time."""
+    digest: str
+    """Digest of the file this belongs to."""
+    rows: int | None = None
+    """Rows before filtering, where a footer tells."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Reader options: ``storage`` for fsspec, ``header``, ``dates`` for CSV, ``first``: number of the first row."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All fragments of one period or of one side of a split, in time and file order."""
+
+    fragments: tuple[Fragment, ...]
+    period: Period | None
+    uris: tuple[str, ...]
+    digest: str
+    """One digest over all files' digests."""
+    name: str
+    """What its rows are, in the plural: ``yellow trips`` or ``rows``."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest of a model that is trained on them says of them beside."""
+    notes: tuple[str, ...] = ()
+    """Lines worth a log line, as ``column names mapped from lower case``."""
+
+    @property
+    def columns(self) -> dict[str, Mapping[str, str]]:
+        """Address -> canonical name -> the file's own spelling."""
+        return {fragment.uri: fragment.columns for fragment in self.fragments}
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """A column as the user of a saved model has it: the model's manifest holds these, its signature their names."""
+
+    name: str
+    """Canonical."""
+    spellings: tuple[str, ...]
+    """Names that it may have, the usual one first."""
+    type: str = "number"
+    """``number``, ``time`` or ``category``."""
+    required: bool = True
+    categories: tuple[str, ...] = ()
+    """Of a category: the value of each code."""
+    fill: float | None = None
+    """What stands for a missing number; None: NaN, which the features know."""
+    largest: float = 1e9
+    """Larger numbers are refused."""
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What is asked of every file."""
+
+    columns: tuple[str, ...]
+    """Canonical columns it must have."""
+    optional: tuple[str, ...] = ()
+    """Those to read where it has them."""
+    block_bytes: int = 32 << 20
+    """A plain CSV file is read in blocks of this size."""
+    storage: Mapping[str, Any] = field(default_factory=dict)
+    """The user's fsspec options."""
+    nullable: tuple[str, ...] = ()
+    """Columns that may have no value at all."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What ``FileScan.facts`` must be, where that is not None."""
+
+
+@dataclass(frozen=True)
+class FileScan:
+    """What is learned of one file before any worker reads it."""
+
+    uri: str
+    fragments: tuple[Fragment, ...]
+    period: Period | None
+    digest: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the dataset says of it beside."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileCounts:
+    """What is known of a file after its rows were read."""
+
+    rows: int
+    """Rows kept."""
+    rows_read: int
+    """Rows before any was dropped."""
+    dropped: Mapping[str, int]
+    """Reason -> rows."""
+    extra: Mapping[str, int] = field(default_factory=dict)
+    """The dataset's own counts."""
+
+
+class Dataset(ABC):
+    """What columns mean: which there are, which rows can be used, which features are made of them.
+
+    An instance is small and goes to the workers with every task. The functions that make features are those of a module
+    that imports nothing but NumPy (``code``), whose file travels inside saved models.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Of the dataset, as saved models' manifests have it."""
+
+    @property
+    @abstractmethod
+    def code(self) -> ModuleType:
+        """The module with ``needed_columns``, ``compute`` and ``impossible``, see ``data.taxi.features``."""
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """All features there are."""
+
+    @property
+    def time(self) -> str | None:
+        """Canonical column of the time that rows are split by; None: they are split at random."""
+        return None
+
+    @property
+    def test_share(self) -> float:
+        """Share of the training rows that is drawn to test on; 0: the test side has rows of its own."""
+        return 0.0
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """Raw columns that need no remark where a saved model gets them and does not use them."""
+        return ()
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
+        return ()
+
+    @property
+    def subset_names(self) -> tuple[str, ...]:
+        """Of what ``subsets`` returns."""
+        return ()
+
+    @abstractmethod
+    def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
+        """List what one side of the data consists of, from footers and headers alone.
+
+        Parameters
+        ----------
+        which
+            ``train``, ``test`` or ``months``: the key of the configuration that names it.
+        columns
+            Canonical columns that every file must have.
+        optional
+            Canonical columns to read where a file has them.
+
+        Raises
+        ------
+        TipcastError
+            C003 C004 configuration; D-errors, each naming the file.
+
+        """
+
+    @abstractmethod
+    def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+        """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
+
+        Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null,
+        categories float64 codes with NaN for null.
+        """
+
+    def clean(
+        self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
+    ) -> tuple[Array | None, dict[str, int]]:
+        """Return a (rows,) bool mask of the rows to keep, None for all; and reason -> rows dropped."""
+        keep, counts = self.code.impossible(columns, [name for name in columns if name != self.time], xp)
+        return (None if keep is None else ~keep), counts
+
+    def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
+        """Make features: (rows, features) float32, each column contiguous."""
+        return self.code.compute(columns, names, xp)
+
+    def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
+        """Return counts of the dataset's own, of rows before (with ``cleaned`` False) or after they are cleaned."""
+        return {}
+
+    def subsets(self, columns: Mapping[str, Array], xp: ModuleType) -> dict[str, Array]:
+        """Return name -> (rows,) bool: rows that a model is measured on by themselves too."""
+        return {}
+
+    def check_files(self, listing: Listing, per_file: Mapping[str, FileCounts], limits: Limits) -> None:
+        """Refuse a file of which too much had to be dropped.
+
+        Raises
+        ------
+        TipcastError
+            D009 no rows; the dataset's own.
+
+        """
+        for uri, counts in per_file.items():
+            if counts.rows_read == 0:
+                raise TipcastError("D009", uri, "has no rows", "remove it")
+
+    def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
+        """Return what a column holds that is to be predicted, by default the dataset's own; C003 where it has none."""
+        raise TipcastError(
+            "C003", "task.target", f"data of {self.name} have no column to be named", "use a task that is made for them"
+        )
+
+    def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
+        """Return the raw columns that features are made of; ``facts`` of the listing that a model was trained on."""
+        return tuple(RawColumn(name, (name,)) for name in self.code.needed_columns(names))
+
+    def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
+        """Return canonical host columns as a user of a saved model has them."""
+        import pandas as pd  # of no use to the workers of a sweep, which import this
+
+        return pd.DataFrame({name: np.asarray(values) for name, values in columns.items()})
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a saved model's manifest must say for the dataset to be made again."""
+        return {}
+
+    def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a saved model's profile as ``evaluation.drift`` reads it, whichever release wrote it."""
+        return told
+
+    def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
+        """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
+        what = f"is a model of {self.name}, whose rows are not read from files"
+        raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
+
+    def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that files to be scored must have, and those that are read where a file has them."""
+        return tuple(self.code.needed_columns(names)), ()
+
+    def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
+        """Return canonical name -> a file's own name, of the columns that have both; D006 where one is there twice."""
+        return {}
+
+    def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
+        """Return what the columns of a CSV file become where they are kept beside scores, by their own names."""
+        import pyarrow as pa  # of no use to the workers of a sweep, which import this
+
+        return dict.fromkeys(header, pa.string())
+
+    def describe(self, which: str) -> str:
+        """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
+        listing = self.scan(which, ())
+        rows = [fragment.rows for fragment in listing.fragments]
+        known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
+        return f"{counted(len(listing.uris), 'file')}, {known}{counted(len(rows), 'part')}, {listing.name}"
+
+    def feature_file(self) -> Path:
+        """Return the file that travels inside saved models."""
+        return Path(str(self.code.__file__))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One prepared piece of a fragment, living on a worker."""
+
+    x: Frame
+    """(rows, features) float32 DataFrame."""
+    y: Frame | None
+    """(rows,) Series: int32 classes or float32 values; None where nothing is predicted."""
+    subsets: Mapping[str, Array]
+    """Name -> (rows,) bool; empty where the recipe does not ask."""
+    rows: int
+    classes: tuple[int, ...]
+    """Rows of each class; empty for values."""
+    bytes: int
+    """Memory of x and y."""
+    extra: Mapping[str, int]
+    """A dataset's own counts."""
+    rows_read: int
+    """Rows of the fragment before any was dropped; counted with its first part only, as are the next two."""
+    raw_bytes: int
+    """Memory of the raw columns read."""
+    dropped: Mapping[str, int]
+    """Reason -> rows."""
+
+
+def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
+    """Join neighbouring row groups of a Parquet file while their rows stay within ``most``, for tasks that cost alike.
+
+    Parameters
+    ----------
+    fragments
+        In file order.
+    most
+        Rows; 0 joins nothing.
+
+    """
+    joined: list[Fragment] = []
+    for fragment in fragments:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.uri == fragment.uri
+            and last.format == fragment.format == "parquet"
+            and last.rows is not None
+            and fragment.rows is not None
+            and last.rows + fragment.rows <= most
+        ):
+            joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=last.rows + fragment.rows)
+        else:
+            joined.append(fragment)
+    return tuple(joined)
+
+
+def counted(number: int, what: str) -> str:
+    """Return ``1 file`` or ``3 files``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def timed(period: Period | None) -> Period:
+    """Return a period that is known, as it always is of rows that have a time."""
+    if period is None:
+        raise ValueError("these rows have no time")
+    return period

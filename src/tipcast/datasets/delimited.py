@@ -1,0 +1,353 @@
+"""CSV files before they are read: header, both ends, how dates are written, digest, blocks, and the line at fault."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import address
+from tipcast.datasets.base import Fragment, Period, ScanRequest, counted
+
+GZIP = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+_SLASHES = re.compile(rb'(?:^|,)"?\d{1,2}/\d{1,2}/\d{2,4}[ T]', re.MULTILINE)
+ENDS = 256 << 10
+"""Bytes read at each end of a file before any worker sees it."""
+WHOLE = 64 << 20
+"""A local file up to this size is read whole for its digest."""
+_WINDOW = 64 << 10
+_DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})[ T]', re.MULTILINE)
+_EPOCH = datetime.date(1970, 1, 1)
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a first look at a CSV file tells."""
+
+    uri: str
+    storage: Mapping[str, Any]
+    size: int
+    packed: bool
+    """Whether it is compressed with gzip."""
+    head: Head
+    digest: str
+    dates: str
+    """``iso``, ``month_first`` or ``day_first``."""
+    notes: tuple[str, ...]
+
+    def next_line(self, offset: int) -> int:
+        """Return the offset after the next newline from ``offset``, or the file's size."""
+        while offset < self.size:
+            window = address.read_range(self.uri, self.storage, offset, _WINDOW)
+            at = window.find(b"\n")
+            if at >= 0:
+                return offset + at + 1
+            offset += len(window)
+        return self.size
+
+    def fragment(self, columns: Mapping[str, str], times: Sequence[str], period: Period | None) -> Fragment:
+        """Return the whole file as one fragment; ``times`` are the canonical columns that hold dates and times."""
+        options = {
+            "storage": self.storage,
+            "header": self.head.header,
+            "dates": self.dates,
+            "start": self.head.start,
+            "times": tuple(times),
+        }
+        return Fragment(self.uri, "csv", (0, -1), columns, period, self.digest, options=options)
+
+    def cut(self, whole: Fragment, block_bytes: int) -> tuple[Fragment, ...]:
+        """Cut the file into blocks; a compressed one stays whole."""
+        if self.packed:
+            return (whole,)
+        cuts = blocks(self.head.start, self.size, block_bytes, self.next_line)
+        return tuple(replace(whole, part=cut) for cut in cuts)
+
+    def ends(self, whole: Fragment) -> tuple[Fragment, ...]:
+        """Return the first rows, and the last where those are others; nothing of a compressed file."""
+        if self.packed:
+            return ()
+        start, stop = self.head.start, self.next_line(min(self.head.start + ENDS, self.size) - 1)
+        found = [replace(whole, part=(start, stop - start))]
+        if stop < self.size and (last := self.next_line(max(stop, self.size - ENDS) - 1)) < self.size:
+            found.append(replace(whole, part=(last, self.size - last)))
+        return tuple(found)
+
+
+def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
+    """Look at a CSV file's header, its beginning, and all of its dates that are written with slashes.
+
+    Parameters
+    ----------
+    uri
+        Path or address.
+    request
+        What is asked of every file.
+    period
+        That the file's name tells: it decides between month/day and day/month.
+
+    Raises
+    ------
+    TipcastError
+        D003 to D005, D007, D016 not the CSV it should be, D009 no rows.
+
+    """
+    where = address.shown(uri)
+    storage = address.storage(uri, request.storage)
+    size = address.size(uri, storage)
+    packed = address.last_name(uri).lower().endswith(".gz")
+    first = next(_pieces(uri, storage, packed, where), b"") if size else b""
+    head = read_head(first, where)
+    if not first[head.start :].strip():
+        raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
+    whole = address.read_range(uri, storage, 0, -1) if size <= WHOLE and not (packed or address.scheme(uri)) else None
+    dates, notes = "iso", []
+    if has_slashes(whole or first):
+        dates, note = _reading(_slashed(_pieces(uri, storage, packed, where)), period)
+        notes.append(note)
+    return Look(uri, storage, size, packed, head, _digest(uri, storage, whole, size, first), dates, tuple(notes))
+
+
+def _pieces(uri: str, storage: Mapping[str, Any], packed: bool, where: str) -> Iterator[bytes]:
+    """Yield the file's (decompressed) bytes, ``ENDS`` at a time."""
+    with address.opened(uri, storage) as file, address.reaching(uri):
+        try:
+            stream: Any = gzip.GzipFile(fileobj=file) if packed else file
+            while data := stream.read(ENDS):
+                yield data
+        except gzip.BadGzipFile as problem:
+            raise TipcastError(
+                "D004", where, "is not compressed with gzip though its name ends in .gz", "rename it to end in .csv"
+            ) from problem
+        except (EOFError, zlib.error) as problem:
+            raise TipcastError(
+                "D005", where, "is a gzip file that was cut off or damaged", "download it again"
+            ) from problem
+
+
+def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, int, int]]:
+    """Return the distinct dates written with slashes, as their three numbers."""
+    found: set[tuple[bytes, ...]] = set()
+    rest = b""
+    for piece in pieces:
+        lines, _, rest = (rest + piece).rpartition(b"\n")
+        found.update(_DATE.findall(lines))
+    found.update(_DATE.findall(rest))
+    return {(int(a), int(b), int(year)) for a, b, year in found}
+
+
+def _reading(dates: Iterable[tuple[int, int, int]], period: Period | None) -> tuple[str, str]:
+    """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do."""
+    fits = {}
+    for name, month, day in (("month_first", 0, 1), ("day_first", 1, 0)):
+        starts = [_midnight(date[2], date[month], date[day]) for date in dates]
+        inside = sum(period is not None and start is not None and period[0] <= start < period[1] for start in starts)
+        fits[name] = (-starts.count(None), inside)
+    chosen = "day_first" if fits["day_first"] > fits["month_first"] else "month_first"
+    return chosen, f"dates with slashes read as {'month/day/year' if chosen == 'month_first' else 'day/month/year'}"
+
+
+def _midnight(year: int, month: int, day: int) -> int | None:
+    try:
+        return (datetime.date(year, month, day) - _EPOCH).days * _DAY
+    except ValueError:
+        return None
+
+
+def _digest(uri: str, storage: Mapping[str, Any], whole: bytes | None, size: int, first: bytes) -> str:
+    """Return SHA-256 of the content where it was read, else of what the store or the size, time and beginning tell."""
+    if whole is not None:
+        return hashlib.sha256(whole).hexdigest()
+    if address.scheme(uri):
+        with address.reaching(uri):
+            told = str(address.filesystem(uri, storage).ukey(uri)).encode()
+    else:
+        told = str(Path(uri).stat().st_mtime_ns).encode()
+    return hashlib.sha256(told + size.to_bytes(8, "little") + first).hexdigest()
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the beginning of a CSV file tells."""
+
+    names: tuple[str, ...]
+    """Names of the header line, without blanks around them."""
+    header: tuple[str, ...]
+    """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
+    start: int
+    """Offset of the first row."""
+    line: int
+    """Its line number, from 1."""
+
+
+def read_head(raw: bytes, where: str) -> Head:
+    """Read the header from the first bytes of a (decompressed) CSV file.
+
+    A byte order mark, blanks around names, blank lines below the header and extra empty fields at the end of each row
+    are habits of public data and are understood.
+
+    Raises
+    ------
+    TipcastError
+        D003 empty, D004 not a CSV file, D005 a web page, D007 no commas, D016 not UTF-8.
+
+    """
+    if raw.startswith(GZIP):
+        raise TipcastError(
+            "D004", where, "is compressed with gzip but its name does not end in .gz", "rename it to end in .csv.gz"
+        )
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise TipcastError(
+            "D016", where, "line 1 is UTF-16, not UTF-8", "convert it, e.g. with iconv -f UTF-16 -t UTF-8"
+        )
+    if raw.startswith(b"PAR1") or b"\0" in raw[:1024]:
+        raise TipcastError(
+            "D004", where, "is no CSV file (it holds binary data)", "give the file the ending of its format"
+        )
+    start = len(_BOM) if raw.startswith(_BOM) else 0
+    if not raw[start:].strip():
+        raise TipcastError("D003", where, "is empty", "remove it or download it again")
+    start, line = _skip_blank(raw, start, 1)
+    end = raw.find(b"\n", start) + 1 or len(raw)
+    text = _decode(raw[start:end], where, line)
+    if text.lstrip().startswith("<"):
+        raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
+    names = tuple(name.strip() for name in next(csv.reader([text.strip("\r\n")])))
+    if len(names) < 2:
+        used = next((mark for mark in ";\t|" if mark in text), None)
+        hint = f"; the delimiter seems to be {used!r}" if used else ""
+        raise TipcastError(
+            "D007", where, f"{counted(len(names), 'column')} found between commas{hint}", "write it as CSV with commas"
+        )
+    start, line = _skip_blank(raw, end, line + 1)
+    first = raw[start : raw.find(b"\n", start) + 1 or len(raw)].decode(errors="replace").strip("\r\n")
+    fields = next(csv.reader([first]), [])
+    extra = len(fields) - len(names) if not any(fields[len(names) :]) else 0
+    header = tuple(
+        name if name and names.index(name) == at else f"_{at}" for at, name in enumerate(names + ("",) * max(extra, 0))
+    )
+    return Head(names, header, start, line)
+
+
+def _skip_blank(raw: bytes, start: int, line: int) -> tuple[int, int]:
+    while start < len(raw):
+        end = raw.find(b"\n", start) + 1 or len(raw)
+        if raw[start:end].strip():
+            break
+        start, line = end, line + 1
+    return start, line
+
+
+def _decode(raw: bytes, where: str, line: int) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as problem:
+        raise TipcastError(
+            "D016",
+            where,
+            f"line {line} is not UTF-8 (byte {raw[problem.start]:#04x})",
+            "convert it, e.g. with iconv -f LATIN1 -t UTF-8",
+        ) from problem
+
+
+def has_slashes(raw: bytes) -> bool:
+    """Whether dates like 01/31/2021 stand anywhere in the bytes."""
+    return b"/" in raw and _SLASHES.search(raw) is not None
+
+
+def blocks(start: int, size: int, block_bytes: int, next_line: Callable[[int], int]) -> list[tuple[int, int]]:
+    """Cut rows into blocks of about ``block_bytes`` that end at newlines.
+
+    Parameters
+    ----------
+    start, size
+        Offset of the first row, bytes of the file.
+    block_bytes
+        Wanted bytes of a block.
+    next_line
+        Offset -> offset after the next newline from there, or ``size``.
+
+    Returns
+    -------
+    list of tuple
+        Offset and length of each block.
+
+    """
+    cut = []
+    while start < size:
+        aim = start + max(block_bytes, 1)
+        stop = size if aim >= size else next_line(aim - 1)
+        cut.append((start, stop - start))
+        start = stop
+    return cut
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first row of a block that does not parse."""
+
+    line: int
+    """Lines of the block before it."""
+    column: str | None
+    what: str
+    encoding: bool
+    """Whether bytes that are not UTF-8 are the cause."""
+
+
+def find_fault(
+    block: bytes, header: Sequence[str], columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], object]
+) -> Fault | None:
+    """Find the first row that ``parse`` refuses, by halving; None where it refuses none alone.
+
+    Parameters
+    ----------
+    block
+        Whole lines.
+    header, columns
+        All columns, and those that were asked for.
+    parse
+        Parses bytes for some columns, or raises ValueError.
+
+    """
+    lines = block.splitlines(keepends=True)
+    low, high = 0, len(lines)
+    if not _refused(parse, block, columns):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _refused(parse, b"".join(lines[low:middle]), columns):
+            high = middle
+        else:
+            low = middle
+    return _explain(lines[low], low, header, columns, parse)
+
+
+def _explain(
+    row: bytes, at: int, header: Sequence[str], columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], object]
+) -> Fault:
+    fields = next(csv.reader([row.decode(errors="replace").strip("\r\n")]), [])
+    if len(fields) != len(header):
+        return Fault(at, None, f"has {len(fields)} fields, not {len(header)}", False)
+    column = next((name for name in columns if _refused(parse, row, [name])), None)
+    if column is None:
+        return Fault(at, None, "does not parse", False)
+    value = fields[header.index(column)]
+    return Fault(at, column, f"cannot read {value[:40]!r}", "\ufffd" in value)
+
+
+def _refused(parse: Callable[[bytes, Sequence[str]], object], block: bytes, columns: Sequence[str]) -> bool:
+    try:
+        parse(block, columns)
+    except ValueError:
+        return bool(block.strip())
+    return False

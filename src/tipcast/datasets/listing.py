@@ -1,0 +1,250 @@
+"""Files that a user names: paths, globs, folders, s3:// and https:// addresses, or lists of them, Parquet and CSV."""
+
+from __future__ import annotations
+
+import filecmp
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import address
+from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
+
+PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
+FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
+_AT_ONCE = 8
+LEAST_BLOCK = 1024
+"""Bytes of a CSV block: a few lines."""
+BEGINNING = 64 << 10
+"""Bytes of a local CSV file that are read before the whole is compared."""
+
+
+def scan_files(
+    named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], FileScan]
+) -> tuple[list[FileScan], tuple[str, ...]]:
+    """Find files and look at each.
+
+    Parameters
+    ----------
+    named
+        A path, glob, folder or address, or a list of them.
+    request
+        What is asked of every file.
+    key
+        The configuration's name for ``named``, for messages.
+    scan
+        Looks at one file's footer or header.
+
+    Returns
+    -------
+    tuple
+        The files as they were named, and lines worth a log line.
+
+    Raises
+    ------
+    TipcastError
+        D001 D002 D021 D022 and those of ``scan``, each naming the file.
+
+    """
+    uris, twice = _distinct(uri for pattern in patterns(named, key) for uri in expand(pattern, request))
+    with ThreadPoolExecutor(min(_AT_ONCE, len(uris))) as pool:
+        return list(pool.map(lambda uri: scan(uri, request), uris)), twice
+
+
+def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> Listing:
+    """Make one listing of many files: in time order where they have a period, then by name.
+
+    Parameters
+    ----------
+    scans
+        At least one; all have a period or none has.
+    name, facts
+        Of the listing.
+    notes
+        Lines worth a log line beside those of the files.
+
+    """
+    ordered = sorted(scans, key=lambda file: (file.period or (0, 0), file.uri))
+    periods = [file.period for file in ordered if file.period]
+    said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
+    return Listing(
+        fragments=tuple(fragment for file in ordered for fragment in file.fragments),
+        period=(min(start for start, _ in periods), max(stop for _, stop in periods)) if periods else None,
+        uris=tuple(address.shown(file.uri) for file in ordered),
+        digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
+        name=name,
+        facts=facts,
+        notes=tuple(said),
+    )
+
+
+def patterns(named: Any, key: str) -> list[str]:
+    """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names nothing."""
+    chosen = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []
+    if not chosen or not all(isinstance(pattern, str | Path) and str(pattern) for pattern in chosen):
+        raise TipcastError(
+            "C004", key, "names no file", f"set {key} to a path, a glob, a folder, an address or a list of them"
+        )
+    return [str(pattern) for pattern in chosen]
+
+
+def _distinct(uris: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
+    every = list(uris)
+    distinct = list(dict.fromkeys(every))
+    more = len(every) - len(distinct)
+    return distinct, (f"{more} file{'s' if more > 1 else ''} named twice, read once",) if more else ()
+
+
+def expand(pattern: str, request: ScanRequest) -> list[str]:
+    """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
+
+    Raises
+    ------
+    TipcastError
+        D001 nothing there, D002 a folder without data files, D021 D022 addresses.
+
+    """
+    kind = address.scheme(pattern)
+    if kind == "s3":
+        return _expand_s3(pattern, request)
+    if kind:
+        if address.last_name(pattern) == "" or pattern.endswith("/"):
+            raise TipcastError(
+                "D002", address.shown(pattern), "is no file", "name each file: folders and globs do not work over https"
+            )
+        return [pattern]
+    try:
+        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError, ValueError) as problem:  # too long, a home of nobody's, a null character
+        what = f"is no path: {getattr(problem, 'strerror', None) or problem}"
+        raise TipcastError("D001", pattern, what, "check the path") from problem
+    if path.is_dir():
+        try:
+            return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern)
+        except OSError as problem:
+            what = f"cannot be looked into: {problem.strerror}"
+            fix = "change its permissions, or name the files"
+            raise TipcastError("D001", str(problem.filename), what, fix) from problem
+    if path.exists() and not path.is_file():
+        raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
+    if path.exists() or not glob.has_magic(pattern):
+        return [str(path)]
+    if path.parent.is_dir():  # its name may have brackets that are no pattern
+        path = Path(glob.escape(str(path.parent)), path.name)
+    found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob would find hidden files
+    matches = sorted(match for match in found if Path(match).is_file())
+    if not matches:
+        raise TipcastError("D001", pattern, "no file matches", "check the pattern")
+    return matches
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """Find all files below a folder; OSError where one may not be looked into, which is not to say that it is empty."""
+
+    def refuse(problem: OSError) -> None:
+        raise problem
+
+    for above, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(above, name) for name in sorted(names))
+
+
+def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
+    storage = address.storage(pattern, request.storage)
+    with address.reaching(pattern):
+        store = address.filesystem(pattern, storage)
+        if glob.has_magic(pattern):
+            matches = sorted(f"s3://{match}" for match in store.glob(pattern))
+            if not matches:
+                raise TipcastError(
+                    "D001", address.shown(pattern), "no object matches", "check the bucket and the pattern"
+                )
+            return matches
+        if pattern.endswith("/") or not pattern.lower().endswith((*PARQUET, *CSV)):
+            return _of_folder([f"s3://{match}" for match in store.find(pattern)], pattern, address.shown(pattern))
+    return [pattern]
+
+
+def _of_folder(files: Sequence[str], folder: str, where: str) -> list[str]:
+    """Return the data files below a folder, without hidden ones and those that start with an underscore."""
+    found = [file for file in files if file.lower().endswith((*PARQUET, *CSV))]
+    kept = [
+        file for file in found if not any(step[:1] in {".", "_"} for step in file[len(folder) :].strip("/").split("/"))
+    ]
+    if not kept:
+        raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
+    return sorted(kept)
+
+
+def check_format(uri: str, request: ScanRequest) -> str:
+    """Return ``parquet`` or ``csv`` as a file's name says.
+
+    Raises
+    ------
+    TipcastError
+        D001 missing, D003 empty, D004 neither Parquet nor CSV.
+
+    """
+    name = address.last_name(uri).lower()
+    if name.endswith((*PARQUET, *CSV)):
+        return "parquet" if name.endswith(PARQUET) else "csv"
+    where = address.shown(uri)
+    if address.size(uri, address.storage(uri, request.storage)) == 0:
+        raise TipcastError("D003", where, "is empty", "remove it")
+    raise TipcastError("D004", where, "is neither Parquet nor CSV by its name", FORMATS)
+
+
+def check_block_bytes(value: int, key: str) -> None:
+    """Refuse blocks of CSV that hold no line; C003."""
+    if value < LEAST_BLOCK:
+        raise TipcastError("C003", key, f"{value} is too little", f"use {LEAST_BLOCK} or more")
+
+
+def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
+    """Return one line that names two files of equal content, whose rows would count twice, or nothing.
+
+    Local files are compared by content where size and beginning (of Parquet files the footer) are equal, remote ones by
+    footer or by size and ETag alone.
+
+    Raises
+    ------
+    TipcastError
+        D001 a file that is gone, D022 a store that does not answer.
+
+    """
+    known: dict[object, list[str]] = {}
+    pairs: list[tuple[str, str]] = []
+    for fragment in {fragment.uri: fragment for fragment in fragments}.values():
+        alike = known.setdefault(_content_key(fragment), [])
+        same = next((uri for uri in alike if _equal(uri, fragment.uri)), None)
+        if same is None:
+            alike.append(fragment.uri)
+        else:
+            pairs.append((address.shown(same), address.shown(fragment.uri)))
+    if not pairs:
+        return ()
+    more = f" (and {len(pairs) - 1} more such files)" if len(pairs) > 1 else ""
+    return (f"{pairs[0][0]} and {pairs[0][1]} have the same content, read twice{more}: name one of them",)
+
+
+def _content_key(fragment: Fragment) -> object:
+    """Return what files of equal content have in common, without reading much of them."""
+    if fragment.format != "csv":
+        return fragment.digest  # of Parquet: footer and size
+    uri, storage = fragment.uri, fragment.options["storage"]
+    if address.scheme(uri):
+        with address.reaching(uri):
+            return address.size(uri, storage), address.filesystem(uri, storage).info(uri).get("ETag", uri)
+    return address.size(uri, storage), hashlib.sha256(address.read_range(uri, storage, 0, BEGINNING)).digest()
+
+
+def _equal(one: str, other: str) -> bool:
+    remote = address.scheme(one) or address.scheme(other)
+    return bool(remote) or filecmp.cmp(one, other, shallow=False)

@@ -1,0 +1,166 @@
+"""Parquet files by their footers: types, row groups, ranges of times and digest, without reading a row."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import address
+from tipcast.datasets.base import Fragment, Period
+
+MERGED_ROWS = 300_000
+"""Small row groups are read together up to this many rows."""
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a file's footer tells."""
+
+    uri: str
+    storage: Mapping[str, Any]
+    metadata: Any
+    """pyarrow's."""
+    digest: str
+    """SHA-256 over the footer's bytes and the file's size."""
+
+    @functools.cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self.metadata.schema.to_arrow_schema()
+
+    @property
+    def rows(self) -> int:
+        """Of the file."""
+        return int(self.metadata.num_rows)
+
+    @property
+    def group_rows(self) -> list[int]:
+        """Rows of each row group."""
+        return [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
+
+    def check_rows(self) -> None:
+        """Refuse a file without rows; D009."""
+        if self.rows == 0:
+            raise TipcastError("D009", address.shown(self.uri), "has no rows", "remove it or download it again")
+
+    def chunks(self, own: str) -> list[Any]:
+        """Return a column's chunk of each row group."""
+        first = self.metadata.row_group(0)
+        at = next(i for i in range(self.metadata.num_columns) if first.column(i).path_in_schema == own)
+        return [self.metadata.row_group(group).column(at) for group in range(self.metadata.num_row_groups)]
+
+    def is_empty(self, own: str) -> bool:
+        """Whether the footer says that a column has no value at all."""
+        counted = [chunk.statistics for chunk in self.chunks(own)]
+        empty = all(found is not None and found.has_null_count and found.num_values == 0 for found in counted)
+        return empty or pa.types.is_null(self.schema.field(own).type)
+
+    def time_ranges(self, own: str) -> list[Period | None]:
+        """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""
+        unit = self.schema.field(own).type.unit
+        found: list[Period | None] = []
+        for chunk in self.chunks(own):
+            counted = chunk.statistics
+            if counted is None or not counted.has_min_max or chunk.physical_type != "INT64" or counted.null_count:
+                found.append(None)
+                continue
+            first, last = int(counted.min_raw), int(counted.max_raw)
+            found.append(
+                (first // 1000, last // 1000)
+                if unit == "ns"
+                else (first * _MICROSECONDS[unit], last * _MICROSECONDS[unit])
+            )
+        return found
+
+    def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
+        """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
+        pieces: list[tuple[tuple[int, ...], int]] = []
+        for group, rows in enumerate(self.group_rows):
+            if pieces and pieces[-1][1] + rows <= MERGED_ROWS:
+                pieces[-1] = ((*pieces[-1][0], group), pieces[-1][1] + rows)
+            elif rows:
+                pieces.append(((group,), rows))
+        found, first = [], 0
+        for groups, rows in pieces:
+            options = {"storage": self.storage, "first": first}
+            found.append(Fragment(self.uri, "parquet", groups, columns, period, self.digest, rows, options))
+            first += rows
+        return tuple(found)
+
+
+def read_footer(uri: str, options: Mapping[str, Any]) -> Footer:
+    """Read a file's footer.
+
+    Parameters
+    ----------
+    uri
+        Path or address.
+    options
+        The user's fsspec options.
+
+    Raises
+    ------
+    TipcastError
+        D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
+
+    """
+    where, storage = address.shown(uri), address.storage(uri, options)
+    with address.opened(uri, storage) as file, address.reaching(uri):
+        address.seekable(uri, file)
+        size = file.seek(0, 2)
+        if size == 0:
+            raise TipcastError("D003", where, "is empty", "remove it or download it again")
+        file.seek(max(size - 8, 0))
+        tail = file.read(8)
+        length = int.from_bytes(tail[:4], "little") + 8
+        if tail[4:] != b"PAR1" or length > size:
+            file.seek(0)
+            raise TipcastError("D005", where, _what_it_is(file.read(64)), "download or write it again")
+        file.seek(size - length)
+        footer = file.read(length)
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
+        metadata.schema.to_arrow_schema()
+        last = max(
+            (
+                _end(metadata.row_group(group).column(at))
+                for group in range(metadata.num_row_groups)
+                for at in range(metadata.num_columns)
+            ),
+            default=0,
+        )
+    except (OSError, ValueError, NotImplementedError) as problem:
+        raise TipcastError("D005", where, "has a damaged Parquet footer", "download or write it again") from problem
+    if last > size - length:
+        raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
+    return Footer(uri, storage, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest())
+
+
+def _what_it_is(head: bytes) -> str:
+    if head.startswith(b"PAR1"):
+        return "is a Parquet file that was cut off"
+    if head.lstrip().startswith(b"<"):
+        return "is a web page, not a Parquet file"
+    if head.startswith(b"\x1f\x8b"):
+        return "is compressed with gzip, not a Parquet file"
+    return "is a text file, not a Parquet file" if head.count(b",") > 2 else "is not a Parquet file"
+
+
+def _end(chunk: Any) -> int:
+    first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
+    return int((first or chunk.data_page_offset) + chunk.total_compressed_size)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column's type is a number, or nothing at all."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+    )

@@ -1,0 +1,250 @@
+"""Rows on the workers: futures of prepared parts and the sums the driver knows of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tipcast.compute.base import Session
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import Limits
+from tipcast.datasets import address
+from tipcast.datasets.base import FileCounts, Fragment, Listing, Part, merged
+from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Counts(FileCounts):
+    """What the driver needs to know of a part, without its rows."""
+
+    bytes: int = 0
+    raw_bytes: int = 0
+    classes: tuple[int, ...] = ()
+    """Rows of each class; empty for values."""
+
+
+TASKS_PER_WORKER = 6
+"""Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
+SUMS = ("rows", "bytes", "rows_read", "raw_bytes")
+"""Numbers of Counts and of Part that add up."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split of the data, living on the workers; empty parts are left out."""
+
+    x: list[Any]
+    """Futures of (rows, features) float32 DataFrames."""
+    y: list[Any]
+    """Futures of (rows,) Series: int32 classes or float32 values; empty where nothing is predicted."""
+    subsets: Mapping[str, list[Any]]
+    """Name -> futures of (rows,) bool arrays; empty where the recipe did not ask."""
+    counts: Counts
+    """Sums over the parts."""
+    parts: tuple[int, ...]
+    """Rows of each part."""
+
+    @property
+    def features(self) -> Any:
+        """The features as a Dask DataFrame of the same parts."""
+        return collection(self.x)
+
+    @property
+    def target(self) -> Any:
+        """The target as a Dask Series of the same parts; None where nothing is predicted."""
+        return collection(self.y) if self.y else None
+
+    @property
+    def positive_rate(self) -> float:
+        """Share of rows of the second of two classes; NaN for other kinds."""
+        classes = self.counts.classes
+        return classes[1] / self.counts.rows if len(classes) == 2 and self.counts.rows else float("nan")
+
+    def summary(self) -> dict[str, float]:
+        """Return what is logged: rows, class balance, partitions, bytes before and after, rows dropped by reason."""
+        counts = self.counts
+        summary: dict[str, float] = {"rows": counts.rows, "partitions": len(self.parts), "bytes": counts.bytes}
+        if len(counts.classes) == 2:
+            summary["positive_rate"] = self.positive_rate
+        if counts.rows_read:
+            summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
+            summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
+        return summary
+
+
+def collection(parts: Sequence[Any]) -> Any:
+    """Return frames or series that are futures as one Dask DataFrame or Series, which copies none of them."""
+    import dask.dataframe as dd  # half a second that a fit on one worker does without
+
+    first = parts[0]
+    meta = first.client.submit(_empty, first, pure=False).result()
+    return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
+
+
+def _empty(part: Any) -> Any:
+    return part.iloc[:0]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The splits of one listing, and what was read and dropped in each of its files."""
+
+    splits: tuple[Rows, ...]
+    per_file: Mapping[str, Counts]
+
+
+def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
+    """Start one task per fragment and return their futures, of tuples of Part."""
+    client, fragments = session.client, _fragments(session, listing)
+    return list(
+        client.map(prepare_fragment, fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare")
+    )
+
+
+def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Loaded:
+    """Wait for prepared fragments and gather their counts, never their rows.
+
+    Parameters
+    ----------
+    session
+        The workers.
+    listing, recipe
+        What was prepared, and how.
+    prepared
+        Futures of ``start``.
+
+    Returns
+    -------
+    Loaded
+        As many splits as the recipe made parts.
+
+    Raises
+    ------
+    TipcastError
+        D-errors of the first fragment that could not be read.
+
+    """
+    client = session.client
+    counts: list[tuple[Counts, ...]] = client.gather(client.map(counted, prepared, pure=False, key="count"))
+    splits = tuple(
+        _split(client, prepared, [each[side] for each in counts], side, recipe) for side in range(len(counts[0]))
+    )
+    return Loaded(splits, per_file(_fragments(session, listing), counts))
+
+
+def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
+    """Return what each task reads: the listing's fragments, joined where the device's frames want many rows at once."""
+    rows = sum(fragment.rows or 0 for fragment in listing.fragments)
+    tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
+    return merged(listing.fragments, min(session.frames.batch_rows, rows // tasks + 1))
+
+
+def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
+    """Return what the driver needs to know of a fragment's parts."""
+    names = (*SUMS, "classes", "extra", "dropped")
+    return tuple(Counts(**{name: getattr(part, name) for name in names}) for part in parts)
+
+
+def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int, recipe: Recipe) -> Rows:
+    filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
+
+    def field(name: str, subset: str | None = None) -> list[Any]:
+        key = name if subset is None else subset
+        return list(client.map(_field, filled, side=side, name=name, subset=subset, pure=False, key=key))
+
+    return Rows(
+        x=field("x"),
+        y=field("y") if recipe.task.has_target else [],
+        subsets={name: field("subsets", name) for name in recipe.dataset.subset_names} if recipe.subsets else {},
+        counts=total(counts),
+        parts=tuple(count.rows for count in counts if count.rows),
+    )
+
+
+def _field(parts: Sequence[Part], side: int, name: str, subset: str | None) -> Any:
+    found = getattr(parts[side], name)
+    return found if subset is None else found[subset]
+
+
+def total(counts: Sequence[FileCounts]) -> Counts:
+    """Return the sums of counts."""
+    dropped: Counter[str] = Counter()
+    extra: Counter[str] = Counter()
+    for count in counts:
+        dropped.update(count.dropped)
+        extra.update(count.extra)
+    classes = itertools.zip_longest(*(getattr(count, "classes", ()) for count in counts), fillvalue=0)
+    sums = {name: sum(getattr(count, name) for count in counts) for name in SUMS}
+    return Counts(**sums, classes=tuple(map(sum, classes)), extra=dict(extra), dropped=dict(dropped))
+
+
+def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
+    """Return address -> sums over its fragments and their parts."""
+    by_file: dict[str, list[Counts]] = {}
+    for fragment, parts in zip(fragments, counts, strict=True):
+        by_file.setdefault(fragment.uri, []).extend(parts)
+    return {uri: total(parts) for uri, parts in by_file.items()}
+
+
+def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits) -> None:
+    """Refuse a file of which too much had to be dropped, and a period of which too little is left.
+
+    Parameters
+    ----------
+    listing
+        What was read.
+    per_file
+        Address as in the fragments -> its sums.
+    recipe
+        What was made of it.
+    limits
+        Shares of a file's rows.
+
+    Raises
+    ------
+    TipcastError
+        Those of the dataset's ``check_files``; D014 too few rows, D015 one class only.
+
+    """
+    recipe.dataset.check_files(listing, per_file, limits)
+    every = total(list(per_file.values()))
+    dropped = sum(every.dropped.values())
+    where = address.shown(next(iter(per_file))) + (f" and {len(per_file) - 1} more" if len(per_file) > 1 else "")
+    check_split(f"{where} ({dropped} rows dropped)" if dropped else where, every, recipe.task, limits)
+
+
+def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
+    """Refuse rows that nothing can be learnt from or measured on.
+
+    Parameters
+    ----------
+    where
+        What the rows are, for the message.
+    counts
+        How many there are, and how many of each class.
+    task
+        What is predicted of them.
+    limits
+        Fewest rows.
+
+    Raises
+    ------
+    TipcastError
+        D014 too few rows, D015 one class only, or a class that the task has no name of.
+
+    """
+    if counts.rows < limits.min_rows:
+        what = f"{counts.rows} usable rows, at least {limits.min_rows} are needed"
+        raise TipcastError("D014", where, what, "use more data, or lower data.limits.min_rows")
+    if len(counts.classes) > len(task.classes):
+        what = f"the target has {len(counts.classes)} classes, the task names {len(task.classes)}"
+        raise TipcastError("D015", where, what, "name them all in task.classes")
+    there = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
+    if counts.classes and len(there) < 2:
+        columns = " or ".join(repr(name) for name in task.columns)
+        fix = f"check column {columns}" + (", or set task.threshold" if "threshold" in task.params else "")
+        raise TipcastError("D015", where, f"all {counts.rows} rows have the same label ({there[0]})", fix)

@@ -1,0 +1,134 @@
+"""Splitting rows: by time, where validation is the end of the training period and test comes after it, or at random."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from tipcast.compute.base import Array
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import Fragment, Period
+
+MINUTE = 60_000_000
+
+
+def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | None:
+    """Return where validation begins.
+
+    Parameters
+    ----------
+    trained
+        Periods of the training files in microseconds since 1970, which may overlap and leave gaps.
+    test
+        Period of the test rows.
+    validation
+        Share of the time that the training files cover, at its end; the time of gaps between them does not count.
+
+    Returns
+    -------
+    int or None
+        Microseconds since 1970, a whole minute; None where validation is 0.
+
+    Raises
+    ------
+    TipcastError
+        D018 overlapping periods, D019 test before train, C003 a share outside [0, 1).
+
+    """
+    if not 0 <= validation < 1:
+        raise TipcastError("C003", "task.validation", f"{validation} is no share", "use 0 (none) to below 1")
+    spans = _union(trained)
+    train = spans[0][0], spans[-1][1]
+    if test[1] <= train[0]:
+        raise TipcastError(
+            "D019",
+            f"data.test {describe(test)}",
+            f"lies before data.train {describe(train)}",
+            "test on a period after the training period",
+        )
+    if test[0] < train[1]:
+        raise TipcastError(
+            "D018",
+            f"data.test {describe(test)}",
+            f"overlaps data.train {describe(train)}",
+            "test on a period that starts when training ends, or later",
+        )
+    if validation == 0:
+        return None
+    left = int(sum(stop - start for start, stop in spans) * validation)
+    while left > spans[-1][1] - spans[-1][0]:
+        start, stop = spans.pop()
+        left -= stop - start
+    begins = spans[-1][1] - left
+    return begins - begins % MINUTE
+
+
+def _union(periods: Iterable[Period]) -> list[Period]:
+    """Return periods in time order, those joined that overlap or touch."""
+    joined: list[Period] = []
+    for start, stop in sorted(set(periods)):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def uneven(train: int, held_out: int, validation: float) -> str | None:
+    """Return a line to say where validation is less than half or more than twice its share of the rows, else None.
+
+    Parameters
+    ----------
+    train, held_out
+        Rows before and from the cutoff.
+    validation
+        Share of the time.
+
+    """
+    share = held_out / max(train + held_out, 1)
+    if validation == 0 or validation / 2 <= share <= validation * 2:
+        return None
+    return f"validation is {share:.0%} of the training rows: task.validation={validation:g} is a share of their time"
+
+
+def overlap(one: Period, other: Period) -> bool:
+    """Return whether two periods have a moment in common."""
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def describe(period: Period) -> str:
+    """Return a period as ``2019-01-01..2019-03-31``, both days included."""
+    start, stop = (datetime.datetime.fromtimestamp(value / 1e6, datetime.UTC) for value in (period[0], period[1] - 1))
+    return f"{start:%Y-%m-%d}..{stop:%Y-%m-%d}"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A seeded random split: the same rows fall into the same part however fragments are cut, on every device."""
+
+    seed: int
+    shares: tuple[tuple[float, float], ...]
+    """Of each part: the interval within 0 to 1 that a row's random number must lie in; some rows may lie in none."""
+
+    def sides(self, fragment: Fragment, rows: int, xp: ModuleType) -> Array:
+        """Return each row's part, (rows,) int8, -1 for rows of none.
+
+        A row's number is drawn by its place in its file (Philox, a counter-based generator: Salmon et al. 2011), or in
+        its block where the places of rows are not known.
+        """
+        first = fragment.options.get("first")
+        named = f"{self.seed} {fragment.digest} {fragment.part if first is None else ''}"
+        key = np.frombuffer(hashlib.sha256(named.encode()).digest()[:16], np.uint64)
+        bits = np.random.Philox(key=key)
+        skipped = (first or 0) % 4  # one step of the counter makes four numbers
+        bits.advance((first or 0) // 4)
+        drawn = bits.random_raw(rows + skipped)[skipped:] * 2.0**-64
+        side = np.full(rows, -1, dtype=np.int8)
+        for part, (low, high) in enumerate(self.shares):
+            side[(drawn >= low) & (drawn < high)] = part
+        return xp.asarray(side)

@@ -1,0 +1,280 @@
+"""Prepared months: any source as one Parquet file a month, with a manifest so that a second run does nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import filelock
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+
+from tipcast.compute.base import Array, Frames
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.datasets import split
+from tipcast.datasets.base import Fragment, Listing, Period, timed
+from tipcast.datasets.taxi import rules
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.schema import TIMES, ZONES, tlc_name
+
+MANIFEST = "manifest.json"
+VERSION = 1
+LOCK = ".manifest.json.lock"
+LOCK_S = 60.0
+"""How long another job may keep the manifest to itself: it needs milliseconds."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the manifest says of a file."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    row_groups: int
+    recipe: str
+    """Digest of everything the file depends on."""
+    dropped: Mapping[str, int]
+
+
+def read_manifest(out: str) -> dict[str, Written]:
+    """Return file name -> what the manifest in ``out`` says of it; empty where there is none.
+
+    Raises
+    ------
+    TipcastError
+        D020 a manifest that is not ours or not whole.
+
+    """
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    path = f"{folder.rstrip('/')}/{MANIFEST}"
+    try:
+        files = json.loads(filesystem.cat_file(path))["files"]
+        return {name: Written(**entry) for name, entry in files.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise TipcastError(
+            "D020",
+            path,
+            "is no manifest of prepared months",
+            "choose another folder, or delete the file to prepare again",
+        ) from problem
+
+
+def add_to_manifest(out: str, entries: Mapping[str, Written]) -> None:
+    """Add entries to the manifest in ``out``, which is replaced as a whole.
+
+    In a folder a file lock keeps other jobs out meanwhile. An object store has no locks: what another job writes
+    between our reading and writing is lost, so give all entries of a job each time, not only the newest.
+
+    Parameters
+    ----------
+    out
+        Folder, which exists, or address.
+    entries
+        File name -> what is to be said of it.
+
+    Raises
+    ------
+    TipcastError
+        D020 a manifest that is not ours or not whole.
+    OSError
+        It cannot be written, or another job keeps the lock.
+
+    """
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    path = f"{folder.rstrip('/')}/{MANIFEST}"
+    # mode: whoever shares the folder by its group can take the lock
+    lock = filelock.FileLock(f"{folder.rstrip('/')}/{LOCK}", timeout=LOCK_S, mode=0o664)
+    with lock if isinstance(filesystem, LocalFileSystem) else contextlib.nullcontext():
+        files = read_manifest(out) | dict(entries)
+        plain = {"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}
+        unfinished = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+        filesystem.pipe_file(unfinished, json.dumps(plain, indent=2).encode())
+        filesystem.mv(unfinished, path)
+
+
+def is_current(out: str, name: str, recipe: str, manifest: Mapping[str, Written]) -> bool:
+    """Whether a file is there, made by the same recipe, and unchanged since (by SHA-256)."""
+    entry = manifest.get(name)
+    if entry is None or entry.recipe != recipe:
+        return False
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    path = f"{folder.rstrip('/')}/{name}"
+    return (
+        bool(filesystem.exists(path))
+        and filesystem.size(path) == entry.bytes
+        and sha256(filesystem, path) == entry.sha256
+    )
+
+
+def sha256(filesystem: Any, path: str) -> str:
+    """Return the SHA-256 of a file on an fsspec file system, in hexadecimal digits."""
+    with filesystem.open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the files are written."""
+
+    row_group_rows: int
+    compression: str
+
+
+@dataclass(frozen=True)
+class Month:
+    """One file to be written."""
+
+    name: str
+    period: Period
+    fragments: tuple[Fragment, ...]
+    recipe: str
+    """Digest of everything the file depends on."""
+
+
+def plan(listing: Listing, layout: Layout) -> list[Month]:
+    """Cut a listing into calendar months.
+
+    Returns
+    -------
+    list of Month
+        In time order, each with the fragments that may hold rows of it; the layout is part of its digest.
+
+    """
+    months = []
+    for period in _calendar(timed(listing.period)):
+        fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
+        if fragments:
+            name = f"{listing.facts['colour']}_tripdata_{_first_day(period):%Y-%m}.parquet"
+            depends = [
+                VERSION,
+                period,
+                asdict(layout),
+                [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments],
+            ]
+            months.append(Month(name, period, fragments, hashlib.sha256(json.dumps(depends).encode()).hexdigest()))
+    return months
+
+
+@travelling
+def write_month(
+    month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames, token: str
+) -> Written:
+    """Write one month: the task that a worker runs; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    month
+        What to write.
+    out
+        Folder or address.
+    layout
+        Most rows in a row group, compression.
+    columns
+        Canonical names to keep, where the source has them.
+    colour
+        ``yellow`` or ``green``.
+    frames
+        The host's frame library.
+    token
+        Names the job's unfinished files, so that two jobs do not share them.
+
+    Returns
+    -------
+    Written
+
+    """
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    path = f"{folder.rstrip('/')}/{month.name}"
+    unfinished = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
+    there = {name for fragment in month.fragments for name in fragment.columns}
+    kept = [name for name in columns if name in there]
+    fields = pa.schema([pa.field(tlc_name(name, colour), _type(name)) for name in kept])
+    rows, dropped = 0, Counter[str]()
+    with (
+        filesystem.open(unfinished, "wb") as file,
+        pq.ParquetWriter(file, fields, compression=layout.compression, write_page_checksum=True) as writer,
+    ):
+        for fragment in month.fragments:
+            table, lost = _month_rows(fragment, month.period, kept, fields, frames)
+            dropped.update(lost)
+            writer.write_table(table, row_group_size=layout.row_group_rows)
+            rows += table.num_rows
+    digest = sha256(filesystem, unfinished)
+    filesystem.mv(unfinished, path)
+    with filesystem.open(path, "rb") as file:
+        row_groups = pq.read_metadata(file).num_row_groups
+    return Written(rows, filesystem.size(path), digest, row_groups, month.recipe, dict(dropped))
+
+
+def discard(out: str, unfinished: Sequence[Month], token: str) -> None:
+    """Remove what a job that failed had begun to write; the months that are whole stay."""
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    for month in unfinished:
+        with contextlib.suppress(OSError):
+            for path in filesystem.glob(f"{folder.rstrip('/')}/{month.name}.{token}-*.tmp"):
+                filesystem.rm_file(path)
+
+
+def _month_rows(
+    fragment: Fragment, period: Period, kept: Sequence[str], fields: pa.Schema, frames: Frames
+) -> tuple[pa.Table, dict[str, int]]:
+    """Read what of a fragment was picked up in a month; only pickups that no month can hold are dropped."""
+    read = Taxi().read(fragment, frames, [name for name in kept if name in fragment.columns])
+    pickup = read["pickup"]
+    inside = (pickup >= period[0]) & (pickup < period[1])
+    lost: dict[str, int] = {}
+    start, stop = timed(fragment.period)
+    if period[0] <= start < period[1]:  # counted with the first month the fragment belongs to
+        stray = int(((pickup < start) | (pickup >= stop)).sum())
+        lost = {rules.OUTSIDE_PERIOD: stray} if stray else {}
+    rows = int(inside.sum())
+    arrays = [
+        _column(name, read[name][inside], field.type) if name in read else pa.nulls(rows, field.type)
+        for name, field in zip(kept, fields, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=fields), lost
+
+
+def _type(name: str) -> pa.DataType:
+    """Return a column's type, whatever the month's files have: ids whole, all else double, null for missing."""
+    if name in TIMES:
+        return pa.timestamp("us")
+    return pa.int64() if name in ("VendorID", *ZONES) else pa.float64()
+
+
+def _column(name: str, values: Array, kind: pa.DataType) -> pa.Array:
+    if name in TIMES:
+        values = values.view("datetime64[us]")
+    return pa.array(values, from_pandas=True).cast(kind, safe=False)
+
+
+def _calendar(period: Period) -> list[Period]:
+    months = []
+    day = _first_day(period).replace(day=1)
+    while _microseconds(day) < period[1]:
+        following = (day + datetime.timedelta(days=32)).replace(day=1)
+        months.append((_microseconds(day), _microseconds(following)))
+        day = following
+    return months
+
+
+def _first_day(period: Period) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(period[0] / 1e6, datetime.UTC).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
+
+
+def _microseconds(day: datetime.datetime) -> int:
+    return int(day.timestamp()) * 1_000_000

@@ -1,0 +1,199 @@
+"""What the columns of a trip file mean: canonical names, their spellings, and the eras that cannot be used."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.address import last_name
+from tipcast.datasets.base import counted
+
+COLOURS = ("yellow", "green")
+"""Of the cabs whose trips have tips."""
+
+TIMES = ("pickup", "dropoff")
+"""Canonical columns that hold New York wall-clock times; all others hold numbers."""
+
+ZONES = ("PULocationID", "DOLocationID")
+
+COLUMNS = (
+    *TIMES,
+    "VendorID",
+    "passenger_count",
+    "trip_distance",
+    "RatecodeID",
+    *ZONES,
+    "payment_type",
+    "fare_amount",
+    "extra",
+    "mta_tax",
+    "tip_amount",
+    "tolls_amount",
+    "ehail_fee",
+    "improvement_surcharge",
+    "total_amount",
+    "trip_type",
+    "congestion_surcharge",
+    "airport_fee",
+    "cbd_congestion_fee",
+)
+"""Canonical names in the TLC's order; text columns are never read."""
+
+_TLC = {
+    **{name: {name} for name in COLUMNS},
+    "pickup": {"tpep_pickup_datetime", "lpep_pickup_datetime"},
+    "dropoff": {"tpep_dropoff_datetime", "lpep_dropoff_datetime", "Lpep_dropoff_datetime"},
+    "RatecodeID": {"RatecodeID", "RateCodeID"},
+    "airport_fee": {"airport_fee", "Airport_fee"},
+}
+"""Canonical name -> the TLC's own spellings, which need no remark."""
+
+SPELLINGS = tuple(dict.fromkeys(spelling for spellings in _TLC.values() for spelling in sorted(spellings)))
+"""Of all columns, by the TLC."""
+
+REQUIRED = ("pickup", "fare_amount", "tip_amount", *ZONES)
+"""Columns without which a file of trips is of no use."""
+
+_OTHERS = {
+    "pickupdatetime": "pickup",
+    "dropoffdatetime": "dropoff",
+    "pickuplocationid": "PULocationID",
+    "dropofflocationid": "DOLocationID",
+    "ratecode": "RatecodeID",
+}
+"""Folded names given by other vendors -> canonical name."""
+
+_YEAR_2009 = "trippickupdatetime"
+_COORDINATES = {"startlon", "startlat", "pickuplongitude", "pickuplatitude"}
+
+
+def _fold(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_FOLDED = {_fold(spelling): canonical for canonical, spellings in _TLC.items() for spelling in spellings} | _OTHERS
+
+
+def tlc_name(name: str, colour: str) -> str:
+    """Return the TLC's name of a canonical column in the files of a colour."""
+    if name in TIMES:
+        return f"{'lpep' if colour == 'green' else 'tpep'}_{name}_datetime"
+    return name
+
+
+def map_columns(
+    names: Sequence[str], where: str, needed: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, str]:
+    """Find canonical columns under a file's own names.
+
+    Parameters
+    ----------
+    names
+        Column names as the file has them.
+    where
+        The file, for messages.
+    needed
+        Canonical columns that must be there.
+    optional
+        Canonical columns to include where they are.
+
+    Returns
+    -------
+    dict
+        Canonical name -> the file's name.
+
+    Raises
+    ------
+    TipcastError
+        D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids.
+
+    """
+    wanted = tuple(dict.fromkeys((*needed, *optional)))
+    found: dict[str, str] = {}
+    for name in names:
+        canonical = _FOLDED.get(_fold(name))
+        if canonical not in wanted:
+            continue
+        if canonical in found:
+            twice = (
+                f"column {name!r} is there twice"
+                if found[canonical] == name
+                else f"columns {found[canonical]!r} and {name!r} are the same"
+            )
+            raise TipcastError("D006", where, twice, "drop or rename one of them")
+        found[canonical] = name
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise _missing(missing, names, where)
+    return {name: found[name] for name in wanted if name in found}
+
+
+def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> TipcastError:
+    folded = {_fold(name) for name in names}
+    if _YEAR_2009 in folded:
+        return TipcastError(
+            "D017",
+            where,
+            "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids",
+            "use months from 2016-07 on",
+        )
+    if set(missing) & set(ZONES) and folded & _COORDINATES:
+        return no_zones(where)
+    own = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
+    hint, fix = "", "use the TLC's trips from 2016-07 on"
+    if len(own) < 3:  # of more, the names alone fill the line
+        near = [match for name in own for match in difflib.get_close_matches(name, names, 1, 0.7)]
+        hint = f", {' and '.join(map(repr, near))} among them" if near else ""
+        fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
+    what = f"missing {named('column', own)} ({counted(len(names), 'column')} found{hint})"
+    return TipcastError("D007", where, what, fix)
+
+
+def named(kind: str, names: Sequence[str]) -> str:
+    """Return ``column 'a'`` or ``columns 'a', 'b'``."""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+
+
+def no_zones(where: str) -> TipcastError:
+    """Return the error for a file that has longitudes and latitudes in place of taxi zones."""
+    what = "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID): the TLC's files before 2016-07"
+    return TipcastError("D017", where, what, "use months from 2016-07 on")
+
+
+def has_coordinates(names: Sequence[str]) -> bool:
+    """Whether a file has pickup longitudes or latitudes."""
+    return bool({_fold(name) for name in names} & _COORDINATES)
+
+
+def colour_of(names: Sequence[str]) -> str | None:
+    """Return ``yellow`` or ``green`` as the name of the pickup column says, None where it does not."""
+    prefixes = {_fold(name)[:4] for name in names if _fold(name).endswith("pickupdatetime")}
+    if "lpep" in prefixes:
+        return "green"
+    return "yellow" if "tpep" in prefixes else None
+
+
+def remarks(mapping: Mapping[str, str]) -> tuple[str, ...]:
+    """Return one line saying which names are not the TLC's own, or nothing."""
+    strange = [f"{own} as {canonical}" for canonical, own in mapping.items() if own not in _TLC[canonical]]
+    return (f"columns read under other names: {', '.join(strange)}",) if strange else ()
+
+
+def colour_in(names: Sequence[str], uri: str, where: str, wanted: str | None) -> str | None:
+    """Return a file's colour by its columns, else by its name.
+
+    Raises
+    ------
+    TipcastError
+        D007 it is not the colour that the configuration asks for.
+
+    """
+    by_columns = colour_of(names)
+    if by_columns and wanted and by_columns != wanted:
+        own = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
+        what = f"missing column {own[wanted]!r}: it has {own[by_columns]!r}, so it is a {by_columns}-taxi file"
+        raise TipcastError("D007", where, what, f"ask for the colour {by_columns}, or name {wanted}-taxi files")
+    name = last_name(uri).lower()
+    return by_columns or next((colour for colour in ("green", "yellow") if colour in name), None)

@@ -1,0 +1,259 @@
+"""Fit a model where its rows lie: by the library alone on one worker, by its distributed form over several."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future as Outcome
+from concurrent.futures import wait as ended
+from typing import Any, Protocol, TypeVar
+
+from distributed import MultiLock, wait
+
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.schema import ModelSpec
+from tipcast.models.base import Fitted, Future, Local, Progress
+from tipcast.models.build import build
+
+LOG = logging.getLogger("tipcast")
+LOOK_S = 1.0
+"""Seconds between two looks at which workers are there."""
+WAIT_S = 5.0
+"""How long a lock is waited for before it is looked at who has it, in seconds."""
+LOCK = "tipcast "
+"""What a worker's lock is called, before its address: a library that locks workers itself uses the address."""
+BETWEEN = "|"
+"""Stands between the client and the rest of a lock's id."""
+
+Result = TypeVar("Result")
+
+
+class Placed(Protocol):
+    """Rows on the workers, as ``data.rows.Rows`` has them."""
+
+    @property
+    def x(self) -> list[Future]:
+        """Futures of (n, features) float32 DataFrames."""
+        ...
+
+    @property
+    def y(self) -> list[Future]:
+        """Futures of (n,) Series, part by part alike; none where there is no target."""
+        ...
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Rows of each part."""
+        ...
+
+    @property
+    def features(self) -> Any:
+        """The same as a Dask DataFrame."""
+        ...
+
+    @property
+    def target(self) -> Any:
+        """The same as a Dask Series, or None."""
+        ...
+
+
+def fit(
+    client: Any,
+    model: ModelSpec,
+    device: str,
+    train: Placed,
+    validation: Placed | None,
+    seed: int,
+    *,
+    categorical: Sequence[str] = (),
+    kind: str = "classification",
+    classes: int = 0,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Fit a model on rows that lie on workers.
+
+    Parameters
+    ----------
+    client
+        ``distributed.Client`` whose workers hold the rows.
+    model, device, categorical, kind, classes
+        See ``build.build``.
+    train, validation
+        Rows to fit on, and rows that decide when to stop where there are such.
+    seed
+        Of all that is drawn.
+    progress
+        Called with the steps done and all steps, by models that can tell.
+
+    Raises
+    ------
+    TipcastError
+        K003 a worker was lost, C010 the library computed on another device; those of ``build`` and of the model.
+
+    """
+    splits = [train] if validation is None else [train, validation]
+    homes = holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
+    everywhere = set.intersection(*homes)
+    if everywhere:
+        address = min(everywhere)
+        estimator = build(model, device, "local", categorical, kind, classes)
+        rows = [[list(each.x), list(each.y)] for each in splits]
+        threads = client.nthreads()[address]
+        task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
+        fitted: Fitted = watched(client, [address], task.result)
+        task.release()
+    else:
+        estimator = build(model, device, "distributed", categorical, kind, classes)
+        held_out = None if validation is None else (validation.features, validation.target)
+        fitted = estimator.fit(client, train.features, train.target, held_out, seed, progress)
+    if "rows" in fitted.info:
+        sizes = f"{fitted.info['rows']:,} of {sum(train.parts):,}"
+        LOG.info("%s is fitted on %s training rows (model.fit.rows)", model.name, sizes)
+    return fitted
+
+
+@travelling
+def _alone(estimator: Local, rows: Sequence[Sequence[Any]], seed: int, threads: int) -> Fitted:
+    (x, y), *more = rows
+    validation = (more[0][0], more[0][1] or None) if more else None
+    return estimator.fit(x, y or None, validation, seed, threads)
+
+
+def holders(client: Any, parts: Sequence[Future]) -> list[set[str]]:
+    """Wait for parts; return the addresses of the workers that hold each.
+
+    Raises
+    ------
+    TipcastError
+        K003 where nobody holds a part any more.
+    Exception
+        What went wrong in the first part that could not be made.
+
+    """
+    with client.as_current():  # wait takes no client
+        wait(parts)
+    for part in parts:
+        if part.status == "error":
+            part.result()
+    found = client.who_has(list(parts))
+    homes = [set(found[part.key]) for part in parts]
+    if not all(homes):
+        raise _gone(["a worker that held rows"])
+    return homes
+
+
+def parts_of(client: Any, collection: Any) -> list[Future]:
+    """Return a collection's parts as futures, in order; they stay where they are."""
+    return list(client.compute(collection.to_delayed()))
+
+
+def workers_of(client: Any, *collections: Any) -> list[str]:
+    """Return the addresses of all workers that hold a part of some collections, None among them counting for none."""
+    futures = [part for collection in collections if collection is not None for part in parts_of(client, collection)]
+    return sorted(set().union(*holders(client, futures)))
+
+
+def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) -> Result:
+    """Run a fit in a thread beside a look at its workers: the peers of a lost one may wait for it for minutes.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    workers
+        Addresses of the workers that the fit needs.
+    fit
+        What is run, with the client as the current one; where a worker is lost it is left to end by itself.
+
+    Raises
+    ------
+    TipcastError
+        K003 as soon as the scheduler misses a worker.
+    Exception
+        What the fit ended with, all workers being there.
+
+    """
+    outcome: Outcome[Result] = Outcome()
+
+    def run() -> None:
+        try:
+            with client.as_current():
+                outcome.set_result(fit())
+        except BaseException as problem:
+            outcome.set_exception(problem)
+
+    threading.Thread(target=run, daemon=True, name="fit").start()
+    while True:
+        ended([outcome], timeout=LOOK_S)
+        problem = outcome.exception() if outcome.done() else None
+        if outcome.done() and problem is None:
+            return outcome.result()
+        if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
+            if problem is None:
+                raise _gone(["the scheduler"])
+            raise problem
+        if problem is not None:
+            time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
+        lost = set(workers) - set(client.nthreads())
+        if lost:
+            raise _gone(lost) from problem
+        if problem is not None:
+            raise problem
+
+
+def _gone(lost: Collection[str]) -> TipcastError:
+    return TipcastError(
+        "K003",
+        ", ".join(sorted(lost)),
+        "worker lost while training",
+        "give workers more memory (cluster.memory_limit) and repeat the command",
+    )
+
+
+@contextlib.contextmanager
+def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
+    """Lock workers for one distributed fit; release the locks of clients that are gone, which Dask keeps for ever.
+
+    XGBoost locks the same workers inside of it, by their addresses: such a lock of a client that is gone is released
+    with ours.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    workers
+        Addresses.
+
+    """
+    lock = MultiLock([LOCK + address for address in workers], client)
+    lock.id = f"{client.id}{BETWEEN}{lock.id}"
+    told = False
+    while not lock.acquire(timeout=WAIT_S):
+        owners = client.run_on_scheduler(_release_dead, names=list(lock.names))
+        if owners and not told:
+            LOG.warning("waiting for another training on the same workers, of %s", ", ".join(owners))
+            told = True
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
+    """Release locks whose client is gone; return the clients that own the others."""
+    locks = dask_scheduler.extensions["multi_locks"]
+    alive = []
+    for user in sorted({str(user) for name in names for user in locks.locks[name][:1]}):
+        client = user.partition(BETWEEN)[0]
+        if client in dask_scheduler.clients:
+            alive.append(client)
+            continue
+        addresses = {name.removeprefix(LOCK) for name in locks.requests[user]}
+        first = [locks.locks[address][0] for address in addresses if locks.locks.get(address)]
+        for inner in {each for each in first if set(locks.requests.get(each, ())) == addresses}:
+            locks.release(id=inner)
+        locks.release(id=user)
+    return alive

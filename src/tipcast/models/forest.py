@@ -1,0 +1,271 @@
+"""scikit-learn's random forest with its trees grown as tasks on all workers."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import treelite.sklearn
+from joblib import parallel_config
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+from tipcast.compute.base import Frame
+from tipcast.compute.workers import completed
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.models import native
+from tipcast.models.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts, shares
+from tipcast.models.fit import holders, parts_of
+from tipcast.models.parameters import check_names, positive_int
+from tipcast.models.sharing import Grown, Split
+
+CHUNKS_PER_THREAD = 8
+"""Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
+
+SHARE_OF_MEMORY = 0.5
+"""Of a worker's memory limit, for the rows of all workers together and the trees' working arrays."""
+
+
+RESERVED = {
+    "random_state": "seed=...",
+    "n_jobs": "cluster.threads_per_worker",
+    "verbose": "nothing: the progress bar shows the trees",
+    "warm_start": "nothing: a run grows its trees once",
+    "oob_score": "task.validation",
+}
+COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
+"""Of the rows that parameters are tried on: as many as any choice of features, and what only the real number fits."""
+
+
+@dataclass(frozen=True)
+class _Forest(Estimator):
+    def check(self) -> None:
+        """Refuse parameters that scikit-learn would: it judges the values itself, by one tree on eight rows."""
+        valid = set(self.unfitted().get_params()) - set(RESERVED)
+        check_names("params", list(self.params), valid, RESERVED)
+        check_names("fit", list(self.training), (), {})
+        positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+        x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
+        given = {name: value for name, value in self.given.items() if name not in PER_COLUMN}
+        try:
+            self.unfitted(**{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
+        except (ValueError, TypeError) as problem:
+            name = next((name for name in self.params if name in str(problem)), "")
+            documented = f"see {type(self.unfitted()).__name__}'s documentation"
+            where = f"model.params.{name}".rstrip(".")
+            raise TipcastError("C003", where, str(problem), documented) from problem
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters without a criterion that is left to the kind."""
+        return {name: value for name, value in self.params.items() if name != "criterion" or value is not None}
+
+    def unfitted(self, **params: Any) -> Any:
+        """Return scikit-learn's forest of the task's kind."""
+        return (RandomForestRegressor if self.kind == "regression" else RandomForestClassifier)(**params)
+
+    @property
+    def trees(self) -> int:
+        """Trees of the forest."""
+        return positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
+
+
+@final
+@dataclass(frozen=True)
+class DistributedForest(_Forest):
+    """One forest grown by all workers.
+
+    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
+    the one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it
+    holds, in proportion to their number.
+    """
+
+    def fit(
+        self,
+        client: Any,
+        x: Collection,
+        y: Collection,
+        validation: tuple[Collection, Collection] | None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Grow the trees.
+
+        Parameters
+        ----------
+        client
+            ``distributed.Client`` whose workers hold the rows.
+        x, y
+            Dask DataFrame of (n, features) float32 and Series of (n,) targets.
+        validation
+            Not used: a forest has no rounds to choose from.
+        seed
+            Of the whole forest: tree i has the seed that scikit-learn gives its tree i.
+        progress
+            Called with the trees grown and all trees.
+
+        Raises
+        ------
+        TipcastError
+            D015 when a worker that grows trees from its own rows holds one class only.
+
+        """
+        features, values, targets = columns(x), parts_of(client, x), parts_of(client, y)
+        workers = _workers(client, values, targets, self.trees)
+        tasks = {}
+        for worker in workers:
+            there = {"workers": [worker.address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
+            own = [[each[i] for i in worker.parts] for each in (values, targets)]
+            rows = client.submit(_stack, *own, **there)
+            for start, stop in _chunks(worker):
+                chunk = client.submit(_grow, rows, self, seed, start, stop, **there)
+                tasks[chunk] = start
+        grown: dict[int, list[Any]] = {}
+        forest = self.unfitted()
+        for chunk, found in completed(client, list(tasks)):
+            forest, grown[tasks.pop(chunk)] = found
+            chunk.release()
+            if progress:
+                progress(sum(map(len, grown.values())), self.trees)
+        forest.set_params(n_estimators=self.trees, random_state=seed)
+        forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
+        seen = "all" if all(len(worker.parts) == len(values) for worker in workers) else "each worker's own"
+        return _fitted(forest, features, {"rows_seen": seen})
+
+
+@final
+@dataclass(frozen=True)
+class LocalForest(_Forest):
+    """One forest grown inside one process."""
+
+    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+        """Grow the trees from frames in memory."""
+        values, target = _stack(parts(x), parts(y))
+        _check_classes(target, self.kind)
+        forest = self.unfitted(**self.given, random_state=seed, n_jobs=threads)
+        with parallel_config("threading"):  # processes of joblib's a worker may not start
+            return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
+
+    def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
+        """Grow the most trees once; the first of them are the forest of a smaller size."""
+        most = self.unfitted(**{**self.given, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
+        most.fit(prepared.x.to_numpy(), prepared.y.to_numpy())
+        return [_first(most, size, columns(prepared.x)) for size in sizes]
+
+    def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
+        """Grow more trees, with the seeds that they have in one long fit."""
+        forest = state or self.unfitted(**self.given, random_state=seed, n_jobs=threads, warm_start=True)
+        forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
+        return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """What one worker grows: trees first to last, from some parts."""
+
+    address: str
+    threads: int
+    first: int
+    last: int
+    parts: Sequence[int]
+
+
+def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) -> list[_Worker]:
+    """Share the trees among the workers: by their threads where all rows fit, else by the rows they hold."""
+    futures = [*x, *y]
+    homes = holders(client, futures)
+    threads = client.nthreads()
+    sizes = client.nbytes([future.key for future in futures], summary=False)
+    parts: dict[str, list[int]]
+    if _fits(client, sum(sizes.values()), max(threads.values())):
+        parts = {address: list(range(len(x))) for address in sorted(threads)}
+        weights = [threads[address] for address in parts]
+    else:
+        parts = {}
+        for at, home in enumerate(homes[: len(x)]):
+            parts.setdefault(min(home), []).append(at)
+        weights = [sum(sizes[x[i].key] for i in parts[address]) for address in parts]
+        logging.getLogger("tipcast").warning(
+            "a worker cannot hold all rows: each of %d grows trees from its own", len(parts)
+        )
+    ends = np.round(np.cumsum(weights) / np.sum(weights) * trees).astype(int).tolist()
+    return [
+        _Worker(address, threads[address], first, last, own)
+        for (address, own), first, last in zip(parts.items(), [0, *ends[:-1]], ends, strict=True)
+        if last > first
+    ]
+
+
+def _fits(client: Any, size: int, threads: int) -> bool:
+    """Tell whether all rows and the working arrays of concurrent trees fit into the smallest worker's share.
+
+    A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
+    a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
+    """
+    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    need = size * (2 + (8 + 40 * threads) / 32)
+    return all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits)
+
+
+def _chunks(worker: _Worker) -> list[tuple[int, int]]:
+    """Split a worker's trees evenly into a multiple of its threads."""
+    count = min(worker.threads * CHUNKS_PER_THREAD, worker.last - worker.first)
+    ends = np.linspace(worker.first, worker.last, count + 1).round().astype(int).tolist()
+    return list(zip(ends[:-1], ends[1:], strict=True))
+
+
+def _stack(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
+    """Join parts, once for each worker: Dask keeps the result beside the tasks that use it, and drops it after them."""
+    return np.concatenate([part.to_numpy() for part in x]), np.concatenate([part.to_numpy() for part in y])
+
+
+def _check_classes(target: Any, kind: str) -> None:
+    if kind != "regression" and target.min() == target.max():
+        raise TipcastError(
+            "D015",
+            "training rows",
+            "the rows of one worker are all of one class",
+            "use fewer workers, or give them more memory (cluster.memory_limit)",
+        )
+
+
+@travelling
+def _grow(rows: tuple[Any, Any], estimator: _Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
+    """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
+    x, y = rows
+    _check_classes(y, estimator.kind)
+    state = np.random.RandomState(seed)
+    state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
+    params = {**estimator.given, "n_estimators": stop - start}
+    forest = estimator.unfitted(**params, random_state=state, n_jobs=1).fit(x, y)
+    grown, forest.estimators_ = forest.estimators_, []
+    forest._sample_weight = None  # of every row, under class_weight
+    return forest, grown
+
+
+def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
+    return Fitted(
+        scorer=native.ForestScorer(forest),
+        history={},
+        importance=shares(features, forest.feature_importances_),
+        importance_kind="decrease of impurity",
+        info={"device": "cpu", "trees": len(forest.estimators_), **info},
+        model=forest,
+        format="treelite",
+        write=_write,
+    )
+
+
+def _first(forest: Any, trees: int, features: Sequence[str]) -> Fitted:
+    """Return a forest's first trees as a forest of its own."""
+    part = copy.copy(forest).set_params(n_estimators=trees, warm_start=False)
+    part.estimators_ = forest.estimators_[:trees]
+    return _fitted(part, features, {"rows_seen": "all"})
+
+
+def _write(forest: Any, path: Path) -> None:
+    path.write_bytes(treelite.sklearn.import_model(forest).serialize_bytes())

@@ -1,0 +1,113 @@
+"""A nearest-neighbours classifier of a sample of the rows.
+
+Its fit is the rows themselves, and a score looks through them: some thousands, in one scorer that every worker gets.
+cuML's distributed classifier has no model that could be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from tipcast.compute.base import Array
+from tipcast.config.errors import TipcastError
+from tipcast.models import sampled
+from tipcast.models.base import Fitted, shares
+from tipcast.models.native_knn import FORMAT, WEIGHTS, KnnScorer
+from tipcast.models.parameters import check_names, positive_int
+from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere
+
+NEIGHBOURS = 100
+HINTS = {
+    "algorithm": "nothing: the search is exact, by a k-d tree or on a GPU",
+    "metric": "nothing: distances are Euclidean, of standardised features",
+    "p": "nothing: distances are Euclidean, of standardised features",
+    "leaf_size": "nothing: the search is exact, by a k-d tree or on a GPU",
+    "n_jobs": "cluster.threads_per_worker",
+    "k": "n_neighbors",
+}
+PROBES = 500
+"""Rows at which the scores' change is taken for the features' importance."""
+
+
+class _Knn(Sampled):
+    """One classifier of the sample."""
+
+    ROWS = 20_000
+
+    def check(self) -> None:
+        """Refuse unknown parameters and impossible values."""
+        check_names("params", list(self.params), ("n_neighbors", "weights"), HINTS)
+        check_names("fit", list(self.training), ("rows",), {})
+        number = positive_int("model.params.n_neighbors", self.params.get("n_neighbors", NEIGHBOURS))
+        if self.params.get("weights", "uniform") not in WEIGHTS:
+            what = f"no such weights: {self.params['weights']}"
+            raise TipcastError("C003", "model.params.weights", what, f"use {' or '.join(WEIGHTS)}")
+        most = positive_int("model.fit.rows", self.training.get("rows", self.ROWS))
+        if number > most:
+            raise _too_many(number, f"model.fit.rows keeps {most:,} rows")
+
+    def learn(self, x: Array, y: Array, features: Sequence[str], used: str) -> Fitted:
+        """Keep the sample."""
+        if len(np.unique(y)) < 2:
+            what = f"all of the {len(y):,} rows that knn keeps are of one class"
+            fix = "raise model.fit.rows, or check the target and its threshold"
+            raise TipcastError("D015", "training rows", what, fix)
+        number = int(self.params.get("n_neighbors", NEIGHBOURS))
+        if number > len(y):
+            raise _too_many(number, f"there are {len(y):,} training rows")
+        weights = str(self.params.get("weights", "uniform"))
+        found = kept(x, y, number, weights)
+        return sampled.fitted(
+            found,
+            FORMAT,
+            importance=shares(features, _changes(x, y, number, weights)),
+            importance_kind="change of the score when the feature is shuffled",
+            info={"device": used, "rows": len(y), "distinct_rows": len(found.rows)},
+        )
+
+
+@final
+class DistributedKnn(_Knn, SampledEverywhere):
+    """One classifier of a sample of the rows of all workers."""
+
+
+@final
+class LocalKnn(_Knn, SampledHere):
+    """One classifier of a sample of one process's rows."""
+
+
+def kept(x: Array, y: Array, number: int, weights: str) -> KnnScorer:
+    """Return the scorer that keeps (n, features) float64 rows and their labels."""
+    scaler = StandardScaler().fit(x)
+    distinct, which = np.unique(x, axis=0, return_inverse=True)
+    return KnnScorer(
+        rows=scaler.transform(distinct),
+        counts=np.bincount(which),
+        positives=np.bincount(which, weights=y).astype(np.int64),
+        n_neighbors=number,
+        weights=weights,
+        mean=scaler.mean_,
+        scale=scaler.scale_,
+    )
+
+
+def _changes(x: Array, y: Array, number: int, weights: str) -> Array:
+    """Return how much the scores of some rows, which the scorer does not keep, change as each feature is shuffled."""
+    probes = np.arange(len(x)) % max(-(-len(x) // PROBES), 2) == 0
+    scorer = kept(x[~probes], y[~probes], min(number, len(x) - int(probes.sum())), weights)
+    seen, rng = x[probes], np.random.default_rng(0)
+    scores, changes = scorer.score(seen), np.zeros(x.shape[1])
+    for at in range(x.shape[1]):
+        shuffled = seen.copy()
+        shuffled[:, at] = rng.permutation(seen[:, at])
+        changes[at] = np.abs(scorer.score(shuffled) - scores).mean()
+    return changes
+
+
+def _too_many(number: int, there: str) -> TipcastError:
+    fix = "use fewer neighbours, or more rows (model.fit.rows)"
+    return TipcastError("C003", "model.params.n_neighbors", f"{number} neighbours, but {there}", fix)

@@ -1,0 +1,309 @@
+"""Any estimator of scikit-learn or cuML, by the class that a model's yaml names: ``fit`` and ``predict`` are enough.
+
+Rows on one worker are fitted there. Rows on several are fitted by the library's own Dask class where the yaml names
+one; else one worker fits on a sample of them, at most ``fit.rows``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from joblib import parallel_config
+
+from tipcast.compute.base import Array, Frame
+from tipcast.compute.host import device_of, module_of, to_host
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.models import native
+from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
+from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.parameters import check_names, positive_int
+from tipcast.models.sampled import chosen_by_part
+
+ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
+"""Beginnings of class names that an override may give."""
+RESERVED = {
+    "random_state": "seed=...",
+    "n_jobs": "cluster.threads_per_worker",
+    "verbose": "nothing: the progress bar shows that it runs",
+    "warm_start": "nothing: a run fits once",
+}
+FIT = ("rows", "standardize")
+STEPS = ("n_estimators", "max_iter", "n_init")
+"""Parameters that only say how long a fit goes on: few are enough to judge the others."""
+TRIED_ROWS, TRIED_COLUMNS = 256, 8
+"""Of the rows that parameters are tried on."""
+
+
+def named(name: str, where: str) -> Any:
+    """Return the class of a dotted name.
+
+    Raises
+    ------
+    TipcastError
+        C006 a name outside the known libraries, C002 a class that is not there or has no ``fit``.
+
+    """
+    if not name.startswith(ALLOWED):
+        raise TipcastError("C006", where, f"{name} is outside {', '.join(ALLOWED)}", "name a class of these libraries")
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as problem:
+        raise TipcastError("C002", where, f"no class {name}: {problem}", "name a class that is installed") from problem
+    if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "predict"):
+        raise TipcastError("C002", where, f"{name} is no class with fit and predict", "name an estimator")
+    return found
+
+
+@dataclass(frozen=True)
+class _Library(Estimator):
+    library: str = ""
+    """Dotted name of the class that fits."""
+    reference: str = ""
+    """Dotted name of the class whose parameters count: a GPU's class takes them under the same names."""
+
+    def check(self) -> None:
+        """Refuse parameters that the library would: it judges the values itself, on some rows."""
+        cls = named(self.reference or self.library, "model.classes")
+        valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
+        check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
+        check_names("fit", list(self.training), FIT, {})
+        if self.training.get("rows") is not None:
+            positive_int("model.fit.rows", self.training["rows"])
+        if self.device != "cpu":  # the driver may have no GPU
+            return
+        rng = np.random.default_rng(0)
+        x = rng.random((TRIED_ROWS, TRIED_COLUMNS))
+        target = None if self.kind == "clustering" else np.arange(TRIED_ROWS) % (3 if self.kind == "multiclass" else 2)
+        few = {name: 2 for name in STEPS if isinstance(self.params.get(name), int) and self.params[name] > 2}
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                self.make(cls, 0, 1, **few).fit(x, target)
+        except (ValueError, TypeError) as problem:
+            name = next((name for name in self.params if name in str(problem)), "")
+            where = f"model.params.{name}".rstrip(".")
+            raise TipcastError("C003", where, str(problem), f"see {cls.__name__}'s documentation") from problem
+
+    def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
+        """Return an unfitted object of a class with the parameters that it knows."""
+        known = inspect.signature(cls).parameters
+        own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
+        return cls(**{**own, **self.params, **more})
+
+    @property
+    def standardizes(self) -> bool:
+        """Whether the library sees features of mean 0 and variance 1."""
+        return bool(self.training.get("standardize"))
+
+    @travelling
+    def learn(self, taken: Sequence[tuple[Array, Array]], features: Sequence[str], seed: int, threads: int) -> Fitted:
+        """Fit on rows of this process: (n, features) values and (n,) targets, part by part."""
+        xp = module_of(taken[0][0])
+        x = xp.concatenate([values for values, _ in taken])
+        y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
+        used = device_of(x)
+        mean, scale = x.mean(axis=0, dtype=xp.float64), x.std(axis=0, dtype=xp.float64)
+        scale[scale == 0] = 1
+        z = (x - mean) / scale if self.standardizes else x
+        if used != "cpu":
+            z = z.astype(xp.float32)
+        model = self.make(named(self.library, "model.classes"), seed, threads)
+        try:
+            # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
+            with warnings.catch_warnings(action="ignore", category=UserWarning), parallel_config("threading"):
+                model.fit(z) if y is None else model.fit(z, y)
+        except ValueError as problem:
+            fix = "choose a model that takes such rows, or other parameters"
+            raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
+        return self.fitted(model, features, to_host(mean), to_host(scale), used, len(x))
+
+    def fitted(
+        self, model: Any, features: Sequence[str], mean: Array, scale: Array, used: str, rows: int | None
+    ) -> Fitted:
+        """Return what a fit leaves behind: scikit-learn's object, whatever library fitted it.
+
+        Raises
+        ------
+        TipcastError
+            C010 rows on another device, D015 a class that no row has.
+
+        """
+        if used.partition(":")[0] != self.device:
+            raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
+        model = _in_double(model.as_sklearn()) if hasattr(model, "as_sklearn") else model
+        if "n_jobs" in model.get_params():
+            model.set_params(n_jobs=1)  # parts are scored side by side
+        found = len(getattr(model, "classes_", ()))
+        if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
+            what = f"{found} of {self.classes or 2} classes have training rows"
+            raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
+        info: dict[str, str | float] = {"device": used} | ({} if rows is None else {"rows": rows})
+        steps = getattr(model, "n_iter_", None)
+        if steps is not None and np.ndim(steps) == 0:
+            info["iterations"] = int(steps)
+        importance, kind = _importance(model, 1.0 if self.standardizes else scale)
+        if self.standardizes:
+            model = _after_scaling(model, mean, scale)
+        return Fitted(
+            scorer=native.SklearnScorer(model),
+            history={},
+            importance=shares(features, importance) if importance is not None else {},
+            importance_kind=kind,
+            info=info,
+            model=model,
+            format="skops",
+            write=_write,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class LocalLibrary(_Library):
+    """A library's class on the rows of one process."""
+
+    def fit(
+        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
+    ) -> Fitted:
+        """Fit on frames in memory, at most ``fit.rows`` of their rows."""
+        frames = parts(x)
+        own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
+        targets = [None] * len(frames) if y is None else parts(y)
+        taken = [_take(*part) for part in zip(frames, targets, own, strict=True)]
+        fitted: Fitted = self.learn(taken, columns(x), seed, threads)
+        return fitted
+
+
+@final
+@dataclass(frozen=True)
+class GatheredLibrary(_Library):
+    """A library's class on a sample of the rows of all workers, which one of them fits."""
+
+    def fit(
+        self,
+        client: Any,
+        x: Collection,
+        y: Collection | None,
+        validation: tuple[Collection, Collection | None] | None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Take at most ``fit.rows`` of the rows to one worker, and fit on them there."""
+        frames = parts_of(client, x)
+        targets = [None] * len(frames) if y is None else parts_of(client, y)
+        own = chosen_by_part(client.gather(client.map(len, frames, pure=False)), self.training.get("rows"), seed)
+        taken = [client.submit(_take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
+        address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
+        task = client.submit(self.learn, taken, columns(x), seed, threads, workers=[address], pure=False)
+        fitted: Fitted = watched(client, [address], task.result)
+        return fitted
+
+
+@final
+@dataclass(frozen=True)
+class DistributedLibrary(_Library):
+    """A library's own Dask class, as cuML has them, on the rows of all workers."""
+
+    def fit(
+        self,
+        client: Any,
+        x: Collection,
+        y: Collection | None,
+        validation: tuple[Collection, Collection | None] | None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit by all workers together."""
+        frames = parts_of(client, x)
+        workers = workers_of(client, x)
+        mean, scale = _moments(client, frames)
+        used = client.submit(_device, frames[0], pure=False).result()
+        z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
+
+        def fit() -> Any:
+            model = self.make(named(self.library, "model.classes"), seed, 1, client=client)
+            return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
+
+        with worker_lock(client, workers):
+            model = watched(client, workers, fit)
+        return self.fitted(model, columns(x), mean, scale, used, None)
+
+
+def _take(x: Frame, y: Frame | None, numbers: Array) -> tuple[Array, Array]:
+    """Return some rows of a part where they are."""
+    values = x.values
+    at = module_of(values).asarray(numbers)
+    return values[at], None if y is None else y.values[at]
+
+
+def _moments(client: Any, frames: Sequence[Any]) -> tuple[Array, Array]:
+    """Return means and standard deviations of the features, (features,) float64; a constant one keeps its scale.
+
+    In two passes over the parts: Dask's own ``std`` of a frame takes none of cuDF.
+    """
+    rows = sum(client.gather(client.map(len, frames, pure=False)))
+    mean = sum(client.gather(client.map(_power_sums, frames, power=1, pure=False))) / rows
+    squares = sum(client.gather(client.map(_power_sums, frames, power=2, centre=mean, pure=False)))
+    scale = np.sqrt(squares / rows)
+    return mean, np.where(scale > 0, scale, 1.0)
+
+
+def _power_sums(x: Frame, power: int, centre: Array | float = 0.0) -> Array:
+    values = x.values  # a copy, of cuDF's frames
+    xp = module_of(values)
+    found: Array = to_host(((values.astype(xp.float64) - xp.asarray(centre)) ** power).sum(axis=0))
+    return found
+
+
+def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
+    values = x.values
+    xp = module_of(values)
+    scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
+    return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
+
+
+def _device(x: Frame) -> str:
+    return device_of(x.values)
+
+
+def _in_double(model: Any) -> Any:
+    """Return a model with its learnt arrays in float64: some of scikit-learn's take no float32 beside float64 rows."""
+    for name, values in vars(model).items():
+        if isinstance(values, np.ndarray) and values.dtype == np.float32:
+            setattr(model, name, values.astype(np.float64))
+    return model
+
+
+def _importance(model: Any, scale: Any) -> tuple[Array | None, str]:
+    """Return the features' weights as the library tells them, None where it does not."""
+    if hasattr(model, "feature_importances_"):
+        return np.asarray(model.feature_importances_, dtype=np.float64), "the library's feature_importances_"
+    if hasattr(model, "coef_"):
+        return np.abs(np.atleast_2d(model.coef_)).mean(axis=0) * scale, "standardised coefficients"
+    return None, ""
+
+
+def _after_scaling(model: Any, mean: Array, scale: Array) -> Any:
+    """Return a pipeline that standardises as the rows of the fit were."""
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(np.zeros((2, len(mean))))
+    scaler.mean_, scaler.scale_, scaler.var_ = np.asarray(mean), np.asarray(scale), np.asarray(scale) ** 2
+    return Pipeline([("scaler", scaler), ("model", model)])
+
+
+def _write(model: Any, path: Path) -> None:
+    import skops.io
+
+    unknown = set(skops.io.get_untrusted_types(data=skops.io.dumps(model))) - set(native.TRUSTED)
+    if unknown:
+        what = f"its file would hold {', '.join(sorted(unknown))}, which nothing loads"
+        raise TipcastError("C003", "model.classes", what, "use another class")
+    skops.io.dump(model, path)

@@ -1,0 +1,183 @@
+"""Logistic regression over all workers: scikit-learn's objective on standardised features, solved by Newton's method.
+
+dask-ml's class penalises the intercept too, so its coefficients are others. A step of Newton's method is one pass over
+the rows, a sum of (features + 1)^2 numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from tipcast.compute.base import Frame
+from tipcast.compute.host import device_of, module_of, to_host
+from tipcast.config.errors import TipcastError
+from tipcast.models import native
+from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
+from tipcast.models.fit import parts_of
+from tipcast.models.parameters import check_names, positive, positive_int
+
+VALID = ("C", "max_iter", "tol")
+HINTS = {
+    "penalty": "model.params.C: the penalty is l2",
+    "solver": "nothing: Newton's method is exact",
+    "random_state": "nothing: it is not random",
+}
+
+Sums = Callable[..., list[Any]]
+"""Applies a function of (x, y, *arguments) to every part and returns the parts' results."""
+
+
+@dataclass(frozen=True)
+class _Logistic(Estimator):
+    def check(self) -> None:
+        """Refuse unknown parameters and impossible values."""
+        check_names("params", list(self.params), VALID, HINTS)
+        check_names("fit", list(self.training), (), {})
+        positive("model.params.C", self.params.get("C", 1.0))
+        positive("model.params.tol", self.params.get("tol", 1e-6))
+        positive_int("model.params.max_iter", self.params.get("max_iter", 50))
+
+
+@final
+@dataclass(frozen=True)
+class DistributedLogistic(_Logistic):
+    """One regression over the rows of all workers."""
+
+    def fit(
+        self,
+        client: Any,
+        x: Collection,
+        y: Collection,
+        validation: tuple[Collection, Collection] | None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Minimise ``sum(log loss) + |coef|^2 / (2 C)`` over standardised features; the intercept is not penalised.
+
+        Parameters
+        ----------
+        client
+            ``distributed.Client`` whose workers hold the rows.
+        x, y
+            Dask DataFrame of (n, features) float32 and Series of (n,) int32 labels.
+        validation, seed
+            Not used: there is nothing to stop early and nothing random.
+        progress
+            Called with the iterations done and ``max_iter``.
+
+        """
+        values, labels = parts_of(client, x), parts_of(client, y)
+
+        def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+            tasks = client.map(function, values, labels, **_named(arguments), pure=False)
+            return list(client.gather(tasks))
+
+        return _newton(sums, columns(x), self.params, self.device, progress)
+
+
+@final
+@dataclass(frozen=True)
+class LocalLogistic(_Logistic):
+    """One regression inside one process."""
+
+    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+        """Minimise the same objective over frames in memory."""
+
+        def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+            return [function(*part, **_named(arguments)) for part in zip(parts(x), parts(y), strict=True)]
+
+        return _newton(sums, columns(x), self.params, self.device, None)
+
+
+def _named(arguments: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(("mean", "scale", "weights"), arguments, strict=False))
+
+
+def _newton(
+    sums: Sums, features: Sequence[str], params: Mapping[str, Any], device: str, progress: Progress | None
+) -> Fitted:
+    """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
+    *moments, devices = zip(*sums(_moments), strict=True)
+    used = max(devices)
+    if used.partition(":")[0] != device:
+        raise TipcastError("C010", "backend", f"the rows are on {used} and not on {device}", "report this")
+    rows, mean, scale = _standard(list(zip(*moments, strict=True)))
+    limit, tolerance = int(params.get("max_iter", 50)), float(params.get("tol", 1e-6))
+    penalty = np.full(len(features) + 1, 1 / float(params.get("C", 1.0)))
+    penalty[-1] = 0  # the intercept
+
+    def evaluate(weights: Any) -> tuple[float, float, Any, Any]:
+        loss, gradient, hessian = (sum(parts) for parts in zip(*sums(_terms, mean, scale, weights), strict=True))
+        total = loss + 0.5 * float(penalty @ weights**2)
+        return float(loss) / rows, float(total), gradient + penalty * weights, hessian + np.diag(penalty)
+
+    weights = np.zeros(len(features) + 1)
+    logloss, total, gradient, hessian = evaluate(weights)
+    history = [logloss]
+    iteration = 0
+    while np.abs(gradient).max() / rows > tolerance and iteration < limit:
+        step = np.linalg.solve(hessian, gradient)
+        for _ in range(30):
+            new = evaluate(weights - step)
+            if new[1] <= total + 1e-12 * abs(total):
+                break
+            step /= 2
+        weights = weights - step
+        logloss, total, gradient, hessian = new
+        history.append(logloss)
+        iteration += 1
+        if progress:
+            progress(iteration, limit)
+    converged = bool(np.abs(gradient).max() / rows <= tolerance)
+    if not converged:
+        logging.getLogger("tipcast").warning("not converged after %d iterations: raise model.params.max_iter", limit)
+    scorer = native.LogisticScorer(weights[:-1], float(weights[-1]), mean, scale)
+    return Fitted(
+        scorer=scorer,
+        history={"train": {"logloss": history}},
+        importance=shares(features, np.abs(weights[:-1])),
+        importance_kind="standardised coefficients",
+        info={"device": used, "iterations": iteration, "converged": str(converged).lower()},
+        model=scorer,
+        format="npz-logistic",
+        write=_write,
+    )
+
+
+def _moments(x: Frame, y: Frame) -> tuple[int, Any, Any, str]:
+    """Rows, means and sums of squared differences from them; and where they were computed."""
+    values = x.values.astype(np.float64)
+    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
+    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
+
+
+def _standard(parts: Sequence[tuple[int, Any, Any]]) -> tuple[int, Any, Any]:
+    """Rows, mean and standard deviation (Chan, Golub and LeVeque 1983); a constant feature keeps its scale."""
+    rows = sum(n for n, _, _ in parts)
+    mean = sum(n * m for n, m, _ in parts) / rows
+    variance = sum(s + n * (m - mean) ** 2 for n, m, s in parts) / rows
+    return rows, mean, np.where(variance > 0, np.sqrt(variance), 1.0)
+
+
+def _terms(x: Frame, y: Frame, mean: Any, scale: Any, weights: Any) -> tuple[float, Any, Any]:
+    """Log loss of a part, its gradient and its Hessian in (coefficients, intercept)."""
+    features, labels = x.values, y.values
+    xp = module_of(features)
+    mean, scale, weights = (xp.asarray(each) for each in (mean, scale, weights))
+    values = xp.empty((len(x), len(mean) + 1))
+    values[:, :-1] = (features - mean) / scale
+    values[:, -1] = 1
+    margin = values @ weights
+    p = 0.5 * (1 + xp.tanh(0.5 * margin))
+    loss = float((xp.logaddexp(0, margin) - labels * margin).sum())
+    return loss, to_host(values.T @ (p - labels)), to_host(values.T @ (values * (p * (1 - p))[:, None]))
+
+
+def _write(model: native.LogisticScorer, path: Path) -> None:
+    np.savez(path, coef=model.coef, intercept=model.intercept, mean=model.mean, scale=model.scale)

@@ -1,0 +1,163 @@
+"""Score with a saved nearest-neighbours classifier; in a model of its format this file travels in place of ``native``.
+
+Trips have few distinct values, and so rows at the same distance. Which of these are the last of the ``k`` nearest would
+depend on library, machine and the order of the rows: here all rows at the distance of the last share the votes that
+are left, which is the mean over every choice among them.
+
+SciPy's k-d tree looks them up: it finds the neighbours that scikit-learn's search does, in less time than the tree of
+scikit-learn, its brute force or blocks of NumPy, and a model with scikit-learn in it would need SciPy too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "npz-knn"
+WEIGHTS = ("uniform", "distance")
+BLOCK = 500_000  # neighbours that are held at once, so that memory does not grow with the rows
+SPARE = 16  # neighbours looked up beyond k: where they all are as near as the last, more are looked up
+ALIKE = 1e-9  # relative difference of two distances that are the same: sums round differently from library to library
+
+
+class KnnScorer:
+    """Scores by the votes of the nearest training rows, on standardised features; rows that are the same are kept once.
+
+    Parameters
+    ----------
+    rows
+        (m, features) float64: the distinct training rows, standardised.
+    counts, positives
+        (m,): how many training rows each stands for, and how many of them have label 1.
+    n_neighbors, weights
+        As of scikit-learn's ``KNeighborsClassifier``.
+    mean, scale
+        (features,): what the rows were standardised by.
+    threads
+        That look up neighbours at once; 0 takes all cores.
+    device
+        ``cuda``: rows that lie on the host are scored on a GPU too.
+
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        counts: Any,
+        positives: Any,
+        n_neighbors: int,
+        weights: str,
+        mean: Any,
+        scale: Any,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        self.rows, self.counts, self.positives = rows, counts, positives
+        self.n_neighbors, self.weights = int(n_neighbors), str(weights)
+        self.mean, self.scale = mean, scale
+        self.threads, self.device = threads, device
+        if self.weights not in WEIGHTS or not 0 < self.n_neighbors <= counts.sum():
+            raise ValueError(f"{self.n_neighbors} neighbours, weighted {self.weights!r}, of {counts.sum()} rows")
+        self._found: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the index is made where it is used
+        return KnnScorer, (*self.arrays().values(), self.threads, self.device)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return what the saved file holds: the constructor's first arguments."""
+        names = ("rows", "counts", "positives", "n_neighbors", "weights", "mean", "scale")
+        return {name: getattr(self, name) for name in names}
+
+    def score(self, x: Any) -> Any:
+        """Return P(1), (n,) float64, for (n, features) float32, here or on a GPU; NaN where any is not finite."""
+        values = getattr(x, "values", x)
+        if self.device == "cuda" and isinstance(values, np.ndarray):
+            import cupy
+
+            values = cupy.asarray(values)
+        xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
+        mean, scale, counts, positives = (
+            xp.asarray(each, dtype=xp.float64) for each in (self.mean, self.scale, self.counts, self.positives)
+        )
+        scores, number = xp.full(len(values), xp.nan), self.n_neighbors + SPARE
+        for start in range(0, len(values), BLOCK):
+            z = (values[start : start + BLOCK] - mean) / scale
+            known = xp.isfinite(z).all(axis=1)
+            scores[start : start + BLOCK][known] = self._votes(z[known], counts, positives, number, xp)
+        return scores
+
+    def _votes(self, z: Any, counts: Any, positives: Any, number: int, xp: Any) -> Any:
+        """Return P(1) of standardised rows by so many neighbours each, or more where they do not tell."""
+        number = min(number, len(self.rows))
+        scores = xp.empty(len(z))
+        step = max(BLOCK // number, 1)
+        for start in range(0, len(z), step):
+            block = z[start : start + step]
+            distances, at, reach = self._nearest(block, number, xp)
+            found, last = votes(distances, counts[at], positives[at], self.n_neighbors, self.weights, xp)
+            unsure = reach <= last * (1 + ALIKE)
+            if number < len(self.rows) and bool(unsure.any()):
+                found[unsure] = self._votes(block[unsure], counts, positives, 4 * number, xp)
+            scores[start : start + step] = found
+        return scores
+
+    def _nearest(self, z: Any, number: int, xp: Any) -> tuple[Any, Any, Any]:
+        """Return (n, number) distances, ascending, whose rows they are, and (n,) how far out no row is missing."""
+        if xp.__name__ not in self._found:
+            self._found[xp.__name__] = _index(self.rows, xp)
+        index = self._found[xp.__name__]
+        if xp is not np:
+            found: tuple[Any, Any, Any] = index.nearest(z, number)
+            return found
+        distances, at = (each.reshape(-1, number) for each in index.query(z, number, workers=self.threads or -1))
+        return distances, at, distances[:, -1]
+
+
+def votes(distances: Any, counts: Any, positives: Any, k: int, weights: str, xp: Any = np) -> tuple[Any, Any]:
+    """Return (n,) P(1) by the k nearest of (n, m) rows that stand for several each, and (n,) the distance of the last.
+
+    Weights ``distance`` are the inverse; rows at distance 0 decide alone where there are any, as in scikit-learn.
+    """
+    last = xp.take_along_axis(distances, (counts.cumsum(axis=1) >= k).argmax(axis=1)[:, None], axis=1)
+    nearer = distances < last * (1 - ALIKE)
+    tied = ~nearer & (distances <= last * (1 + ALIKE))
+    left = k - (counts * nearer).sum(axis=1)  # places that the tied ones share
+    rate = (positives * tied).sum(axis=1) / (counts * tied).sum(axis=1)
+    if weights == "distance":
+        same = distances == 0
+        nearer = nearer * (last / xp.where(same, 1, distances))  # the tied ones weigh 1
+    scores = (positives * nearer).sum(axis=1) + left * rate
+    scores /= (counts * nearer).sum(axis=1) + left
+    if weights == "distance":
+        exact = same[:, 0]
+        scores[exact] = (positives * same)[exact].sum(axis=1) / (counts * same)[exact].sum(axis=1)
+    return scores, last[:, 0]
+
+
+def _index(rows: Any, xp: Any) -> Any:
+    if xp is np:
+        from scipy.spatial import cKDTree
+
+        return cKDTree(rows)
+    return importlib.import_module("tipcast.compute.neighbours").Neighbours(rows)  # only tipcast has rows on a GPU
+
+
+def load(
+    path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1, through: str | None = None
+) -> KnnScorer:
+    """Load a saved classifier, as ``native.load`` does, to score on the host."""
+    if format != FORMAT:
+        raise ValueError(f"unknown model format {format!r}")
+    return loaded(Path(path).read_bytes(), threads)
+
+
+def loaded(content: bytes, threads: int = 1, device: str = "cpu") -> KnnScorer:
+    """Return the scorer of a file's content, whose digest the caller has checked."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return KnnScorer(**arrays, threads=threads, device=device)

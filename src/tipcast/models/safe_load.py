@@ -1,0 +1,121 @@
+"""Load an untrusted model file in a subprocess first, so that a crash stays there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tipcast.config.errors import TipcastError
+from tipcast.models import native
+
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
+"""How the last line of a traceback begins; libraries add more lines."""
+CLASSIFICATION = "classification"
+LIMIT_S = 120.0
+"""How long a parse may take."""
+
+
+def check(path: Path, format: str, features: Sequence[str], where: str, kind: str = CLASSIFICATION) -> None:
+    """Parse a model file in a child process, score two rows there, and hold its features against the manifest's.
+
+    Parameters
+    ----------
+    path
+        The file; its digest was checked.
+    format
+        What ``native.load`` calls its format.
+    features
+        Names in the order of the manifest.
+    where
+        The model, for messages.
+    kind
+        Of the model's task: what it predicts.
+
+    Raises
+    ------
+    TipcastError
+        M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
+
+    """
+    found = _parsed(path, format, where)
+    if not _fits(np.asarray(found["predictions"]), kind):
+        raise _unreadable(where, f"its {format} file does not predict as a model for {kind} does")
+    if found["number"] != len(features):
+        raise _other(where, f"its file has {found['number']} features, its manifest {len(features)}")
+    if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
+        raise _other(where, "its file does not name its features")
+    for at, (own, told) in enumerate(zip(found["names"] or features, features, strict=True), 1):
+        if own != told:
+            raise _other(where, f"feature {at} is {own!r} in its file and {told!r} in its manifest")
+
+
+def _fits(predictions: NDArray[np.float64], kind: str) -> bool:
+    """Whether two rows' predictions are what ``Scorer.score`` returns for a kind of task."""
+    columns = predictions.shape[1:]
+    fitting = {
+        CLASSIFICATION: columns == (),
+        "multiclass": len(columns) == 1 and columns[0] > 1,
+        "regression": columns == (),
+        "clustering": columns == (2,),
+    }
+    shares = kind in (CLASSIFICATION, "multiclass")
+    inside = not shares or bool(((predictions >= 0) & (predictions <= 1)).all())
+    return len(predictions) == 2 and fitting.get(kind, False) and inside
+
+
+def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
+    words = [sys.executable, "-P", "-m", "tipcast.models.safe_load", str(path.resolve()), format]
+    roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))}
+    try:
+        ended = subprocess.run(  # noqa: S603 - fixed words
+            words, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=variables
+        )
+    except subprocess.TimeoutExpired as problem:
+        raise _unreadable(where, f"its {format} file was not parsed within {LIMIT_S:g} s") from problem
+    if ended.returncode:
+        said = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
+        how = said[-1] if said else f"exit code {ended.returncode}"
+        if ended.returncode < 0:
+            how = f"it crashed its library by signal {-ended.returncode}"
+        raise _unreadable(where, f"its {format} file does not parse: {how}")
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def _other(where: str, what: str) -> TipcastError:
+    return TipcastError("M002", where, what, "train and register it again")
+
+
+def _unreadable(where: str, what: str) -> TipcastError:
+    return TipcastError("M007", where, what, "train and register it again")
+
+
+def facts(path: Path, format: str) -> dict[str, Any]:
+    """Load a model; return its number of features, their names where its file has them, and what two rows get."""
+    scorer = native.load(path, format, "cpu", 1)
+    number, names = _shape(scorer)
+    scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
+    return {"number": number, "names": names, "predictions": scores.tolist()}
+
+
+def _shape(scorer: Any) -> tuple[int, list[str] | None]:
+    if hasattr(scorer, "booster"):
+        return int(scorer.booster.num_features()), scorer.booster.feature_names
+    model = getattr(scorer, "forest", None) or getattr(scorer, "model", None)
+    if model is None:
+        return len(scorer.mean), None
+    return int(model.n_features_in_ if hasattr(model, "n_features_in_") else model.num_feature), None
+
+
+if __name__ == "__main__":
+    print(json.dumps(facts(Path(sys.argv[1]), sys.argv[2])))

@@ -1,0 +1,124 @@
+"""A support-vector classifier of a sample of the rows, with probabilities by Platt's sigmoid.
+
+A fit's time grows with the square of the rows, and a row's score takes all support vectors: one worker fits, on at most
+``fit.rows`` of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from tipcast.compute import svm
+from tipcast.compute.base import Array
+from tipcast.config.errors import TipcastError
+from tipcast.models import sampled
+from tipcast.models.base import Fitted, shares
+from tipcast.models.native_svc import FORMAT, SvcScorer, kernel
+from tipcast.models.parameters import check_names, positive, positive_int
+from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere
+
+DEFAULTS = {"C": 1.0, "gamma": 0.1, "tol": 0.001}
+HINTS = {
+    "probability": "nothing: scores are probabilities, by the sigmoid of CalibratedClassifierCV",
+    "random_state": "seed=...",
+    "cache_size": "nothing: the sample is small",
+}
+FOLDS = 3
+MACHINES: Mapping[str, Callable[..., Any]] = {"cpu": SVC, "cuda": svm.machine}
+"""Device -> the library's class, or what makes one."""
+PROBES = 500
+"""Rows at which the decision's slope is taken for the features' importance."""
+
+
+class _Svc(Sampled):
+    """One classifier of the sample."""
+
+    ROWS = 3000
+
+    def check(self) -> None:
+        """Refuse unknown parameters and impossible values."""
+        check_names("params", list(self.params), (*DEFAULTS, "kernel"), HINTS)
+        check_names("fit", list(self.training), ("rows", "folds"), {})
+        for name, default in DEFAULTS.items():
+            positive(f"model.params.{name}", self.params.get(name, default))
+        if self.params.get("kernel", "rbf") != "rbf":
+            what = f"no saved model has the kernel {self.params['kernel']}"
+            raise TipcastError("C003", "model.params.kernel", what, "use rbf")
+        positive_int("model.fit.rows", self.training.get("rows", self.ROWS))
+        if positive_int("model.fit.folds", self.training.get("folds", FOLDS)) < 2:
+            raise TipcastError("C003", "model.fit.folds", "one fold leaves no rows to fit on", "use 2 or more")
+
+    def learn(self, x: Array, y: Array, features: Sequence[str], used: str) -> Fitted:
+        """Fit on the sample; the sigmoid on rows of it that the classifier has not seen."""
+        least = min(np.bincount(y, minlength=2))
+        if least < _folds(self):
+            raise TipcastError(
+                "D015",
+                "training rows",
+                f"{least} of the {len(y):,} rows that svc is fitted on are of one class",
+                "raise model.fit.rows, or check the target and its threshold",
+            )
+        found = scorer(pipeline(self).fit(x, y))
+        return sampled.fitted(
+            found,
+            FORMAT,
+            importance=shares(features, _slopes(found, x)),
+            importance_kind="slope of the decision",
+            info={"device": used, "rows": len(y), "support_vectors": len(found.dual)},
+        )
+
+
+@final
+class DistributedSvc(_Svc, SampledEverywhere):
+    """One classifier, fitted by one worker on a sample of the rows of all."""
+
+
+@final
+class LocalSvc(_Svc, SampledHere):
+    """One classifier, fitted on a sample of one process's rows."""
+
+
+def pipeline(estimator: _Svc) -> Any:
+    """Return the fit as scikit-learn has it, unfitted: scaling, the classifier and the sigmoid of its decisions.
+
+    scikit-learn 1.9 deprecated ``SVC(probability=True)`` in favour of this calibration: the sigmoid of Platt (1999),
+    Probabilistic Outputs for Support Vector Machines, is fitted on the decisions of classifiers that have not seen the
+    rows, by cross-validation, and the classifier itself on all of them.
+    """
+    given = {name: float(estimator.params.get(name, default)) for name, default in DEFAULTS.items()}
+    machine = MACHINES[estimator.device](kernel="rbf", **given)
+    return make_pipeline(StandardScaler(), CalibratedClassifierCV(machine, cv=_folds(estimator), ensemble=False))
+
+
+def scorer(fitted: Any) -> SvcScorer:
+    """Return a fitted ``pipeline`` without its libraries."""
+    calibrated = fitted[-1].calibrated_classifiers_[0]
+    machine, sigmoid = calibrated.estimator, calibrated.calibrators[0]
+    return SvcScorer(
+        vectors=np.asarray(machine.support_vectors_, dtype=np.float64),
+        dual=np.asarray(machine.dual_coef_, dtype=np.float64).ravel(),
+        intercept=np.ravel(machine.intercept_)[0],
+        gamma=machine.gamma,
+        mean=fitted[0].mean_,
+        scale=fitted[0].scale_,
+        slope=-sigmoid.a_,
+        offset=-sigmoid.b_,
+    )
+
+
+def _slopes(found: SvcScorer, x: Array) -> Array:
+    """Return the mean size of the decision's derivative by each standardised feature, at some of the rows."""
+    z = (x[:: -(-len(x) // PROBES)] - found.mean) / found.scale
+    weights = kernel(z, found.vectors, found.gamma) * found.dual
+    return np.abs(weights @ found.vectors - weights.sum(axis=1)[:, None] * z).mean(axis=0)
+
+
+def _folds(estimator: _Svc) -> int:
+    return int(estimator.training.get("folds") or FOLDS)

@@ -1,0 +1,229 @@
+"""Opening a cluster: where it listens, what its workers may see, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+from distributed import Client, Status
+from distributed.comm.core import CommClosedError
+
+from tipcast.compute import cluster
+from tipcast.compute.cluster import connect, shared_out
+from tipcast.compute.session import check, recorded, session
+from tipcast.compute.workers import QUIET
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
+
+SECRET = "canary-of-a-token"  # noqa: S105 - of this test
+
+
+def _listening() -> set[tuple[str, int]]:
+    """Addresses and ports that this process and its children listen on."""
+    own = psutil.Process()
+    return {
+        (listener.laddr.ip, listener.laddr.port)
+        for process in [own, *own.children(recursive=True)]
+        for listener in process.net_connections("inet")
+        if listener.status == psutil.CONN_LISTEN
+    }
+
+
+BEFORE: set[tuple[str, int]] = set()
+"""What other tests' servers listen on."""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Client]:
+    """A cluster of one worker process, opened with MLflow's variables set."""
+    BEFORE.update(_listening())
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    patch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    patch.setenv("MLFLOW_TRACKING_URI", "sqlite:///driver.db")
+    patch.setenv("MLFLOW_S3_ENDPOINT_URL", SECRET)
+    patch.setenv("DATABRICKS_TOKEN", SECRET)
+    with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
+        yield client
+    patch.undo()
+
+
+def test_every_listener_is_on_loopback(processes: Client) -> None:
+    addresses = [address for address, _ in _listening() - BEFORE]
+    assert len(addresses) >= 3, "scheduler, nanny and worker"
+    assert set(addresses) <= {"127.0.0.1", "::1"}
+
+
+def test_workers_know_nothing_of_mlflow(processes: Client) -> None:
+    (seen,) = processes.run(lambda: dict(os.environ)).values()
+    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI"):
+        assert not seen.get(name), name
+    assert seen["OMP_NUM_THREADS"] == "1"
+    assert "MALLOC_TRIM_THRESHOLD_" not in seen
+    assert SECRET not in seen.values()
+
+
+def test_workers_leave_ctrl_c_to_the_driver(processes: Client) -> None:
+    (worker,) = processes.run(os.getpid).values()
+    os.kill(worker, signal.SIGINT)
+    assert processes.submit(os.getpid, pure=False).result() == worker
+
+
+def test_workers_leave_all_words_to_the_driver(processes: Client) -> None:
+    """Also one that was started again."""
+    (before,) = processes.run(os.getpid).values()
+    processes.restart()
+    (after,) = processes.run(os.getpid).values()
+    assert after != before
+    levels = processes.run(lambda: [logging.getLogger(name).level for name in QUIET])
+    assert list(levels.values()) == [[logging.CRITICAL] * len(QUIET)]
+
+
+def test_a_worker_that_dies_comes_back() -> None:
+    """However long it takes, and whenever it was killed."""
+    closing = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"})
+    with closing, connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
+        (nanny,) = client.cluster.workers.values()
+        first = nanny.process
+        (killed,) = client.run(os.getpid).values()
+        os.kill(killed, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while not set(client.run(os.getpid, on_error="ignore").values()) - {killed}:
+            assert client.cluster.workers, "the nanny was closed"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert first.status is Status.stopped, "a start that was cut short takes no later one's word"
+
+
+def test_the_report_is_one_file(processes: Client, tmp_path: Path) -> None:
+    with recorded(processes, tmp_path / "dask.html"):
+        processes.submit(sum, [1, 2]).result()
+    assert "<script" in (tmp_path / "dask.html").read_text()
+
+
+def test_a_report_that_fails_fails_nothing(processes: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", logger="tipcast"), recorded(processes, tmp_path):
+        assert processes.submit(sum, [1, 2]).result() == 3
+    assert "no Dask performance report" in caplog.text
+
+
+def test_no_report_of_a_failure(processes: Client, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), recorded(processes, tmp_path / "dask.html"):
+        processes.submit(divmod, 1, 0).result()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_busy_worker_does_not_hold_up_a_failure() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1)
+    with pytest.raises(KeyboardInterrupt), connect(spec, "pandas") as client:
+        (pid,) = client.run(os.getpid).values()
+        future = client.submit(time.sleep, 600)
+        while future.key not in next(iter(client.processing().values()), ()):
+            time.sleep(0.05)
+        start = time.monotonic()
+        raise KeyboardInterrupt
+    assert time.monotonic() - start < 60
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (CommClosedError("gone"), "K004"),
+        (RuntimeError("Error during deserialization of the task graph. This frequently"), "K005"),
+        (ModuleNotFoundError("No module named 'tipcast'"), "K005"),
+    ],
+)
+def test_failures_of_the_cluster_get_a_code(problem: Exception, code: str) -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False)
+    with pytest.raises(TipcastError) as caught, connect(spec, "pandas"):
+        raise problem
+    assert caught.value.code == code
+    assert caught.value.exit_code == 4
+
+
+def test_other_failures_stay_as_they_are() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False)
+    with pytest.raises(RuntimeError, match="of something else"), connect(spec, "pandas"):
+        raise RuntimeError("of something else")
+
+
+def test_a_session_says_what_it_has() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=2, processes=False, worker_ttl_s=45.0)
+    with session(BackendSpec("cpu"), spec) as opened:
+        assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
+        assert dask.config.get("dataframe.backend") == "pandas"
+        assert dask.config.get("distributed.scheduler.worker-ttl") == "45.0 s"
+    assert opened.client.status == "closed"
+
+
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        ("tcp://10.1.2.3:8786", "C009"),
+        ("10.1.2.3", "C009"),
+        ("tcp://127.0.0.1", None),
+        ("localhost:8786", None),
+        ("tcp://[::1]:8786", None),
+        ("tls://10.1.2.3:8786", "C004"),
+    ],
+)
+def test_only_the_loopback_goes_without_tls(address: str, code: str | None) -> None:
+    spec = SchedulerCluster("scheduler", address=address)
+    with pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught:
+        check(BackendSpec("cpu"), spec)
+    assert code is None or caught.value.code == code
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(TipcastError) as caught, session(BackendSpec("abacus"), LocalCluster("local")):
+        raise AssertionError("not reached")
+    assert caught.value.code == "C003"
+    with pytest.raises(TipcastError, match="cluster.memory_limit") as caught:
+        check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))
+    assert caught.value.code == "C003"
+    with pytest.raises(TipcastError) as caught, connect(ClusterSpec("slurm"), "pandas"):
+        raise AssertionError("not reached")
+    assert caught.value.code == "C003"
+
+
+def test_cores_are_those_of_this_process() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert cluster.cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert cluster.cores() == len(before)
+
+
+@pytest.mark.parametrize(
+    ("there", "n_workers", "threads", "expected"),
+    [
+        (2, None, None, (1, 2)),
+        (16, None, None, (1, 16)),
+        (17, None, None, (2, 8)),
+        (64, None, None, (4, 16)),
+        (2, 4, None, (4, 1)),
+        (8, 2, None, (2, 4)),
+        (8, None, 3, (1, 3)),
+        (8, 2, 16, (2, 16)),
+    ],
+)
+def test_cores_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch,
+    there: int,
+    n_workers: int | None,
+    threads: int | None,
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(cluster, "cores", lambda: there)
+    assert shared_out(LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)) == expected

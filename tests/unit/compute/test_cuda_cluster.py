@@ -1,0 +1,118 @@
+"""Clusters of GPUs, over ssh and of Slurm: what is refused before anything is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tipcast.compute import cluster, cuda_cluster, gpus, remote
+from tipcast.compute.session import check
+from tipcast.config import schema
+from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SlurmCluster, SshCluster
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs."""
+    monkeypatch.setattr(gpus, "visible", lambda: [gpus.Gpu(at, "NVIDIA H200", 150 << 30, "600.1") for at in range(2)])
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"n_workers": 2, "rmm_pool_size": "8GiB", "device_memory_limit": None, "memory_limit": "64GiB"},
+        {"rmm_pool_size": 0.5},
+        {"rmm_pool_size": 1 << 30},
+        {"rmm_async": True, "rmm_pool_size": None},
+    ],
+)
+def test_good_settings(settings: dict[str, Any]) -> None:
+    cuda_cluster.check(LocalCudaCluster("local_cuda", **settings))
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"n_workers": 3}, "K006.*cluster.n_workers.*3 workers.*2 are visible"),
+        ({"rmm_pool_size": 1.5}, "C003.*cluster.rmm_pool_size"),
+        ({"rmm_pool_size": "lots"}, "C003.*cluster.rmm_pool_size"),
+        ({"device_memory_limit": 0.0}, "C003.*cluster.device_memory_limit"),
+        ({"memory_limit": "much"}, "C003.*cluster.memory_limit"),
+        ({"rmm_async": True, "rmm_pool_size": 0.2}, "C003.*cluster.rmm_async"),
+        ({"rmm_async": True, "rmm_managed": True}, "C003.*cluster.rmm_async"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(TipcastError, match=told):
+        cuda_cluster.check(LocalCudaCluster("local_cuda", **settings))
+
+
+@pytest.mark.parametrize(("name", "kind"), schema.CLUSTERS.items())
+def test_every_kind_is_known_and_its_settings_are_checked(
+    name: str, kind: type[schema.ClusterSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "CHECKS", dict.fromkeys(cluster.CHECKS, lambda _: None))
+    cluster.check(kind(name))
+    with pytest.raises(TipcastError, match=r"C003.*cluster\.wait_s.*must be positive, got 0"):
+        cluster.check(kind(name, wait_s=0))
+    with pytest.raises(TipcastError, match=rf"C003.*cluster\.kind.*must be {name}, got nope.*cluster={name}"):
+        cluster.check(kind("nope"))
+
+
+def test_a_backend_and_a_cluster_that_do_not_go_together() -> None:
+    with pytest.raises(TipcastError, match="C003.*cluster=local_cuda.*use cluster=local"):
+        check(BackendSpec("cpu"), LocalCudaCluster("local_cuda"))
+    with pytest.raises(TipcastError, match="C003.*cluster=local.*use cluster=local_cuda"):
+        check(BackendSpec("gpu"), LocalCluster("local"))
+
+
+def test_ssh_is_refused_without_hosts_consent_or_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TipcastError, match="C003.*cluster.hosts.*too few"):
+        remote.check_ssh(SshCluster("ssh", hosts=["a"], insecure=True))
+    with pytest.raises(TipcastError, match="C009.*insecure=true"):
+        remote.check_ssh(SshCluster("ssh", hosts=["a", "b"]))
+    monkeypatch.setattr(remote.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(TipcastError, match="K007.*asyncssh.*pip install asyncssh"):
+        remote.check_ssh(SshCluster("ssh", hosts=["a", "b"], insecure=True))
+    monkeypatch.setattr(remote.shutil, "which", lambda name: f"/usr/bin/{name}")
+    with pytest.raises(TipcastError, match="K007.*dask-jobqueue"):
+        remote.check_slurm(SlurmCluster("slurm", n_workers=1, memory="1GiB"))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["backend=gpu"], "local_cuda"),
+        (["backend=gpu", "cluster=scheduler"], "scheduler"),
+        (["cluster=slurm", "backend=gpu"], "slurm"),
+        (["backend=cpu"], "local"),
+        (["backend=gpu", "+cluster.environment.NCCL_DEBUG=INFO", "cluster.rmm_pool_size=8GiB"], "local_cuda"),
+    ],
+)
+@pytest.mark.parametrize("job", ["train", "prepare"])
+def test_a_backend_brings_its_cluster(job: str, words: list[str], kind: str) -> None:
+    (composed,) = compose(job, [*words, *(["out=months"] if job == "prepare" else [])])
+    specification = to_object(composed.config)
+    assert specification.cluster.kind == kind
+    if len(words) == 3:
+        assert specification.cluster.environment == {"NCCL_DEBUG": "INFO"}
+        assert specification.cluster.rmm_pool_size == "8GiB"
+
+
+def test_what_the_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secret of the driver's; NCCL waits for its sums, unless somebody wants it otherwise."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    monkeypatch.delenv("NCCL_COMM_BLOCKING", raising=False)
+    found = cuda_cluster.environment(LocalCudaCluster("local_cuda"))
+    assert found["MLFLOW_TRACKING_TOKEN"] == ""
+    assert found["NCCL_COMM_BLOCKING"] == "1"
+    monkeypatch.setenv("NCCL_COMM_BLOCKING", "0")
+    assert cuda_cluster.environment(LocalCudaCluster("local_cuda"))["NCCL_COMM_BLOCKING"] == "0"
+    given = LocalCudaCluster("local_cuda", environment={"NCCL_COMM_BLOCKING": 2, "NCCL_DEBUG": "INFO"})
+    assert cuda_cluster.environment(given).items() >= {"NCCL_COMM_BLOCKING": "2", "NCCL_DEBUG": "INFO"}.items()

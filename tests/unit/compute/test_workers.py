@@ -1,0 +1,155 @@
+"""A cluster that does not close by itself is left behind in time, and its workers are gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import distributed
+import psutil
+import pytest
+from distributed import LocalCluster, Status
+
+from tipcast.compute import workers as worker_processes
+from tipcast.compute.cluster import connect
+from tipcast.compute.waiting import ENVIRONMENT, waiting
+from tipcast.config.schema import LocalCluster as LocalClusterSpec
+
+
+def cluster() -> LocalCluster:
+    return LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0")
+
+
+def workers(started: LocalCluster) -> list[psutil.Process]:
+    return [psutil.Process(nanny.pid) for nanny in started.workers.values()]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=5)[1]
+
+
+def test_failure_ends_workers_at_once() -> None:
+    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster) as (started, client):
+        processes = workers(started)
+        client.submit(time.sleep, 600)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        raise RuntimeError("mine")
+    assert time.monotonic() - begun < 60
+    assert gone(processes)
+    assert started.status is Status.closed
+
+
+def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_processes, "CLOSE_S", 1.0)
+    with worker_processes.closed(cluster) as (started, _):
+        processes = workers(started)
+        (nanny,) = started.workers.values()
+        nanny.process.status = Status.starting  # as one is left whose worker dies while it starts
+        nanny.process.running.clear()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 60
+    assert gone(processes)
+    assert not started.shutdown_on_close
+
+
+def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nanny that heard of its worker's death before it is closed would start one, and closing wait for it."""
+    kill = worker_processes._kill
+
+    def heard(cluster: LocalCluster) -> None:
+        kill(cluster)
+        (nanny,) = cluster.workers.values()
+        deadline = time.monotonic() + 30
+        while nanny.status is not Status.closed:
+            assert nanny.status is not Status.starting
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    monkeypatch.setattr(worker_processes, "_kill", heard)
+    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster):
+        raise RuntimeError("mine")
+
+
+def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
+    with pytest.raises(KeyboardInterrupt), worker_processes.closed(cluster) as (started, _):
+        processes = workers(started)
+        close = started.close
+
+        def interrupted(timeout: float) -> None:
+            del started.close
+            raise KeyboardInterrupt
+
+        started.close = interrupted
+    assert gone(processes)
+    assert not started.shutdown_on_close
+    close(timeout=10)
+
+
+def test_jobs_that_overlap_leave_the_main_module_as_it_was() -> None:
+    main = sys.modules["__main__"]
+    before = main.__spec__
+    one, other = worker_processes._main_not_run(), worker_processes._main_not_run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "__spec__", None)
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert main.__spec__.name == "tipcast.__main__", "the other is open"
+        other.__exit__(None, None, None)
+        assert main.__spec__ is None
+    assert main.__spec__ is before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}],
+)
+def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert waiting() == (given or ENVIRONMENT)
+
+
+def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    with connect(LocalClusterSpec(kind="local", n_workers=1), "pandas") as client:
+        (found,) = client.run(lambda: dict(os.environ)).values()
+    assert ENVIRONMENT.items() <= found.items()
+
+
+def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, as the server stays with whoever has started it."""
+    program = (
+        "import importlib, os\n"
+        "from tipcast.compute import forkserver\n"
+        "from tipcast.compute.cluster import connect\n"
+        "from tipcast.config.schema import LocalCluster\n"
+        "if __name__ == '__main__':\n"
+        "    for name in forkserver.LIBRARIES:\n"
+        "        importlib.import_module(name)\n"
+        "    before = dict(os.environ)\n"
+        "    forkserver.start(['no.such.module'])\n"
+        "    assert dict(os.environ) == before\n"
+        "    with connect(LocalCluster('local', n_workers=2, threads_per_worker=1), 'pandas') as client:\n"
+        "        seen = client.run(lambda: (os.getppid(), dict(os.environ)))\n"
+        "    parents, environments = zip(*seen.values())\n"
+        "    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'\n"
+        "    for environment in environments:\n"
+        "        assert 'secret' not in environment.values(), environment\n"
+        "        assert environment['OMP_NUM_THREADS'] == '1'\n"
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    environment = os.environ | {"PYTHONPATH": str(Path(worker_processes.__file__).resolve().parents[2])}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
+
+
+def test_dask_knows_the_name_that_keeps_it_from_preloading() -> None:
+    """It is private: docs/decisions/0012."""
+    assert isinstance(distributed.utils._forkserver_preload_set, bool)

@@ -1,0 +1,119 @@
+"""Small trip files made in a temporary folder, and the way from their names to counted rows."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.compute.cpu import CpuFrames
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import FilesData, Limits
+from tipcast.datasets import rows as on_workers
+from tipcast.datasets.base import Listing
+from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.tasks.base import from_facts
+
+NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+RECIPE = Recipe(
+    Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID", "DOLocationID"))
+)
+FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
+
+
+@dataclass
+class TripFiles:
+    """Writes trip files into a folder and reads them as a job does."""
+
+    folder: Path
+
+    def trips(self, rows: int = 1000, month: str = "2019-02", seed: int = 0) -> pd.DataFrame:
+        """Good yellow trips of a month."""
+        draw = np.random.default_rng(seed)
+        start = np.datetime64(f"{month}-01", "us")
+        return pd.DataFrame(
+            {
+                "VendorID": draw.integers(1, 3, rows),
+                "tpep_pickup_datetime": start + draw.integers(0, 27 * 86_400, rows).astype("timedelta64[s]"),
+                "passenger_count": draw.integers(1, 6, rows).astype(float),
+                "store_and_fwd_flag": "N",
+                "PULocationID": draw.integers(1, 264, rows),
+                "DOLocationID": draw.integers(1, 264, rows),
+                "payment_type": draw.integers(1, 3, rows),
+                "fare_amount": draw.integers(250, 5000, rows) / 100,
+                "tip_amount": draw.integers(0, 1000, rows) / 100,
+            }
+        )
+
+    def write(
+        self,
+        name: str,
+        change: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+        rows: int = 1000,
+        month: str = "2019-02",
+        **options: Any,
+    ) -> Path:
+        """Write good trips, changed, as Parquet or CSV by the name's ending."""
+        frame = self.trips(rows, month)
+        frame = change(frame) if change else frame
+        path = self.folder / name
+        if path.suffix == ".parquet":
+            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path, **options)
+        else:
+            frame.to_csv(path, index=False, date_format="%Y-%m-%d %H:%M:%S", **options)
+        return path
+
+    def text(self, name: str, change: Callable[[bytes], bytes], rows: int = 1000) -> Path:
+        """Write good trips as CSV and change its bytes."""
+        path = self.write(f"{name}.tmp", rows=rows)
+        content = change(path.read_bytes())
+        path.unlink()
+        (self.folder / name).write_bytes(content)
+        return self.folder / name
+
+    def listing(self, named: Path | str | Sequence[Any], columns: Sequence[str] = NEEDED, **settings: Any) -> Listing:
+        """List the fragments of files."""
+        plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
+        spec = FilesData(source="files", train=plain, test=None, months=None, block_bytes=32 << 20)
+        for name, value in settings.items():
+            setattr(spec, name, value)
+        return Taxi(spec).scan("train", columns)
+
+    def checked(self, listing: Listing) -> dict[str, on_workers.Counts]:
+        """Read all fragments, count their rows and check the counts, as a job does."""
+        per_file = self.counts(listing)
+        on_workers.check_counts(listing, per_file, RECIPE, Limits())
+        return per_file
+
+    def counts(self, listing: Listing) -> dict[str, on_workers.Counts]:
+        """Read all fragments and count their rows."""
+        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), RECIPE)) for fragment in listing.fragments]
+        return on_workers.per_file(listing.fragments, counts)
+
+    def refused(self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any) -> TipcastError:
+        """Assert that files are refused, in the right form, and that the error survives the way from a worker."""
+        with pytest.raises(TipcastError) as caught:
+            self.checked(self.listing(named, **settings))
+        error = caught.value
+        assert error.code == code, str(error)
+        assert FORM.match(str(error)), str(error)
+        assert Path(file).name in str(error)
+        assert not column or f"'{column}'" in str(error)
+        assert str(pickle.loads(pickle.dumps(error.alone()))) == str(error)
+        return error
+
+
+@pytest.fixture
+def trip_files(tmp_path: Path) -> TripFiles:
+    """Make trip files in a temporary folder."""
+    return TripFiles(tmp_path)

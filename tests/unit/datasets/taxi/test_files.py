@@ -1,0 +1,182 @@
+"""Tests of files as a source: what is found, under which names, of which period."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import ScanRequest
+from tipcast.datasets.listing import expand
+from tipcast.datasets.taxi.periods import period_of
+
+PICKUP = "tpep_pickup_datetime"
+
+
+def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
+    trip_files.refused(tmp_path / "none.parquet", "D001", "none.parquet")
+    trip_files.refused(tmp_path / "none*.parquet", "D001", "none*.parquet")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet: is no regular file")
+    for path in ("x" * 300 + ".csv", "~nobody-of-this-name/x.csv", "a\0b.csv"):
+        with pytest.raises(TipcastError, match="D001.*is no path"):
+            trip_files.listing(path)
+    for host in ("https://[u:hunter2@x/a.csv", "s3://[x/a.csv"):
+        with pytest.raises(TipcastError, match=r"D021.*://\.\.\.: is no address"):
+            trip_files.listing(host)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_hidden.csv").write_text("a")
+    trip_files.refused(tmp_path / "empty", "D002", "empty")
+    with pytest.raises(TipcastError, match="C004.*data.train"):
+        trip_files.listing([])
+
+
+def test_lower_case_names_are_mapped_with_a_note(trip_files: Any) -> None:
+    path = trip_files.write("t_2019-02.parquet", lambda f: f.rename(columns=str.lower))
+    listing = trip_files.listing(path)
+    assert trip_files.checked(listing)[str(path)].rows == 1000
+    assert listing.notes == (
+        "columns read under other names: pulocationid as PULocationID, dolocationid as DOLocationID",
+    )
+
+
+def test_duplicate_column(trip_files: Any, tmp_path: Path) -> None:
+    table = pa.Table.from_pandas(trip_files.trips())
+    pq.write_table(table.append_column("fare_amount", table["fare_amount"]), tmp_path / "t.parquet")
+    trip_files.refused(tmp_path / "t.parquet", "D006", "t.parquet", "fare_amount")
+    path = trip_files.text("t.csv", lambda b: b.replace(b"VendorID", b"fare_amount", 1))
+    trip_files.refused(path, "D006", path, "fare_amount")
+
+
+def test_the_second_file_is_the_one_named(trip_files: Any) -> None:
+    good = trip_files.write("good_2019-02.parquet")
+    lacks = trip_files.write("lacks_2019-03.parquet", lambda f: f.drop(columns="tip_amount"))
+    trip_files.refused([good, lacks], "D007", lacks, "tip_amount")
+    cut = trip_files.write("cut_2019-03.parquet")
+    cut.write_bytes(cut.read_bytes()[:-300])
+    trip_files.refused([good, cut], "D005", cut)
+
+
+def test_colours(trip_files: Any) -> None:
+    yellow = trip_files.write("a_2019-02.parquet")
+    green = trip_files.write("b_2019-02.parquet", lambda f: f.rename(columns={PICKUP: "lpep_pickup_datetime"}))
+    assert trip_files.listing(green).facts["colour"] == "green"
+    assert trip_files.listing(yellow).facts["colour"] == "yellow"
+    error = trip_files.refused(green, "D007", green, PICKUP, colour="yellow")
+    assert "the colour green" in error.fix
+    trip_files.refused([yellow, green], "D007", green)
+
+
+def test_good_files_need_no_note(trip_files: Any) -> None:
+    plain = trip_files.write("a_2019-01.parquet", month="2019-01")
+    integers = trip_files.write(
+        "b_2019-02.parquet", lambda f: f.assign(passenger_count=f.passenger_count.astype("int64"))
+    )
+    marked = trip_files.write("c_2019-03.csv", month="2019-03", encoding="utf-8-sig")
+    listing = trip_files.listing([marked, integers, plain])
+    assert listing.notes == ()
+    assert [Path(uri).name for uri in listing.uris] == ["a_2019-01.parquet", "b_2019-02.parquet", "c_2019-03.csv"]
+    assert listing.period == (period_of("2019-01")[0], period_of("2019-03")[1])
+    assert sum(sums.rows for sums in trip_files.checked(listing).values()) == 3000
+
+
+def test_folders_globs_and_lists(trip_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "year").mkdir()
+    first = trip_files.write("year/a_2019-01.csv", month="2019-01")
+    second = trip_files.write("b_2019-02.parquet")
+    (tmp_path / ".c_2019-02.parquet").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("no data")
+    for named in (tmp_path, tmp_path / "**" / "*_2019*", [first, second]):
+        assert len(trip_files.listing(named).fragments) == 2
+    monkeypatch.chdir(tmp_path)
+    assert trip_files.listing("b_2019-02.parquet").uris == ("b_2019-02.parquet",)
+    twice = trip_files.listing([second, tmp_path / "b_*.parquet"])
+    assert (len(twice.fragments), twice.notes) == (1, ("1 file named twice, read once",))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+def test_the_period_is_inferred_from_months_with_a_hundredth_of_the_rows(trip_files: Any, ending: str) -> None:
+    def stray(frame: pd.DataFrame) -> pd.DataFrame:
+        times = frame[PICKUP].to_numpy().copy()
+        times[:4] = np.array(["2009-01-01", "2001-01-01", "2098-01-01", "2019-06-06"], "M8[us]")
+        times[4:300] = np.datetime64("2019-01-31T23:59:59", "us")
+        return frame.assign(**{PICKUP: times})
+
+    path = trip_files.write(f"trips.{ending}", stray)
+    listing = trip_files.listing(path, block_bytes=5_000)
+    assert listing.period == (period_of("2019-01")[0], period_of("2019-02")[1])
+    assert trip_files.checked(listing)[str(path)].dropped == {"outside_period": 4}
+
+
+def test_a_period_that_the_footer_tells_needs_no_reading(trip_files: Any) -> None:
+    path = trip_files.write("trips.parquet")
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little") + 8
+    path.write_bytes(content[:4] + bytes(len(content) - length - 4) + content[-length:])  # no page left
+    assert trip_files.listing(path).period == period_of("2019-02")
+
+
+def test_small_row_groups_are_read_together(trip_files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = trip_files.write("t_2019-02.parquet", row_group_size=300)
+    assert [fragment.part for fragment in trip_files.listing(path).fragments] == [(0, 1, 2, 3)]
+    monkeypatch.setattr("tipcast.datasets.parquet.MERGED_ROWS", 600)
+    listing = trip_files.listing(path)
+    assert [(fragment.part, fragment.rows) for fragment in listing.fragments] == [((0, 1), 600), ((2, 3), 400)]
+    assert trip_files.checked(listing)[str(path)].rows == 1000
+
+
+def test_digests_follow_the_content(trip_files: Any) -> None:
+    for name in ("a_2019-02.parquet", "a_2019-02.csv"):
+        path = trip_files.write(name)
+        before = trip_files.listing(path).digest
+        trip_files.write(name)
+        assert trip_files.listing(path).digest == before
+        trip_files.write(name, lambda frame: frame.assign(fare_amount=3.0))
+        assert trip_files.listing(path).digest != before
+
+
+def test_dates_with_slashes(trip_files: Any) -> None:
+    for format, name, said in (
+        ("%m/%d/%Y %H:%M", "a_2019-02.csv", "month/day"),
+        ("%d/%m/%Y %H:%M:%S", "b_2019-02.csv", "day/month"),
+        ("%m/%d/%Y %I:%M:%S %p", "c.csv", "month/day"),
+    ):
+        path = trip_files.write(name, lambda f, format=format: f.assign(**{PICKUP: f[PICKUP].dt.strftime(format)}))
+        listing = trip_files.listing(path)
+        assert said in listing.notes[0]
+        assert trip_files.checked(listing)[str(path)].rows == 1000
+
+
+def test_dates_that_fit_both_ways_follow_the_months_name(trip_files: Any) -> None:
+    def third(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(**{PICKUP: "03/02/2019 0:30"})
+
+    assert "day/month" in trip_files.listing(trip_files.write("a_2019-02.csv", third)).notes[0]
+    assert "month/day" in trip_files.listing(trip_files.write("a_2019-03.csv", third)).notes[0]
+
+
+def test_a_folder_that_may_not_be_looked_into_is_no_empty_one(tmp_path: Path) -> None:
+    closed = tmp_path / "2019"
+    closed.mkdir()
+    (tmp_path / "a.parquet").touch()
+    (closed / "b.parquet").touch()
+    closed.chmod(0)
+    mine = os.geteuid()
+    for folder in (tmp_path, *(above for above in tmp_path.parents if "pytest" in str(above))):
+        folder.chmod(0o755)
+    if mine == 0:
+        os.seteuid(65534)  # root may look into all
+    try:
+        with pytest.raises(TipcastError, match=r"D001.*2019: cannot be looked into: Permission denied") as caught:
+            expand(str(tmp_path), ScanRequest((), (), None))
+    finally:
+        os.seteuid(mine)
+        closed.chmod(0o700)
+    assert caught.value.exit_code == 3

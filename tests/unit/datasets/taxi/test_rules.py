@@ -1,0 +1,157 @@
+"""Tests of the rules for rows and files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import Limits
+from tipcast.datasets.base import Fragment, Listing
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Counts, check_counts
+from tipcast.datasets.taxi import rules
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.tasks.base import from_facts
+
+PERIOD = (1_000, 2_000)
+RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour",)))
+
+
+def _columns(rows: int = 10) -> dict[str, Any]:
+    return {
+        "pickup": np.full(rows, 1_500),
+        "fare_amount": np.full(rows, 10.0),
+        "tip_amount": np.full(rows, 2.0),
+        "passenger_count": np.full(rows, 1.0),
+        "PULocationID": np.full(rows, 265),
+        "DOLocationID": np.full(rows, 1),
+    }
+
+
+def test_good_rows_need_no_mask() -> None:
+    assert rules.clean(_columns(), PERIOD, np) == (None, {})
+    assert rules.clean(_columns(0), PERIOD, np) == (None, {})
+
+
+def test_missing_passengers_are_kept_and_counted() -> None:
+    columns = _columns()
+    columns["passenger_count"][3] = np.nan
+    assert rules.clean(columns, PERIOD, np) == (None, {})
+    assert rules.missing_passengers(columns) == 1
+    assert rules.missing_passengers({**columns, "passenger_count": np.ones(3, np.int64)}) == 0
+
+
+CASES = [
+    ("pickup", -(2**63), "pickup_missing"),
+    ("pickup", 999, "outside_period"),
+    ("pickup", 2_000, "outside_period"),
+    ("fare_amount", np.nan, "fare_missing"),
+    ("fare_amount", 0.0, "fare_not_positive"),
+    ("fare_amount", -3.5, "fare_not_positive"),
+    ("fare_amount", np.inf, "non_finite"),
+    ("fare_amount", -np.inf, "non_finite"),
+    ("fare_amount", 1e7, "non_finite"),
+    ("tip_amount", np.inf, "non_finite"),
+    ("tip_amount", np.nan, "tip_missing"),
+    ("passenger_count", np.inf, "non_finite"),
+    ("passenger_count", -np.inf, "non_finite"),
+    ("PULocationID", 0, "bad_zone"),
+    ("PULocationID", 2**40, "bad_zone"),
+    ("DOLocationID", 266, "bad_zone"),
+    ("DOLocationID", -73, "bad_zone"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), CASES)
+def test_each_reason(name: str, value: float, reason: str) -> None:
+    columns = _columns()
+    columns[name][4] = value
+    keep, dropped = rules.clean(columns, PERIOD, np)
+    assert dropped == {reason: 1}
+    assert keep is not None
+    np.testing.assert_array_equal(keep, np.arange(10) != 4)
+
+
+@pytest.mark.parametrize(("value", "reason"), [(np.nan, "zone_missing"), (-73.98, "bad_zone"), (300.0, "bad_zone")])
+def test_zones_as_floats(value: float, reason: str) -> None:
+    columns = _columns()
+    columns["PULocationID"] = columns["PULocationID"].astype(float)
+    columns["PULocationID"][0] = value
+    assert rules.clean(columns, PERIOD, np)[1] == {reason: 1}
+
+
+def test_a_row_counts_under_its_first_reason() -> None:
+    columns = _columns(len(CASES) + 1)
+    for row, (name, value, _) in enumerate(CASES):
+        columns[name][row] = value
+    columns["PULocationID"][:-1] = 0  # a later reason for every bad row
+    keep, dropped = rules.clean(columns, PERIOD, np)
+    assert keep is not None
+    assert keep.sum() == 1
+    expected: dict[str, int] = {}
+    for *_, reason in CASES:
+        expected[reason] = expected.get(reason, 0) + 1
+    assert dropped == expected
+    assert list(dropped) == [reason for reason in rules.REASONS if reason in dropped]
+
+
+def test_columns_that_are_not_there_are_not_asked_for() -> None:
+    columns = {"pickup": np.array([1_500, 5]), "fare_amount": np.array([1.0, 1.0])}
+    keep, dropped = rules.clean(columns, PERIOD, np)
+    assert dropped == {"outside_period": 1}
+    assert keep is not None
+    assert keep.tolist() == [True, False]
+
+
+def _check(limits: Limits | None = None, **sums: Any) -> None:
+    counts = Counts(**({"rows": 900, "classes": (500, 400), "rows_read": 1000, "dropped": {}} | sums))
+    names = {"pickup": "tpep_pickup_datetime", "PULocationID": "PULocationID", "fare_amount": "Fare"}
+    fragment = Fragment("trips.csv", "csv", (0, 1), names, PERIOD, "d")
+    listing = Listing((fragment,), PERIOD, ("trips.csv",), "d", "yellow trips")
+    check_counts(listing, {"trips.csv": counts}, RECIPE, limits or Limits())
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "column"),
+    [
+        ("pickup_missing", "D010", "tpep_pickup_datetime"),
+        ("outside_period", "D010", "tpep_pickup_datetime"),
+        ("fare_missing", "D012", "Fare"),
+        ("non_finite", "D011", "Fare"),
+        ("tip_missing", "D012", "tip_amount"),
+        ("zone_missing", "D012", "PULocationID"),
+        ("bad_zone", "D013", "PULocationID"),
+    ],
+)
+def test_shares_above_the_limit_refuse_the_file(reason: str, code: str, column: str) -> None:
+    _check(dropped={reason: 10})
+    with pytest.raises(TipcastError, match=f"trips.csv.*'{column}'.* 11 of 1000 rows.*data.limits") as caught:
+        _check(dropped={reason: 11})
+    assert caught.value.code == code
+
+
+def test_negative_fares_have_no_limit() -> None:
+    _check(dropped={"fare_not_positive": 400})
+
+
+@pytest.mark.parametrize(
+    ("sums", "code"),
+    [
+        ({"rows_read": 0, "rows": 0}, "D009"),
+        ({"extra": {"missing_passengers": 991}}, "D012"),
+        ({"rows": 99, "classes": (90, 9), "dropped": {"fare_not_positive": 901}}, "D014"),
+        ({"classes": (900, 0)}, "D015"),
+        ({"classes": (0, 900)}, "D015"),
+    ],
+)
+def test_what_is_left_must_do(sums: dict[str, Any], code: str) -> None:
+    with pytest.raises(TipcastError, match="trips.csv") as caught:
+        _check(**sums)
+    assert caught.value.code == code
+
+
+def test_the_fewest_rows_can_be_set() -> None:
+    _check(Limits(min_rows=1), rows=5, classes=(4, 1))

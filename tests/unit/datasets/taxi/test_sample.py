@@ -1,0 +1,244 @@
+"""Synthetic trips: the same for the same seed, and like real months in what the label depends on."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+from sklearn.metrics import roc_auc_score
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.taxi import sample_tables
+from tipcast.datasets.taxi.sample import column_names, sample_block
+from tipcast.datasets.taxi.sample_tables import alias
+
+WEEKS = (1551657600000000, 1554076800000000)
+"""Four whole weeks from Monday 2019-03-04."""
+NEXT = (1554076800000000, 1556496000000000)
+ROWS = 300_000
+Block = dict[str, Any]
+KNOWN = [
+    [1553700725000000, 1551724248000000, 1553341029000000, 1553186308000000],
+    [237, 246, 43, 68],
+    [262, 161, 143, 246],
+    [8.0, 15.5, 6.5, 5.5],
+    [2.26, 0.0, 2.94, 1.96],
+]
+"""First trips of a block: they change only when what a seed means changes, which is worth a line in the changelog."""
+
+
+@pytest.fixture(scope="module")
+def trips() -> Block:
+    return sample_block(WEEKS, 0, 7, ROWS, "yellow")
+
+
+@pytest.fixture(scope="module")
+def real(taxi: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((taxi / "profile.json").read_text())["yellow_2019_03_to_2020_02"]
+    return found
+
+
+def cents(values: np.ndarray) -> np.ndarray:
+    return np.round(values * 100).astype(np.int64)
+
+
+def high(block: Block) -> np.ndarray:
+    return cents(block["tip_amount"]) * 5 > cents(block["fare_amount"])
+
+
+def same(a: Block, b: Block) -> bool:
+    return list(a) == list(b) and all(
+        np.array_equal(a[name], b[name], equal_nan=a[name].dtype.kind == "f") for name in a
+    )
+
+
+def variation(values: np.ndarray, expected: dict[int, float]) -> float:
+    found = [abs(float((values == key).mean()) - share) for key, share in expected.items()]
+    rest = abs(float((~np.isin(values, list(expected))).mean()) - (1 - sum(expected.values())))
+    return (sum(found) + rest) / 2
+
+
+@pytest.mark.parametrize("colour", ["yellow", "green"])
+def test_same_seed_same_trips_whichever_columns(colour: str) -> None:
+    every = sample_block(WEEKS, 3, 11, 70_001, colour)
+    assert tuple(every) == column_names(colour)
+    assert same(every, sample_block(WEEKS, 3, 11, 70_001, colour))
+    for name in every:
+        assert same({name: every[name]}, sample_block(WEEKS, 3, 11, 70_001, colour, columns=[name]))
+
+
+def test_each_part_of_the_key_changes_the_trips() -> None:
+    def fares(period: tuple[int, int] = WEEKS, block: int = 0, seed: int = 0, colour: str = "yellow") -> bytes:
+        return bytes(sample_block(period, block, seed, 500, colour, columns=["fare_amount"])["fare_amount"].tobytes())
+
+    made = {
+        fares(),
+        fares(NEXT),
+        fares(block=1),
+        fares(seed=1),
+        fares(colour="green"),
+        fares((WEEKS[0], NEXT[0] + 3_600_000_000)),
+    }
+    assert len(made) == 6
+
+
+def test_blocks_do_not_depend_on_threads_or_order() -> None:
+    alone = [sample_block(WEEKS, block, 5, 40_000, "yellow") for block in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda block: sample_block(WEEKS, block, 5, 40_000, "yellow"), reversed(range(4))))
+    assert all(same(a, b) for a, b in zip(alone, reversed(together), strict=True))
+    pairs = [np.corrcoef(alone[0]["fare_amount"], block["fare_amount"])[0, 1] for block in alone[1:]]
+    assert max(map(abs, pairs)) < 0.03
+
+
+def test_a_known_block_stays_as_it_is() -> None:
+    block = sample_block(WEEKS, 0, 0, 4, "yellow")
+    shown = [
+        block[name].tolist()
+        for name in ("tpep_pickup_datetime", "PULocationID", "DOLocationID", "fare_amount", "tip_amount")
+    ]
+    assert shown == KNOWN
+
+
+def test_types_and_exact_cents(trips: Block) -> None:
+    for name in ("VendorID", "tpep_pickup_datetime", "tpep_dropoff_datetime", "PULocationID", "DOLocationID"):
+        assert trips[name].dtype == np.int64
+    for name, values in trips.items():
+        if name.endswith(("amount", "extra", "tax", "surcharge")):
+            assert np.array_equal(values, np.round(values * 100) / 100, equal_nan=True), name
+    parts = ("fare_amount", "extra", "mta_tax", "tip_amount", "tolls_amount", "improvement_surcharge")
+    total = sum(cents(trips[name]) for name in parts)
+    congestion = np.where(trips["VendorID"] == 2, cents(np.nan_to_num(trips["congestion_surcharge"], nan=0)), 0)
+    known = ~np.isnan(trips["congestion_surcharge"])
+    assert np.array_equal((total + congestion)[known], cents(trips["total_amount"])[known])
+    assert (trips["tpep_dropoff_datetime"] >= trips["tpep_pickup_datetime"]).all()
+    assert trips["PULocationID"].min() >= 1
+    assert trips["PULocationID"].max() == 265
+
+
+def test_pickups_lie_in_the_period_but_for_a_few(trips: Block) -> None:
+    pickup = trips["tpep_pickup_datetime"]
+    inside = (pickup >= WEEKS[0]) & (pickup < WEEKS[1])
+    assert 0 < (~inside).mean() < 2e-4
+    odd = (WEEKS[0] + 5_400_000_000, WEEKS[0] + 9_000_000_000)  # half past one to half past two
+    pickup = sample_block(odd, 0, 0, 5_000, "yellow", columns=["tpep_pickup_datetime"])["tpep_pickup_datetime"]
+    assert ((pickup >= odd[0]) & (pickup < odd[1])).mean() > 0.999
+    assert np.ptp(pickup[(pickup >= odd[0]) & (pickup < odd[1])]) > 3_500_000_000
+
+
+def test_nulls_come_together(trips: Block) -> None:
+    null = np.isnan(trips["passenger_count"])
+    assert 0.003 < null.mean() < 0.007
+    for name in ("payment_type", "RatecodeID", "congestion_surcharge"):
+        assert np.array_equal(np.isnan(trips[name]), null)
+    assert np.array_equal(trips["store_and_fwd_flag"] == None, null)  # noqa: E711
+
+
+def test_cash_shows_no_tip_and_refunds_are_negative(trips: Block) -> None:
+    fare, tip, payment = cents(trips["fare_amount"]), cents(trips["tip_amount"]), trips["payment_type"]
+    assert not tip[payment != 1][~np.isnan(payment[payment != 1])].any()
+    assert 0.0015 < (fare < 0).mean() < 0.003
+    assert np.isin(payment[fare < 0], [2, 3, 4]).all()
+    assert np.isin(payment[fare < 0], [3, 4]).mean() > 0.75
+    assert not tip[fare < 0].any()
+    assert (trips["total_amount"][fare < 0] < 0).all()
+    assert 0 < (fare == 0).mean() < 0.002
+
+
+def test_ties_and_buttons(trips: Block) -> None:
+    fare, tip = cents(trips["fare_amount"]), cents(trips["tip_amount"])
+    assert 0.005 < ((tip * 5 == fare) & (fare > 0)).mean() < 0.015
+    due = cents(trips["total_amount"]) - tip
+    card = (trips["payment_type"] == 1) & (fare > 0)
+    assert 0.45 < (tip == (20 * due + 50) // 100)[card].mean() < 0.56
+    assert (trips["tip_amount"][fare > 0] / trips["fare_amount"][fare > 0] > 0.2).sum() == high(trips)[fare > 0].sum()
+
+
+def test_margins_are_the_shipped_ones(trips: Block) -> None:
+    made = sample_tables.constants()["yellow"]
+    week_hour = (trips["tpep_pickup_datetime"] // 3_600_000_000 + 72) % 168
+    assert (
+        variation(week_hour, {i: share / sum(made["hour_of_week"]) for i, share in enumerate(made["hour_of_week"])})
+        < 0.03
+    )
+    for column, side in (("PULocationID", "pu"), ("DOLocationID", "do")):
+        assert variation(trips[column], {i + 1: share / 1e6 for i, share in enumerate(made[side])}) < 0.03
+    assert variation(trips["passenger_count"], dict(enumerate(made["passengers"][:7]))) < 0.01
+    assert abs((trips["PULocationID"] == trips["DOLocationID"]).mean() - made["same_zone"]) < 0.005
+
+
+def test_margins_are_those_of_real_months(trips: Block, real: dict[str, Any]) -> None:
+    paid = trips["fare_amount"] > 0
+    assert abs(high(trips)[paid].mean() - real["label_rate_fare_gt_0"]) < 0.01
+    week_hour = (trips["tpep_pickup_datetime"] // 3_600_000_000 + 72) % 168
+    assert variation(week_hour, dict(enumerate(real["hour_of_week_share"]))) < 0.03
+    assert variation(trips["PULocationID"], {zone: share for zone, share, _ in real["pu_zones"]["top"]}) < 0.08
+    for n in range(1, 5):
+        assert abs((trips["payment_type"] == n).mean() - real["payment_type_share"][f"{n}.0"]) < 0.01
+    for q in ("0.1", "0.25", "0.5", "0.75", "0.9", "0.95"):
+        assert np.quantile(trips["fare_amount"][paid], float(q)) == pytest.approx(
+            real["fare"]["quantiles"][q], rel=0.12
+        )
+
+
+def test_label_depends_on_zone_hour_and_passengers_as_in_real_months(trips: Block, real: dict[str, Any]) -> None:
+    paid, label = trips["fare_amount"] > 0, high(trips)
+    for zone, _, rate in real["pu_zones"]["top"][:15]:
+        assert abs(label[paid & (trips["PULocationID"] == zone)].mean() - rate) < 0.03
+    hour = trips["tpep_pickup_datetime"] // 3_600_000_000 % 24
+    for n, rate in enumerate(real["hour_label_rate"]):
+        assert abs(label[paid & (hour == n)].mean() - rate) < 0.03
+    for n in range(1, 7):
+        assert (
+            abs(label[paid & (trips["passenger_count"] == n)].mean() - real["label_rate_by_passenger"][f"{n}.0"]) < 0.03
+        )
+
+
+def test_a_model_learns_as_much_as_from_real_months() -> None:
+    def rows(period: tuple[int, int]) -> xgb.DMatrix:
+        block = sample_block(period, 0, 0, 100_000, "yellow")
+        kept, pickup = block["fare_amount"] > 0, block["tpep_pickup_datetime"]
+        week_hour = (pickup // 3_600_000_000 + 72) % 168
+        columns = [week_hour // 24, week_hour % 24, week_hour, pickup // 60_000_000 % 60]
+        columns += [np.nan_to_num(block["passenger_count"], nan=-1), block["PULocationID"], block["DOLocationID"]]
+        return xgb.DMatrix(np.stack(columns, 1).astype(np.float32)[kept], high(block)[kept], nthread=2)
+
+    params = {"max_depth": 6, "objective": "binary:logistic", "tree_method": "hist", "nthread": 2}
+    train, test = rows(WEEKS), rows(NEXT)
+    auc = roc_auc_score(test.get_label(), xgb.train(params, train, 100).predict(test))
+    assert 0.57 < auc < 0.62
+
+
+def test_green_trips_have_their_own_columns() -> None:
+    block = sample_block(WEEKS, 0, 0, 50_000, "green")
+    assert "lpep_pickup_datetime" in block
+    assert "trip_type" in block
+    assert "airport_fee" not in block
+    paid = block["fare_amount"] > 0
+    assert abs(high(block)[paid].mean() - sample_tables.constants()["green"]["label_rate"]) < 0.02
+
+
+def test_alias_tables_keep_the_shares() -> None:
+    shares = np.array([0.0, 5.0, 1.0, 0.25, 3.0, 0.75, 0.0])
+    made = alias(shares, 16)
+    drawn = np.bincount(made.draw(np.arange(65536, dtype=np.uint16)), minlength=8) / 65536
+    assert np.abs(drawn[:7] - shares / shares.sum()).max() < 2e-4
+    assert drawn[7] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"colour": "blue"}, {"columns": ["tip"]}, {"rows": -1}, {"period": (5, 5)}, {"seed": -1}, {"block": -2}]
+)
+def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"period": WEEKS, "block": 0, "seed": 0, "rows": 10, "colour": "yellow", **wrong}
+    with pytest.raises(TipcastError, match=r"^error\[C003\] .* Fix: "):
+        sample_block(**given)
+
+
+def test_no_rows() -> None:
+    assert all(len(values) == 0 for values in sample_block(WEEKS, 0, 0, 0, "yellow").values())

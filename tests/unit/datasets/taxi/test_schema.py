@@ -1,0 +1,96 @@
+"""Tests of the columns' names."""
+
+from __future__ import annotations
+
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.taxi import schema
+
+NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+YELLOW = [
+    "VendorID", "tpep_pickup_datetime", "tpep_dropoff_datetime", "passenger_count", "trip_distance", "RatecodeID",
+    "store_and_fwd_flag", "PULocationID", "DOLocationID", "payment_type", "fare_amount", "extra", "tip_amount",
+]  # fmt: skip
+
+
+def test_the_tlcs_own_names_need_no_remark() -> None:
+    mapping = schema.map_columns(YELLOW, "f", NEEDED)
+    assert mapping["pickup"] == "tpep_pickup_datetime"
+    assert tuple(mapping) == NEEDED
+    assert schema.remarks(mapping) == ()
+
+
+@pytest.mark.parametrize("spelling", ["airport_fee", "Airport_fee"])
+def test_optional_columns_are_found_in_each_spelling(spelling: str) -> None:
+    mapping = schema.map_columns([*YELLOW, spelling], "f", NEEDED, ("airport_fee", "cbd_congestion_fee"))
+    assert mapping["airport_fee"] == spelling
+    assert "cbd_congestion_fee" not in mapping
+    assert schema.remarks(mapping) == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "canonical"),
+    [
+        ("pickup_datetime", "pickup"), ("tpepPickupDateTime", "pickup"), ("pickup_location_id", "PULocationID"),
+        ("pulocationid", "PULocationID"), ("doLocationId", "DOLocationID"), ("Fare_amount", "fare_amount"),
+        ("Tip Amount", "tip_amount"), ("passengerCount", "passenger_count"),
+    ],
+)  # fmt: skip
+def test_other_spellings_are_read_with_a_remark(own: str, canonical: str) -> None:
+    usual = schema.tlc_name(canonical, "yellow")
+    mapping = schema.map_columns([own if name == usual else name for name in YELLOW], "f", NEEDED)
+    assert mapping[canonical] == own
+    (line,) = schema.remarks(mapping)
+    assert f"{own} as {canonical}" in line
+
+
+def test_a_missing_column_is_named_as_the_tlc_names_it() -> None:
+    with pytest.raises(TipcastError, match=r"D007.*'lpep_dropoff_datetime'.*'lpep_dropof_datetime' among") as caught:
+        schema.map_columns(["lpep_pickup_datetime", "lpep_dropof_datetime", "fare_amount"], "f", ["dropoff"])
+    assert caught.value.where == "f"
+
+
+def test_all_missing_columns_are_named_at_once_in_a_line() -> None:
+    with pytest.raises(TipcastError) as caught:
+        schema.map_columns(["fare", "tip_amout", *"abcdefghijklmnop"], "trips/yellow_tripdata_2018-01.parquet", NEEDED)
+    line = str(caught.value)
+    assert len(line) <= 300
+    for name in ("tpep_pickup_datetime", *NEEDED[1:]):
+        assert f"'{name}'" in line
+    with pytest.raises(TipcastError, match="columns 'fare_amount', 'tip_amount' .*, 'tip_amout' among them"):
+        schema.map_columns(["tpep_pickup_datetime", "tip_amout"], "f", ["pickup", "fare_amount", "tip_amount"])
+
+
+def test_a_column_twice_is_refused_only_where_it_is_needed() -> None:
+    with pytest.raises(TipcastError, match="D006.*'fare_amount' is there twice"):
+        schema.map_columns([*YELLOW, "fare_amount"], "f", NEEDED)
+    with pytest.raises(TipcastError, match="D006.*'fare_amount' and 'Fare_Amount' are the same"):
+        schema.map_columns([*YELLOW, "Fare_Amount"], "f", NEEDED)
+    assert schema.map_columns([*YELLOW, "extra"], "f", NEEDED)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["vendor_name", "Trip_Pickup_DateTime", "Start_Lon", "Start_Lat", "Fare_Amt", "Tip_Amt"],
+        ["pickup_datetime", "passenger_count", "pickup_longitude", "pickup_latitude", "fare_amount", "tip_amount"],
+        ["lpep_pickup_datetime", "Pickup_longitude", "Pickup_latitude", "Passenger_count", "Fare_amount", "Tip_amount"],
+    ],
+)
+def test_eras_without_zone_ids_are_refused_as_such(names: list[str]) -> None:
+    with pytest.raises(TipcastError, match="D017.*2016-07"):
+        schema.map_columns(names, "f", NEEDED)
+
+
+def test_coordinates_do_no_harm_where_zones_are_not_needed() -> None:
+    names = ["pickup_datetime", "pickup_longitude", "fare_amount", "tip_amount"]
+    assert len(schema.map_columns(names, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
+
+
+def test_colour() -> None:
+    assert schema.colour_of(YELLOW) == "yellow"
+    assert schema.colour_of(["lpep_pickup_datetime"]) == "green"
+    assert schema.colour_of(["pickup_datetime"]) is None
+    assert schema.tlc_name("pickup", "green") == "lpep_pickup_datetime"
+    assert schema.tlc_name("fare_amount", "green") == "fare_amount"

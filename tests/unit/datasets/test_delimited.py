@@ -1,0 +1,93 @@
+"""Tests of CSV headers, blocks and faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from tipcast.compute.cpu import CpuFrames
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import delimited as csv
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])
+@pytest.mark.parametrize("below", [b"", b"\r\n", b"\n \n"])
+def test_head_understands_marks_blanks_and_blank_lines(before: bytes, below: bytes) -> None:
+    raw = before + b"a, b, c \r\n" + below + b"1,2,3,,\r\n"
+    head = csv.read_head(raw, "f")
+    assert head.names == ("a", "b", "c")
+    assert head.header == ("a", "b", "c", "_3", "_4")
+    assert raw[head.start :] == b"1,2,3,,\r\n"
+    assert head.line == 1 + raw[: head.start].count(b"\n")
+
+
+def test_extra_fields_with_values_are_not_fillers() -> None:
+    assert csv.read_head(b"a,b,c\n1,2,3,4\n", "f").header == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "says"),
+    [
+        (b"", "D003", "empty"),
+        (b"\xef\xbb\xbf\r\n", "D003", "empty"),
+        (b"\x1f\x8b\x08", "D004", "gzip"),
+        (b"PAR1xx", "D004", "binary"),
+        (b"<!DOCTYPE html>\n<p>a,b,c", "D005", "web page"),
+        (b"a;b;c\n1;2;3\n", "D007", "';'"),
+        (b"a\tb\n", "D007", r"'\\t'"),
+        (b"\xff\xfea\0,\0b\0", "D016", "UTF-16"),
+        (b"a,b,caf\xe9\n", "D016", "line 1"),
+    ],
+)
+def test_heads_that_are_refused(raw: bytes, code: str, says: str) -> None:
+    with pytest.raises(TipcastError, match=says) as caught:
+        csv.read_head(raw, "f")
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 30, 1000])
+def test_blocks_end_at_newlines_and_cover_all(block_bytes: int) -> None:
+    raw = b"header\n" + b"".join(b"row %d\n" % number for number in range(40)) + b"last"
+
+    def next_line(offset: int) -> int:
+        return raw.find(b"\n", offset) + 1 or len(raw)
+
+    cut = csv.blocks(7, len(raw), block_bytes, next_line)
+    assert b"".join(raw[start : start + length] for start, length in cut) == raw[7:]
+    assert all(raw[start - 1 : start] == b"\n" for start, _ in cut)
+    assert all(length < block_bytes + len(b"row 39\n") for _, length in cut)
+
+
+HEADER = ("t", "x", "s")
+
+
+def _parse(rows: bytes, columns: object) -> object:
+    return CpuFrames().read_csv(rows, HEADER, list(columns), ["t"] if "t" in columns else [])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("bad", "column", "what"),
+    [
+        (b"2019-01-01 00:00:00,1\n", None, "has 2 fields, not 3"),
+        (b"2019-01-01 00:00:00,1,N,4\n", None, "has 4 fields, not 3"),
+        (b"31/31/2019 00:00:00,1,N\n", "t", "'31/31/2019 00:00:00'"),
+        (b"2019-01-01 00:00:00,twelve,N\n", "x", "'twelve'"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 13, 99])
+def test_the_first_fault_is_found(bad: bytes, column: str | None, what: str, at: int) -> None:
+    rows = [b"2019-01-01 00:00:00,1.5,N\n"] * 100
+    rows[at:at] = [bad]
+    fault = csv.find_fault(b"".join(rows), HEADER, ("t", "x"), _parse)
+    assert fault is not None
+    assert (fault.line, fault.column, fault.encoding) == (at, column, False)
+    assert what in fault.what
+
+
+def test_bytes_that_are_not_utf8_are_told_apart() -> None:
+    fault = csv.find_fault(b"2019-01-01,1,N\n2019-01-01,1\xe9,N\n", HEADER, ("t", "x"), _parse)
+    assert fault is not None
+    assert (fault.line, fault.column, fault.encoding) == (1, "x", True)
+
+
+def test_no_fault() -> None:
+    assert csv.find_fault(b"2019-01-01,1,N\n", HEADER, ("t", "x"), _parse) is None

@@ -1,0 +1,163 @@
+"""The same files read on a GPU and on the CPU: features, labels and counts equal to the last row and bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.compute.base import Session
+from tipcast.compute.host import to_host
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import rows
+from tipcast.datasets.base import Listing
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import FEATURES
+from tipcast.tasks.base import from_facts
+
+pytestmark = pytest.mark.gpu
+RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, FEATURES[:7]), subsets=True)
+PICKUP = "tpep_pickup_datetime"
+
+
+def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any], list[dict[str, np.ndarray]]]:
+    """Return the counts of each split and file, and each split's rows on the host, in the files' order."""
+    found = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
+    counts = [*(split.counts for split in found.splits), *(found.per_file[uri] for uri in sorted(found.per_file))]
+    splits = []
+    for split in found.splits:
+        columns = {}
+        for name, futures in {"x": split.x, "y": split.y, "card": split.subsets["card"]}.items():
+            home = session.client.map(lambda part: np.asarray(to_host(part)), futures, pure=False)
+            parts = session.client.gather(home)
+            columns[name] = np.concatenate(parts) if parts else np.empty(0)
+        splits.append(columns)
+    return counts, splits
+
+
+def same_rows(cpu: Session, gpu: Session, listing: Listing, recipe: Recipe) -> int:
+    """Assert that both devices make the same of a listing; return the rows."""
+    (expected, on_cpu), (found, on_gpu) = (loaded(session, listing, recipe) for session in (cpu, gpu))
+    for one, other in zip(expected, found, strict=True):
+        assert (one.rows, one.classes, one.extra, one.rows_read, dict(one.dropped)) == (
+            other.rows,
+            other.classes,
+            other.extra,
+            other.rows_read,
+            dict(other.dropped),
+        )
+    for one, other in zip(on_cpu, on_gpu, strict=True):
+        for name, values in one.items():
+            assert values.dtype == other[name].dtype
+            np.testing.assert_array_equal(values, other[name], err_msg=name)
+    return sum(count.rows for count in expected[: len(on_cpu)])
+
+
+def dirty(frame: pd.DataFrame) -> pd.DataFrame:
+    """Spoil some rows in every way that a row can be dropped for, and leave some passengers out."""
+    frame = frame.copy()
+    frame.loc[:4, "fare_amount"] = [0.0, -3.5, np.nan, 2e6, 1e-9]
+    frame.loc[5:7, "tip_amount"] = [np.nan, -2e6, 0.0]
+    frame["passenger_count"] = frame["passenger_count"].where(frame.index % 7 != 0)
+    frame.loc[8:9, "PULocationID"] = [0, 266]
+    frame.loc[10, PICKUP] = pd.NaT
+    frame.loc[11, PICKUP] = pd.Timestamp("2003-05-05 01:02:03")
+    tie = frame.index % 10 == 3  # tips of exactly a fifth of the fare
+    frame.loc[tie, "tip_amount"] = (frame.loc[tie, "fare_amount"] / 5).round(2)
+    return frame
+
+
+@pytest.mark.parametrize("name", ["yellow_tripdata_2019-02.parquet", "yellow_tripdata_2019-02.csv"])
+def test_dirt_is_dropped_alike(cpu_session, gpu_session, trip_files: Any, name: str) -> None:
+    path = trip_files.write(name, dirty, rows=6000, **({"row_group_size": 1000} if name.endswith("parquet") else {}))
+    cut = int(pd.Timestamp("2019-02-15").value // 1000)
+    recipe = dataclasses.replace(RECIPE, cutoff=cut)
+    listing = trip_files.listing(path, (*recipe.columns, *recipe.optional), block_bytes=50_000)
+    assert same_rows(cpu_session, gpu_session, listing, recipe) > 5900
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("quotes", lambda raw: raw.replace(b",N,", b',"N",')),
+        ("carriage returns", lambda raw: raw.replace(b"\n", b"\r\n")),
+        ("words", lambda raw: raw.replace(b",3.0,", b",NULL,")),
+        ("slashes", lambda raw: raw.replace(b"2019-02-", b"02/").replace(b" ", b"/2019 ")),
+        ("no last end", lambda raw: raw.rstrip(b"\n")),
+        ("seconds missing", lambda raw: raw.replace(b":00,", b",", 1)),
+    ],
+)
+def test_odd_spellings_are_read_alike(cpu_session, gpu_session, trip_files: Any, name: str, change: Callable) -> None:
+    path = trip_files.text("yellow_tripdata_2019-02.csv", change)
+    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional), block_bytes=20_000)
+    assert same_rows(cpu_session, gpu_session, listing, RECIPE) > 900
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw[:40_000] + b"1,2,3\n" + raw[raw.index(b"\n", 40_000) + 1 :],
+        lambda raw: b"~".join((raw[: (at := raw.index(b"2019-", raw.index(b"\n", 30_000)) + 4)], raw[at + 1 :])),
+    ],
+)
+def test_refusals_are_the_same(cpu_session, gpu_session, trip_files: Any, change: Callable) -> None:
+    path = trip_files.text("yellow_tripdata_2019-02.csv", lambda raw: raw)
+    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional), block_bytes=1 << 20)
+    raw = path.read_bytes()
+    spoilt = change(raw)
+    path.write_bytes(spoilt[: len(raw)].ljust(len(raw), b"\n"))
+    told = []
+    for session in (cpu_session, gpu_session):
+        with pytest.raises(TipcastError) as caught:
+            loaded(session, listing, RECIPE)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    assert "D005" in told[0]
+
+
+def test_types_of_parquet_are_read_alike(cpu_session, gpu_session, trip_files: Any) -> None:
+    frame = trip_files.trips(3000)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    zones = pa.array(frame["PULocationID"].where(frame.index % 50 != 0), pa.float64(), from_pandas=True).cast(
+        pa.int32()
+    )
+    kinds = {
+        PICKUP: table.column(PICKUP).cast(pa.timestamp("ns")),
+        "fare_amount": table.column("fare_amount").cast(pa.decimal128(9, 2)),
+        "tip_amount": table.column("tip_amount").cast(pa.float32()),
+        "passenger_count": table.column("passenger_count").cast(pa.int8()),
+        "PULocationID": zones,
+    }
+    for name, column in kinds.items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    path = trip_files.folder / "yellow_tripdata_2019-02.parquet"
+    pq.write_table(table, path, row_group_size=500, use_dictionary=["PULocationID"])
+    listing = trip_files.listing(path, (*RECIPE.columns, *RECIPE.optional))
+    assert same_rows(cpu_session, gpu_session, listing, RECIPE) == 3000 - 60
+
+
+def test_real_files_are_read_alike(cpu_session, gpu_session, taxi: Path, trip_files: Any) -> None:
+    read = 0
+    for path in sorted([*taxi.rglob("*.parquet"), *taxi.rglob("*.csv"), *taxi.rglob("*.csv.gz")]):
+        try:
+            listing = trip_files.listing(path, (*RECIPE.columns,), block_bytes=300_000)
+        except TipcastError:  # eras and vendors that no device reads
+            continue
+        try:
+            expected = loaded(cpu_session, listing, RECIPE)
+        except TipcastError as problem:
+            with pytest.raises(TipcastError, match=problem.code):
+                loaded(gpu_session, listing, RECIPE)
+            continue
+        assert expected
+        same_rows(cpu_session, gpu_session, listing, RECIPE)
+        read += 1
+    assert read >= 6

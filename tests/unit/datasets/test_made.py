@@ -1,0 +1,71 @@
+"""Rows that are made up: the same for the same seed however they are cut, others for each side."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tipcast.compute.base import Frames
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import BlobsData, DataSpec, RegressionData
+from tipcast.datasets.base import Dataset
+from tipcast.datasets.made import Blobs
+from tipcast.datasets.registry import dataset_of, open_dataset
+
+SIDES: dict[str, Any] = {"train": None, "test": None, "rows": 5000, "test_rows": 1000, "seed": 0, "block_rows": 2000}
+BLOBS = BlobsData("blobs", columns=3, centers=4, cluster_std=0.5, spread=10.0, **SIDES)
+REGRESSION = RegressionData("regression", columns=6, informative=2, noise=1.0, **SIDES)
+
+
+def made(dataset: Dataset, frames: Frames, which: str = "train") -> dict[str, Any]:
+    """Return all rows of a side."""
+    parts = [dataset.read(fragment, frames) for fragment in dataset.scan(which, ()).fragments]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
+def test_a_seed_decides_all_rows(spec: DataSpec, frames: Frames) -> None:
+    dataset = open_dataset(spec)
+    listing = dataset.scan("train", ())
+    assert [fragment.rows for fragment in listing.fragments] == [2000, 2000, 1000]
+    first, again = made(dataset, frames), made(open_dataset(dataclasses.replace(spec)), frames)
+    other = made(open_dataset(dataclasses.replace(spec, seed=1)), frames)
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, again[name])
+    assert not np.array_equal(first["x0"], other["x0"])
+    assert len(made(dataset, frames, "test")["x0"]) == 1000
+    assert not np.array_equal(made(dataset, frames, "test")["x0"], first["x0"][:1000])
+    assert dataset.scan("train", ()).digest != dataset.scan("test", ()).digest
+    assert dataset_of({"dataset": dataset.name, **dataset.facts()}).features == dataset.features
+
+
+def test_blobs_lie_around_their_centres(frames: Frames) -> None:
+    rows, tested = (made(open_dataset(BLOBS), frames, which) for which in ("train", "test"))
+    for label in range(4):
+        for name in ("x0", "x1", "x2"):
+            inside = rows[name][rows["label"] == label]
+            assert inside.std() == pytest.approx(0.5, rel=0.1)
+            assert inside.mean() == pytest.approx(tested[name][tested["label"] == label].mean(), abs=0.2)
+
+
+def test_the_value_of_a_regression_is_linear(frames: Frames) -> None:
+    rows = made(open_dataset(REGRESSION), frames)
+    x = np.stack([rows[f"x{at}"] for at in range(6)], axis=1)
+    coefficients, *_ = np.linalg.lstsq(x, rows["y"], rcond=None)
+    assert (rows["y"] - x @ coefficients).std() == pytest.approx(1.0, rel=0.05)
+    assert np.abs(coefficients[2:]).max() < 0.1 < np.abs(coefficients[:2]).min()
+
+
+@pytest.mark.parametrize(("centers", "kind"), [(2, "classification"), (3, "multiclass")])
+def test_the_label_of_blobs(centers: int, kind: str) -> None:
+    target = Blobs.open(dataclasses.replace(BLOBS, centers=centers)).target_column(None, None)
+    assert (target.name, target.kind, len(target.classes)) == ("label", kind, centers)
+
+
+@pytest.mark.parametrize("setting", [{"rows": 0}, {"columns": 0}, {"block_rows": 0}, {"seed": -1}, {"rows": 10**12}])
+def test_numbers_that_no_rows_can_be_made_of(setting: dict[str, int]) -> None:
+    with pytest.raises(TipcastError, match=f"C003.*data.{next(iter(setting))}"):
+        open_dataset(dataclasses.replace(BLOBS, **setting)).scan("train", ())

@@ -1,0 +1,109 @@
+"""From raw trips to features and a label, on small files whose rows are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tipcast.compute.base import Frames
+from tipcast.datasets.base import Listing
+from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.tasks.base import from_facts
+from tipcast.tasks.shipped import high_tip
+
+NAMES = ("pickup_hour", "passenger_count", "PULocationID")
+DAY = 86_400_000_000
+
+
+def _listing(trip_files: Any, recipe: Recipe, change: Any = None, **more: Any) -> Listing:
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", change, **more)
+    found: Listing = trip_files.listing(path, recipe.columns, **{})
+    return found
+
+
+@pytest.mark.parametrize("cents", [250, 675, 1000, 1110, 2345, 5205])
+def test_a_tip_of_exactly_the_threshold_is_not_high(cents: int) -> None:
+    fare = np.array([cents / 100] * 3)
+    tip = np.round(fare * 0.2, 2) + np.array([-0.01, 0.0, 0.01])
+    exact = np.array([round(value * 100) * 5 for value in tip]) > cents
+    high = high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2)
+    assert high.tolist() == exact.tolist()
+    assert high.tolist()[0] is False
+    assert high.tolist()[2] is True
+
+
+def test_the_label_is_decided_in_float64() -> None:
+    cents = np.arange(250, 20_000, 50)
+    fare, tip = cents / 100, (cents // 5) / 100  # what a meter shows, and exactly 20 % of it
+    assert not high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2).any()
+    narrow = high_tip(
+        {"fare_amount": fare.astype(np.float32), "tip_amount": tip.astype(np.float32)}, np, threshold=np.float64(0.2)
+    )
+    assert narrow.any(), "float32 would flip some of them"
+
+
+def test_one_part(trip_files: Any, frames: Frames) -> None:
+    def spoil(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.loc[0, "fare_amount"] = -5.0
+        frame.loc[1, "fare_amount"] = np.nan
+        frame.loc[2, "passenger_count"] = np.nan
+        return frame
+
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
+    (fragment,) = _listing(trip_files, recipe, spoil).fragments
+    (part,) = prepare_fragment(fragment, frames, recipe)
+    trips = spoil(trip_files.trips())[2:]
+    assert part.rows == 998
+    assert part.rows_read == 1000
+    assert part.dropped == {"fare_not_positive": 1, "fare_missing": 1}
+    assert list(part.x.columns) == list(NAMES)
+    assert part.x.dtypes.unique().tolist() == [np.dtype("float32")]
+    assert part.x["passenger_count"].iloc[0] == -1
+    assert part.x["PULocationID"].tolist() == trips["PULocationID"].tolist()
+    assert part.x["pickup_hour"].tolist() == trips["tpep_pickup_datetime"].dt.hour.tolist()
+    assert part.y.dtype == np.int32
+    assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
+    assert part.classes == (998 - part.y.sum(), part.y.sum())
+    assert part.subsets == {}
+    assert part.extra == {"missing_passengers": 1}
+
+
+def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
+    whole = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
+    (fragment,) = _listing(trip_files, whole).fragments
+    (all_rows,) = prepare_fragment(fragment, frames, whole)
+    cut = int(pd.Timestamp("2019-02-20").value // 1000)
+    before, after = prepare_fragment(
+        fragment, frames, Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut)
+    )
+    expected = int((trip_files.trips()["tpep_pickup_datetime"] < pd.Timestamp("2019-02-20")).sum())
+    assert (before.rows, after.rows) == (expected, 1000 - expected)
+    assert [sum(both) for both in zip(before.classes, after.classes, strict=True)] == list(all_rows.classes)
+    assert (before.rows_read, after.rows_read) == (1000, 0)
+    for cutoff, rows in ((fragment.period[0], (0, 1000)), (fragment.period[1], (1000, 0))):
+        parts = prepare_fragment(fragment, frames, dataclasses.replace(whole, cutoff=cutoff))
+        assert tuple(part.rows for part in parts) == rows
+
+
+def test_card_and_cash(trip_files: Any, frames: Frames) -> None:
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), subsets=True)
+    path = trip_files.write("yellow_tripdata_2019-02.parquet")
+    (fragment,) = trip_files.listing(path, (*recipe.columns, *recipe.optional)).fragments
+    (part,) = prepare_fragment(fragment, frames, recipe)
+    payment = trip_files.trips()["payment_type"]
+    assert part.subsets["card"].tolist() == (payment == 1).tolist()
+    assert part.extra["cash"] == int((payment == 2).sum())
+
+
+def test_without_a_payment_column_no_row_is_known_to_be_paid_by_card(trip_files: Any, frames: Frames) -> None:
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), subsets=True)
+    (fragment,) = _listing(trip_files, recipe, lambda frame: frame.drop(columns="payment_type")).fragments
+    (part,) = prepare_fragment(fragment, frames, recipe)
+    assert not part.subsets["card"].any()
+    assert len(part.subsets["card"]) == part.rows == 1000
+    assert part.extra["cash"] == 0

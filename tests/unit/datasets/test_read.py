@@ -1,0 +1,230 @@
+"""Tests of reading, with all bad inputs from the name of the file to its counted rows."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.read import read_fragment
+
+Change = Callable[[Any], Any]
+PICKUP = "tpep_pickup_datetime"
+
+
+def _set(name: str, value: Any, share: float = 1.0) -> Change:
+    """Change the first rows of a column."""
+
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        if share == 1.0:
+            return frame.assign(**{name: value})
+        column = frame[name].astype(float)
+        column[: int(len(frame) * share)] = value
+        return frame.assign(**{name: column})
+
+    return change
+
+
+def _rows(count: int) -> Change:
+    return lambda frame: frame.iloc[:count]
+
+
+def _year_30000(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(**{PICKUP: np.full(len(frame), np.datetime64("30000-01-01", "us"))})
+
+
+BAD_PARQUET: list[tuple[str, Change, str, str]] = [
+    ("B08", lambda f: f.drop(columns="tip_amount"), "D007", "tip_amount"),
+    ("B09", lambda f: f.drop(columns="passenger_count"), "D007", "passenger_count"),
+    ("B13", _set("fare_amount", "much"), "D008", "fare_amount"),
+    ("B14", _set(PICKUP, "2019-02-01 00:00:00"), "D008", PICKUP),
+    ("B15", _set(PICKUP, 1_549_000_000), "D008", PICKUP),
+    ("B16", _year_30000, "D010", PICKUP),
+    ("B17", _set(PICKUP, np.datetime64("2090-05-05", "us")), "D010", PICKUP),
+    ("B18", _set(PICKUP, np.datetime64("NaT", "us")), "D010", PICKUP),
+    ("B19", _set("tip_amount", 0.0), "D015", ""),
+    ("B20", _set("tip_amount", 900.0), "D015", ""),
+    ("B21", _set("fare_amount", -1.0), "D014", ""),
+    ("B22", _rows(0), "D009", ""),
+    ("B23", _rows(1), "D014", ""),
+    ("B24", _set("fare_amount", np.nan), "D012", "fare_amount"),
+    ("B25", _set("passenger_count", np.inf, 0.2), "D011", "passenger_count"),
+    ("B26", _set("fare_amount", np.inf, 0.2), "D011", "fare_amount"),
+    ("B27", _set("tip_amount", np.nan, 0.5), "D012", "tip_amount"),
+    ("B28", _set("passenger_count", np.nan), "D012", "passenger_count"),
+    ("B28 almost all", _set("passenger_count", np.nan, 0.995), "D012", "passenger_count"),
+    ("B29", _set("PULocationID", 2**40), "D013", "PULocationID"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "column"), [case[1:] for case in BAD_PARQUET], ids=[case[0] for case in BAD_PARQUET]
+)
+@pytest.mark.parametrize("name", ["yellow_2019-02.parquet", "some.parquet"])
+def test_bad_parquet(trip_files: Any, name: str, change: Change, code: str, column: str) -> None:
+    if name == "some.parquet" and column == PICKUP and code == "D010":
+        column = ""  # no period in the name: the message tells of the pickup times
+    path = trip_files.write(name, change)
+    trip_files.refused(path, code, path, column)
+
+
+BAD_BYTES: list[tuple[str, str, Change, str, str]] = [
+    ("B03", "t.parquet", lambda b: b"", "D003", "empty"),
+    ("B06", "t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "web page"),
+    ("B07", "t.parquet", lambda b: b, "D005", "text"),
+    ("B32", "t.csv", lambda b: b"", "D003", "empty"),
+    ("B33", "t.csv", lambda b: b[: b.index(b"\n") + 1], "D009", "no rows"),
+    ("B34", "t.csv", lambda b: _edit(b, 500, 4, b"1\xe9"), "D016", "line 500"),
+    ("B35", "t.csv", lambda b: _edit(b, 700, 8, b"1.5,7"), "D005", "line 700 has 10 fields, not 9"),
+    ("B36", "t.csv", lambda b: b[:-20], "D005", "line 1001 has"),
+    (
+        "B37",
+        "t.csv",
+        lambda b: _edit(b, 300, 1, b"31/31/2019"),
+        "D005",
+        f"line 300: column '{PICKUP}': cannot read '31/31/2019'",
+    ),
+    ("B38", "t.csv", lambda b: _edit(b, 900, 7, b"ten"), "D005", "line 900: column 'fare_amount': cannot read 'ten'"),
+    ("B39", "t.csv", lambda b: b.replace(b",", b";"), "D007", "';'"),
+    ("B40", "t.csv", gzip.compress, "D004", "gz"),
+    ("plain named .gz", "t.csv.gz", lambda b: b, "D004", ".csv"),
+    ("half a .gz", "t.csv.gz", lambda b: gzip.compress(b)[:5000], "D005", "cut off"),
+    ("other ending", "t.xlsx", lambda b: b, "D004", "neither"),
+]
+
+
+def _edit(content: bytes, line: int, field: int, value: bytes) -> bytes:
+    lines = content.split(b"\n")
+    fields = lines[line - 1].split(b",")
+    fields[field] = value
+    lines[line - 1] = b",".join(fields)
+    return b"\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "says"), [case[1:] for case in BAD_BYTES], ids=[case[0] for case in BAD_BYTES]
+)
+def test_bad_bytes(trip_files: Any, name: str, change: Change, code: str, says: str) -> None:
+    path = trip_files.text(name, change)
+    assert says in str(trip_files.refused(path, code, path))
+
+
+@pytest.mark.parametrize("block_bytes", [2_000, 1 << 20])
+@pytest.mark.parametrize("line", [2, 400, 1001])
+@pytest.mark.parametrize("packed", [False, True])
+def test_line_numbers_are_those_of_the_file(trip_files: Any, line: int, block_bytes: int, packed: bool) -> None:
+    def change(content: bytes) -> bytes:
+        content = b"\xef\xbb\xbf" + _edit(content, line, 7, b"x").replace(b"\n", b"\r\n\r\n", 1)
+        return gzip.compress(content) if packed else content
+
+    path = trip_files.text("t.csv.gz" if packed else "t.csv", change)
+    error = trip_files.refused(path, "D005", path, "fare_amount", block_bytes=block_bytes)
+    assert f"line {line + 1}:" in error.what
+
+
+def test_latin1_in_a_column_that_is_not_read_does_no_harm(trip_files: Any) -> None:
+    path = trip_files.text("t_2019-02.csv", lambda b: _edit(b, 500, 3, b"\xe9"))
+    assert trip_files.checked(trip_files.listing(path))[str(path)].rows == 1000
+
+
+def test_parquet_cut_in_half(trip_files: Any) -> None:
+    path = trip_files.write("t.parquet")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    trip_files.refused(path, "D005", path)
+
+
+def test_damaged_pages_are_found_by_the_worker(trip_files: Any) -> None:
+    path = trip_files.write("t_2019-02.parquet", write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    rows = pq.read_metadata(path).row_group(0)
+    fare = next(rows.column(at) for at in range(rows.num_columns) if rows.column(at).path_in_schema == "fare_amount")
+    content[fare.data_page_offset + fare.total_compressed_size // 4] ^= 1
+    path.write_bytes(content)
+    listing = trip_files.listing(path)
+    with pytest.raises(TipcastError, match="D005.*t_2019-02.parquet.*damaged"):
+        trip_files.checked(listing)
+
+
+def test_wrong_footer_offsets(trip_files: Any) -> None:
+    path = trip_files.write("t.parquet")
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little") + 8
+    path.write_bytes(content[:100] + content[-length:])
+    trip_files.refused(path, "D005", path)
+
+
+def test_a_file_that_changes_after_it_was_listed(trip_files: Any, frames: Any) -> None:
+    for name in ("t_2019-02.parquet", "t_2019-02.csv"):
+        path = trip_files.write(name)
+        (fragment,) = trip_files.listing(path).fragments
+        trip_files.write(name, rows=50)
+        with pytest.raises(TipcastError, match=f"D005.*{name}.*changed"):
+            read_fragment(fragment, frames)
+        path.unlink()
+        with pytest.raises(TipcastError, match=f"D001.*{name}"):
+            read_fragment(fragment, frames)
+
+
+def test_only_the_columns_asked_for_are_read(trip_files: Any, frames: Any) -> None:
+    for name in ("t_2019-02.parquet", "t_2019-02.csv"):
+        (fragment,) = trip_files.listing(trip_files.write(name)).fragments
+        assert list(read_fragment(fragment, frames, ("tip_amount", "pickup"))) == ["tip_amount", "pickup"]
+        with pytest.raises(TipcastError, match="D007.*'airport_fee'"):
+            read_fragment(fragment, frames, ("airport_fee",))
+
+
+def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None:
+    def holes(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.loc[3, "tpep_pickup_datetime"] = pd.NaT
+        frame.loc[4, ["passenger_count", "tip_amount"]] = np.nan
+        return frame.assign(DOLocationID=frame.DOLocationID.astype("Int32").mask(frame.index == 5))
+
+    expected = holes(trip_files.trips())
+    for name in ("t_2019-02.parquet", "t_2019-02.csv"):
+        (fragment,) = trip_files.listing(trip_files.write(name, holes)).fragments
+        read = read_fragment(fragment, frames)
+        assert read["pickup"][3] == np.iinfo(np.int64).min
+        good = np.arange(1000) != 3
+        np.testing.assert_array_equal(
+            read["pickup"][good],
+            expected["tpep_pickup_datetime"].astype("datetime64[us]").to_numpy().astype(np.int64)[good],
+        )
+        for column in ("passenger_count", "tip_amount", "fare_amount", "PULocationID", "DOLocationID"):
+            np.testing.assert_array_equal(read[column], expected[column].to_numpy(float, na_value=np.nan))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_of_every_unit(trip_files: Any, frames: Any, unit: str) -> None:
+    path = trip_files.write(
+        "t_2019-02.parquet", lambda f: f.assign(**{PICKUP: f[PICKUP].astype(f"datetime64[{unit}]")})
+    )
+    (fragment,) = trip_files.listing(path).fragments
+    expected = trip_files.trips()[PICKUP].astype("datetime64[us]").to_numpy().astype(np.int64)
+    np.testing.assert_array_equal(read_fragment(fragment, frames)["pickup"], expected)
+
+
+def test_time_zones(trip_files: Any, frames: Any) -> None:
+    def zoned(zone: str) -> Change:
+        return lambda frame: frame.assign(**{PICKUP: frame[PICKUP].dt.tz_localize(zone)})
+
+    spark = trip_files.listing(trip_files.write("t_2019-02.parquet", zoned("UTC")))
+    assert "wall-clock" in spark.notes[0]
+    expected = trip_files.trips()[PICKUP].astype("datetime64[us]").to_numpy().astype(np.int64)
+    np.testing.assert_array_equal(read_fragment(spark.fragments[0], frames)["pickup"], expected)
+    path = trip_files.write("u_2019-02.parquet", zoned("America/New_York"))
+    trip_files.refused(path, "D008", path, PICKUP)
+
+
+def test_damage_comes_back_from_a_worker_as_one_line(trip_files: Any, frames: Any, client: Any) -> None:
+    path = trip_files.write("t_2019-02.csv")
+    (fragment,) = trip_files.listing(path).fragments
+    content = path.read_bytes()
+    path.write_bytes(content[:-4].rstrip(b"\n") + b"x" * 4)
+    with pytest.raises(TipcastError, match="D005.*line 1001: column 'tip_amount'"):
+        client.submit(read_fragment, fragment, frames, pure=False).result()

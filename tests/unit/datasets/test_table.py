@@ -1,0 +1,189 @@
+"""Anybody's tables: what columns hold, how rows are split, and what a saved model knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tipcast.compute.cpu import CpuFrames
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TableData, TaskSpec
+from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.split import Draw
+from tipcast.datasets.table import Table
+from tipcast.tasks.base import make_task
+
+HOURS = 300
+
+
+def frame() -> pd.DataFrame:
+    """A table with a column of each type."""
+    draw = np.random.default_rng(0)
+    found = pd.DataFrame(
+        {
+            "size": draw.normal(size=HOURS),
+            "count": draw.integers(0, 100, HOURS),
+            "word": draw.choice(["pear", "fig", "apple"], HOURS),
+            "flag": draw.random(HOURS) > 0.5,
+            "at": pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(HOURS), unit="h"),
+            "class": draw.choice([3, 7], HOURS),
+            "price": draw.normal(size=HOURS),
+        }
+    )
+    found.loc[3, "word"] = None
+    found.loc[4, "size"] = np.nan
+    found.loc[5, "price"] = np.nan
+    return found
+
+
+@pytest.fixture(params=["parquet", "csv"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Table]:
+    """Write the table in a format, in several parts, and open it."""
+
+    def opened(**settings: Any) -> Table:
+        path = tmp_path / f"table.{request.param}"
+        if request.param == "parquet":
+            frame().to_parquet(path, index=False, row_group_size=80)
+        else:
+            frame().to_csv(path, index=False)
+        return Table.open(
+            TableData("table", str(path), **{"test": None, "test_share": 0.2, "block_bytes": 4096} | settings)
+        )
+
+    return opened
+
+
+def task(table: Table, target: str, **settings: Any) -> Any:
+    """A task of one column."""
+    return make_task(TaskSpec(**{"name": "target", "target": target, "validation": 0.0} | settings), table)
+
+
+def rows_of(table: Table, recipe: Recipe, which: str = "train") -> tuple[pd.DataFrame, Any, list[int]]:
+    """Read a side's first part: features, target, and rows of each part."""
+    listing = table.scan(which, recipe.columns)
+    parts = [prepare_fragment(fragment, CpuFrames(), recipe) for fragment in listing.fragments]
+    y = None if parts[0][0].y is None else pd.concat([part[0].y for part in parts], ignore_index=True)
+    x = pd.concat([part[0].x for part in parts], ignore_index=True)
+    return x, y, [sum(part[side].rows for part in parts) for side in range(len(parts[0]))]
+
+
+def test_columns_by_their_type(table: Callable[..., Table]) -> None:
+    opened = table()
+    kinds = {column.name: column.type for column in opened.columns}
+    assert kinds == {name: "number" for name in ("size", "count", "class", "price")} | {
+        "word": "category",
+        "flag": kinds["flag"],  # text in a CSV file
+    }
+    assert next(column for column in opened.columns if column.name == "word").categories == ("apple", "fig", "pear")
+    assert opened.notes == ("column at is no feature: a time is split by with data.time=",)
+
+
+def test_features_of_each_type(table: Callable[..., Table]) -> None:
+    opened = table()
+    asked = task(opened, "class")
+    assert asked.features == ("size", "count", "word", "flag", "price")
+    x, y, _ = rows_of(opened, Recipe(opened, asked))
+    expected = frame()
+    assert (asked.kind, asked.classes) == ("classification", ("3", "7"))
+    assert y.dtype == np.int32
+    assert y.tolist() == (expected["class"] == 7).astype(int).tolist()
+    assert x.dtypes.unique().tolist() == [np.dtype("float32")]
+    codes = expected["word"].map({"apple": 0, "fig": 1, "pear": 2}).fillna(-1)
+    assert x["word"].tolist() == codes.tolist()
+    assert x["flag"].tolist() == expected["flag"].astype(int).tolist()
+    assert not x.isna().any(axis=None)
+    known = expected["size"].notna()
+    np.testing.assert_allclose(x["size"][known], expected["size"][known].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "found"),
+    [
+        ("class", None, "classification"),
+        ("word", None, "multiclass"),
+        ("flag", None, "classification"),
+        ("price", None, "regression"),
+        ("count", None, "regression"),
+        ("count", "multiclass", "multiclass"),
+        ("class", "regression", "regression"),
+    ],
+)
+def test_the_kind_is_what_the_column_says(
+    table: Callable[..., Table], target: str, kind: str | None, found: str
+) -> None:
+    opened = table()
+    asked = task(opened, target, kind=kind)
+    assert asked.kind == found
+    assert target not in asked.features
+    _, y, _ = rows_of(opened, Recipe(opened, asked))
+    missing = int(frame()[target].isna().sum())
+    assert len(y) == HOURS - missing, "a row without an answer is dropped"
+    assert y.dtype == (np.float32 if found == "regression" else np.int32)
+    if found != "regression":
+        assert sorted(set(y)) == list(range(len(asked.classes)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"target": "word", "kind": "regression"}, "C003"),
+        ({"target": "word", "kind": "classification"}, "C003"),
+        ({"target": "weight"}, "D007"),
+        ({"target": None}, "C004"),
+        ({"target": "class", "features": ["size", "class"]}, "C003"),
+        ({"target": "class", "features": ["weight"]}, "C003"),
+    ],
+)
+def test_what_cannot_be_asked(table: Callable[..., Table], settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        task(table(), **settings)
+    assert caught.value.code == code
+
+
+def test_a_random_split_is_by_rows_and_leaves_none_out(table: Callable[..., Table]) -> None:
+    opened = table()
+    asked = task(opened, "class")
+    train, test = Draw(1, ((0.0, 0.5), (0.5, 0.8))), Draw(1, ((0.8, 1.0),))
+    sides = [rows_of(opened, Recipe(opened, asked, draw=draw))[2] for draw in (train, test)]
+    assert sum(map(sum, sides)) == HOURS
+    assert all(30 <= rows <= 180 for side in sides for rows in side)
+    assert sides[0] == rows_of(opened, Recipe(opened, asked, draw=train))[2]
+    assert sides[0] != rows_of(opened, Recipe(opened, asked, draw=Draw(2, train.shares)))[2]
+
+
+def test_a_time_splits(table: Callable[..., Table]) -> None:
+    opened = table(time="at")
+    assert opened.test_share == 0
+    assert "at" not in opened.features
+    recipe = Recipe(opened, task(opened, "class"))
+    listings = [opened.scan(which, recipe.columns) for which in ("train", "test")]
+    assert listings[0].period[1] == listings[1].period[0]
+    rows = [rows_of(opened, recipe, which)[2][0] for which in ("train", "test")]
+    assert sum(rows) == HOURS
+    assert rows[1] == pytest.approx(0.2 * HOURS, abs=2)
+
+
+def test_other_files_must_have_the_same_columns(table: Callable[..., Table], tmp_path: Path) -> None:
+    other = frame().assign(size="big")
+    other.to_parquet(tmp_path / "other.parquet")
+    frame().drop(columns="count").to_parquet(tmp_path / "less.parquet")
+    recipe = Recipe(opened := table(), task(opened, "class"))
+    for name, code, column in (("other", "D008", "size"), ("less", "D007", "count")):
+        with pytest.raises(TipcastError, match=f"{name}.parquet.*'{column}'") as caught:
+            table(test=str(tmp_path / f"{name}.parquet")).scan("test", recipe.columns)
+        assert caught.value.code == code
+
+
+def test_a_saved_model_knows_its_columns(table: Callable[..., Table]) -> None:
+    opened = table(time="at")
+    again = Table.of_model(opened.facts())
+    assert again.columns == opened.columns
+    assert again.time == "at"
+    raw = opened.raw_frame({"word": np.array([0.0, np.nan, 2.0]), "size": np.ones(3)}, {})
+    assert raw["word"].tolist()[::2] == ["apple", "pear"]
+    assert raw["word"].isna().tolist() == [False, True, False]

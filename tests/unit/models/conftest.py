@@ -1,0 +1,114 @@
+"""Rows with a signal, as the workers hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from distributed import Client, LocalCluster
+
+from tipcast.config.conf_files import conf_dir
+from tipcast.config.schema import ModelSpec
+from tipcast.datasets.rows import Counts, collection
+from tipcast.datasets.rows import Rows as SplitRows
+from tipcast.models.base import Fitted
+from tipcast.models.fit import fit as fit_model
+
+NAMES = [
+    "pickup_weekday",
+    "pickup_hour",
+    "pickup_week_hour",
+    "pickup_minute",
+    "passenger_count",
+    "PULocationID",
+    "DOLocationID",
+]
+
+Rows = tuple[pd.DataFrame, pd.Series]
+
+
+@pytest.fixture(scope="session")
+def rows() -> Callable[[int, int], Rows]:
+    """Trips whose label depends on weekday, hour and zones; one in twenty lacks its passengers."""
+
+    def make(n: int, seed: int) -> Rows:  # nested, so that it travels to worker processes by value
+        rng = np.random.default_rng(seed)
+        high = np.array([7, 24, 168, 60, 7, 266, 266])
+        x = (rng.random((n, 7)) * high).astype(np.int64).astype(np.float32)
+        x[rng.random(n) < 0.05, 4] = -1
+        margin = 0.3 * x[:, 0] - 1 + np.sin(x[:, 1] / 4) + (x[:, 5] * 7 % 13) / 6 - 1
+        y = (rng.random(n) < 1 / (1 + np.exp(-margin))).astype(np.int32)
+        return pd.DataFrame(x, columns=NAMES), pd.Series(y, name="high_tip")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def joined() -> Callable[[Sequence[Rows]], Rows]:
+    """All rows of some parts, in order."""
+
+    def join(parts: Sequence[Rows]) -> Rows:
+        features, labels = zip(*parts, strict=True)
+        return pd.concat(features, ignore_index=True), pd.concat(labels, ignore_index=True)
+
+    return join
+
+
+@pytest.fixture(scope="session")
+def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[Any, Any]]:
+    """Collections of the features and of the labels."""
+
+    def scatter(parts: Sequence[Rows]) -> tuple[Any, Any]:
+        sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+        return collection(sides[0]), collection(sides[1])
+
+    return scatter
+
+
+@pytest.fixture(scope="session")
+def fit_on() -> Callable[..., Fitted]:
+    """Fit where futures of rows lie, as a job does."""
+
+    def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0, **more: Any) -> Fitted:
+        def split(parts: Sequence[Rows]) -> SplitRows:
+            sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+            sizes = tuple(len(x) for x, _ in parts)
+            return SplitRows(*sides, {}, Counts(sum(sizes), sum(sizes), {}), sizes)
+
+        return fit_model(client, spec, "cpu", split(train), split(validation) if validation else None, seed, **more)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def parts(rows) -> list[Rows]:
+    """Three parts of unlike size to fit on, one to validate on."""
+    return [rows(n, seed) for seed, n in enumerate((3000, 1500, 2500, 2000))]
+
+
+@pytest.fixture
+def short_lived(forked: None) -> Iterator[Client]:
+    """Two workers that a test may kill."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as connected,
+    ):
+        yield connected
+
+
+@pytest.fixture
+def spec() -> Callable[..., ModelSpec]:
+    """A shipped model with some parameters changed."""
+
+    def make(name: str, fit: dict | None = None, **params: object) -> ModelSpec:
+        shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
+        shipped.pop("defaults")
+        shipped["params"] |= params
+        shipped["fit"] |= fit or {}
+        return ModelSpec(**shipped)
+
+    return make

@@ -1,0 +1,125 @@
+"""Where rows lie, what becomes of a fit whose worker is lost, and one fit after another on the same workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client, LocalCluster
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.rows import collection
+from tipcast.models import fit as fits
+from tipcast.models.fit import holders, parts_of, watched, worker_lock
+
+HOLD = """
+import sys, time
+from distributed import Client, MultiLock
+from tipcast.models.fit import worker_lock
+with Client(sys.argv[1]) as client, worker_lock(client, ["a", "b"]), MultiLock(["a", "b"], client):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_parts_are_found_where_they_were_put(pair):
+    one, other = sorted(pair.nthreads())
+    parts = [pair.submit(float, i, workers=[where], pure=False) for i, where in enumerate((one, other, one))]
+    assert holders(pair, parts) == [{one}, {other}, {one}]
+
+
+def test_a_collection_copies_no_part_and_keeps_their_order(pair, parts):
+    homes = sorted(pair.nthreads())
+    placed = [pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)]
+    rows = collection(placed)
+    assert list(rows.columns) == list(parts[0][0].columns)
+    again = parts_of(pair, rows)
+    assert holders(pair, again) == holders(pair, placed)
+    assert pair.gather(pair.map(len, again)) == [len(x) for x, _ in parts]
+
+
+def test_a_part_that_failed_tells_why(pair):
+    with pytest.raises(ZeroDivisionError):
+        holders(pair, [pair.submit(divmod, 1, 0, pure=False)])
+
+
+def test_parts_that_nobody_holds_any_more_end_the_training(monkeypatch):
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster, Client(cluster) as client:
+        part = client.submit(float, 1, pure=False)
+        monkeypatch.setattr(client, "who_has", lambda parts: {each.key: () for each in parts})
+        with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
+            holders(client, [part])
+
+
+def test_a_fit_returns_and_raises_what_it_does(pair):
+    assert watched(pair, list(pair.nthreads()), lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        watched(pair, list(pair.nthreads()), lambda: 1 // 0)
+
+
+def test_a_lost_worker_ends_the_wait(short_lived):
+    pids = short_lived.run(os.getpid)
+    one, other = sorted(pids)
+    threading.Timer(1.0, os.kill, (pids[one], signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(TipcastError, match=f"K003.*{one}.*worker lost while training"):
+        watched(short_lived, [one, other], lambda: time.sleep(60))
+    assert time.monotonic() - start < 15
+
+
+def test_a_closed_scheduler_ends_the_wait():
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster:
+        client = Client(cluster, set_as_default=False)
+        workers = list(client.nthreads())
+        threading.Timer(0.5, client.close).start()
+        with pytest.raises(TipcastError, match="K003"):
+            watched(client, workers, lambda: time.sleep(60))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+    """A scheduler that other processes reach; looked at often."""
+    monkeypatch.setattr(fits, "WAIT_S", 0.3)
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as made:
+        yield made
+
+
+def test_locks_whose_holder_was_killed(cluster: LocalCluster) -> None:
+    """Also the lock that XGBoost took inside of ours."""
+    command = [sys.executable, "-c", HOLD, cluster.scheduler_address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder, Client(cluster) as client:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
+        taken = threading.Event()
+        waiting = threading.Thread(target=take, args=(client, taken), daemon=True)
+        waiting.start()
+        assert taken.wait(20), "what a killed process held is free again"
+        waiting.join()
+        locks = client.run_on_scheduler(lambda dask_scheduler: dict(dask_scheduler.extensions["multi_locks"].requests))
+        assert locks == {}
+
+
+def take(client: Client, taken: threading.Event) -> None:
+    with worker_lock(client, ["b", "c"]):
+        taken.set()
+
+
+def test_a_lock_is_waited_for(cluster: LocalCluster, caplog: pytest.LogCaptureFixture) -> None:
+    taken = threading.Event()
+    with Client(cluster) as first, Client(cluster) as second, caplog.at_level(logging.WARNING, "tipcast"):
+        with worker_lock(first, ["a", "b"]):
+            waiting = threading.Thread(target=take, args=(second, taken), daemon=True)
+            waiting.start()
+            time.sleep(1.5)
+            assert not taken.is_set()
+        assert taken.wait(20)
+        waiting.join()
+    assert caplog.text.count(f"of {first.id}") == 1

@@ -1,0 +1,78 @@
+"""The forest grown in chunks is scikit-learn's own forest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import roc_auc_score
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.rows import collection
+from tipcast.models import forest
+from tipcast.models.build import build
+
+SMALL = {"n_estimators": 21, "max_depth": 6}
+
+
+@pytest.fixture(scope="module")
+def reference(parts, joined):
+    """Fitted by scikit-learn on all rows."""
+    x, y = joined(parts[:3])
+    return RandomForestClassifier(**SMALL, random_state=5).fit(x.to_numpy(), y.to_numpy())
+
+
+def test_every_tree_is_scikit_learns(client, parts, spec, reference, scattered):
+    steps = []
+    model = build(spec("random_forest", **SMALL), "cpu", "distributed").fit(
+        client, *scattered(parts[:3]), None, seed=5, progress=lambda done, trees: steps.append((done, trees))
+    )
+    x = parts[3][0]
+    np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
+    assert [t.random_state for t in model.model.estimators_] == [t.random_state for t in reference.estimators_]
+    assert model.importance == pytest.approx(dict(zip(x.columns, reference.feature_importances_, strict=True)))
+    assert model.info == {"device": "cpu", "trees": 21, "rows_seen": "all"}
+    assert steps[-1] == (21, 21)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+
+
+def test_local_equals_distributed(parts, spec, reference, joined):
+    model = build(spec("random_forest", **SMALL), "cpu", "local").fit(*joined(parts[:3]), None, seed=5, threads=2)
+    x = parts[3][0]
+    np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
+
+
+def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, monkeypatch, reference, joined):
+    monkeypatch.setattr(forest, "SHARE_OF_MEMORY", 1e-9)
+    addresses = sorted(pair.nthreads())
+    x, y = [], []
+    for i, (features, labels) in enumerate(parts[:3]):
+        there = {"workers": [addresses[i % 2]], "hash": False}
+        x.append(pair.scatter(features, **there))
+        y.append(pair.scatter(labels, **there))
+    model = build(spec("random_forest", **SMALL), "cpu", "distributed").fit(
+        pair, collection(x), collection(y), None, seed=5
+    )
+    assert model.info["rows_seen"] == "each worker's own"
+    assert len(model.model.estimators_) == 21
+    seen = {int(tree.tree_.n_node_samples[0] * 1) for tree in model.model.estimators_}
+    assert max(seen) < len(joined(parts[:3])[0]) * 0.632  # no tree drew from all rows
+    labels = parts[3][1]
+    auc = roc_auc_score(labels, model.scorer.score(parts[3][0]))
+    assert abs(auc - roc_auc_score(labels, reference.predict_proba(parts[3][0].to_numpy())[:, 1])) < 0.02
+
+
+def test_one_class_on_a_worker_is_refused(client, parts, spec, scattered):
+    x, y = parts[0]
+    with pytest.raises(TipcastError, match="D015"):
+        build(spec("random_forest", **SMALL), "cpu", "distributed").fit(client, *scattered([(x, y * 0)]), None, seed=5)
+
+
+def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, scattered):
+    model = build(spec("random_forest", class_weight="balanced", **SMALL), "cpu", "distributed").fit(
+        client, *scattered(parts[:3]), None, seed=5
+    )
+    x, y = joined(parts[:3])
+    same = RandomForestClassifier(**SMALL, class_weight="balanced", random_state=5).fit(x.to_numpy(), y.to_numpy())
+    np.testing.assert_array_equal(model.scorer.score(x), same.predict_proba(x.to_numpy())[:, 1])
+    assert model.model._sample_weight is None

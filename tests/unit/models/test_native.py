@@ -1,0 +1,153 @@
+"""Saved models score like the models they were saved from, without tipcast."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import treelite
+import yaml
+
+from tipcast.config.conf_files import conf_dir
+from tipcast.config.schema import ModelSpec
+from tipcast.models import native
+from tipcast.models.base import scoring_code
+from tipcast.models.build import build
+from tipcast.models.predict import every_way
+
+SMALL = {
+    "xgboost": {"n_estimators": 20, "max_depth": 4},
+    "xgboost_forest": {"n_estimators": 20, "max_depth": 6},
+    "random_forest": {"n_estimators": 20, "max_depth": 8},
+    "logistic": {},
+    "svc": {},
+    "knn": {},
+}
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def fitted(request, parts):
+    """Each model, fitted in this process."""
+    shipped = yaml.safe_load((conf_dir() / "model" / f"{request.param}.yaml").read_text())
+    shipped.pop("defaults")
+    shipped["params"] |= SMALL[request.param]
+    return build(ModelSpec(**shipped), "cpu", "local").fit(*parts[0], None, seed=1)
+
+
+def test_a_saved_model_scores_the_same(fitted, parts, tmp_path):
+    saved = fitted.save(tmp_path)
+    x = parts[3][0]
+    scores = native.load(saved.path, saved.format, threads=2).score(x.to_numpy())
+    assert scores.shape == (len(x),)
+    np.testing.assert_allclose(scores, fitted.scorer.score(x), rtol=1e-12)
+    assert 0 <= scores.min() < scores.max() <= 1
+
+
+def test_frames_without_rows_and_read_only_arrays_are_scored(fitted, parts):
+    x = parts[3][0]
+    assert fitted.scorer.score(x.iloc[:0]).shape == (0,)
+    values = x.to_numpy().copy()
+    values.flags.writeable = False
+    np.testing.assert_allclose(fitted.scorer.score(values), fitted.scorer.score(x), rtol=1e-12)
+
+
+def test_a_scorer_travels(fitted, parts):
+    x = parts[3][0]
+    there = pickle.loads(pickle.dumps(fitted.scorer))
+    np.testing.assert_allclose(there.score(x), fitted.scorer.score(x), rtol=1e-12)
+
+
+def test_treelites_own_interpreter_agrees_with_scikit_learn(parts, spec, tmp_path):
+    forest = build(spec("random_forest", n_estimators=20, max_depth=8), "cpu", "local").fit(*parts[0], None, seed=1)
+    saved = forest.save(tmp_path)
+    x = parts[3][0]
+    interpreter = native.TreeliteScorer(treelite.Model.deserialize(str(saved.path)))
+    assert interpreter.score(x.iloc[:0]).shape == (0,)
+    np.testing.assert_allclose(interpreter.score(x.to_numpy()), forest.scorer.score(x), atol=1e-12)
+
+
+def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
+    saved = fitted.save(tmp_path)
+    code = str(scoring_code(saved.format))  # the one that travels with it
+    x = parts[3][0].to_numpy()
+    np.save(tmp_path / "x.npy", x)
+    script = (
+        "import sys, numpy as np\n"
+        "sys.modules['tipcast'] = None\n"  # importing tipcast fails
+        "import importlib.util as u\n"
+        f"spec = u.spec_from_file_location('native', {code!r})\n"
+        "native = u.module_from_spec(spec); spec.loader.exec_module(native)\n"
+        f"scores = native.load({str(saved.path)!r}, {saved.format!r}).score(np.load({str(tmp_path / 'x.npy')!r}))\n"
+        f"np.save({str(tmp_path / 'scores.npy')!r}, scores)\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", script], check=True, timeout=60)
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.scorer.score(x), rtol=1e-12)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="pickle"):
+        native.load(tmp_path / "model.pkl", "pickle")
+
+
+@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic", "svc", "knn"])
+def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name):
+    model = build(spec(name), "cpu", "local").fit(*parts[0], parts[3], seed=0)
+    saved = model.save(tmp_path)
+    rows = parts[3][0].to_numpy()
+    ways = native.available(saved.format)
+    assert ways
+    assert set(ways) <= set(native.PATHS[saved.format])
+    assert not set(ways) & set(native._ON_GPU) or native.gpus()
+    found = every_way(client, model.scorer, saved, rows)
+    assert list(found) == ["estimator", *ways]
+    for way, scores in found.items():
+        np.testing.assert_allclose(scores, model.scorer.score(rows), atol=1e-6, err_msg=way)
+
+
+def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch):
+    saved = build(spec("xgboost"), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+    rows = parts[3][0].to_numpy()
+    scorer = native.load(saved.path, saved.format, device="auto")
+    expected = native.load(saved.path, saved.format).score(rows)
+    np.testing.assert_array_equal(scorer.score(rows), expected)
+    assert scorer._large is None
+    saved.path.unlink()  # nothing is read later whose digest nobody checked
+    monkeypatch.setattr(native, "MANY_ROWS", 10)
+    np.testing.assert_allclose(scorer.score(rows), expected, atol=1e-6)
+    assert scorer._large is not None
+
+
+@pytest.mark.parametrize("name", ["logistic", "svc", "knn"])
+def test_a_device_that_is_not_here_is_refused(tmp_path, parts, spec, monkeypatch, name):
+    saved = build(spec(name), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+    monkeypatch.setattr(native, "gpus", lambda: 0)
+    with pytest.raises(ValueError, match=f"nothing that is installed here scores npz-{name} on cuda"):
+        native.load(saved.path, saved.format, device="cuda")
+
+
+def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):
+    booster = build(spec("xgboost"), "cpu", "local").fit(*parts[0], None, seed=0).model
+    scorer = pickle.loads(pickle.dumps(native.XGBoostScorer(booster, 1, "cuda")))
+    assert scorer.device == "cuda"
+    assert '"device":"cpu"' in scorer.booster.save_config().replace(" ", "")
+
+
+def test_a_forest_of_a_newer_treelite_is_loaded_without_a_word(spec, parts, tmp_path, capfd):
+    """A warning is an error in tests; one of another major release is refused."""
+    fitted = build(spec("random_forest", n_estimators=3), "cpu", "local").fit(*parts[0], None, seed=1)
+    saved = fitted.save(tmp_path)
+    content = saved.path.read_bytes()
+    major, minor, patch = struct.unpack_from("<3i", content)
+    saved.path.write_bytes(struct.pack("<3i", major, minor + 1, patch) + content[12:])
+    x = parts[3][0]
+    for way in native.available("treelite"):
+        scores = native.load(saved.path, "treelite", through=way).score(x)
+        np.testing.assert_allclose(scores, fitted.scorer.score(x), atol=1e-6)
+    assert capfd.readouterr() == ("", "")
+    saved.path.write_bytes(struct.pack("<3i", major + 1, minor, patch) + content[12:])
+    with pytest.raises(treelite.TreeliteError, match="different major"):
+        native.load(saved.path, "treelite")

@@ -1,0 +1,90 @@
+"""Two worker processes: one forest equal to scikit-learn's, one booster equal to bare training; a worker may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import roc_auc_score
+
+from tipcast.datasets.rows import collection
+from tipcast.models.build import build
+from tipcast.models.predict import predict, predict_saved
+
+
+def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
+    made = [client.submit(rows, n, seed, pure=False) for seed, n in enumerate(sizes)]
+    x = [client.submit(lambda part: part[0], part, pure=False) for part in made]
+    y = [client.submit(lambda part: part[1], part, pure=False) for part in made]
+    return x, y
+
+
+def _collections(client, rows):
+    """Training and validation rows."""
+    x, y = _futures(client, rows)
+    return (collection(x[:3]), collection(y[:3])), (collection(x[3:]), collection(y[3:]))
+
+
+def test_forest_over_two_processes_equals_scikit_learn(pair, parts, spec, joined, rows):
+    train, _ = _collections(pair, rows)
+    small = {"n_estimators": 21, "max_depth": 6}
+    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, *train, None, seed=5)
+    whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
+    held_out = parts[3][0]
+    np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
+
+
+def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
+    train, _ = _collections(pair, rows)
+    small = {"n_estimators": 40, "max_depth": 8}
+    victims = list(pair.run(os.getpid).values())
+
+    def kill(done: int, _: int) -> None:
+        if victims and done < 40:
+            os.kill(victims.pop(), signal.SIGKILL)
+            victims.clear()
+
+    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, *train, None, 5, progress=kill)
+    assert not victims
+    whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
+    held_out = parts[3][0]
+    np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
+    pair.wait_for_workers(2, timeout=30)
+
+
+def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joined, rows):
+    x, y = _futures(pair, rows)
+    model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
+    first = predict(pair, model.scorer, x[:1])
+    first[0].result()
+    os.kill(pair.run(os.getpid)[next(iter(pair.who_has(first)[first[0].key]))], signal.SIGKILL)
+    scores = predict(pair, model.scorer, x)
+    np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
+    np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
+    pair.wait_for_workers(2, timeout=30)
+
+
+def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts, spec, joined, rows, tmp_path):
+    x, _ = _futures(pair, rows)
+    model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
+    scores = predict_saved(pair, model.save(tmp_path), "cpu", x)
+    pair.gather(scores)
+    os.kill(pair.run(os.getpid)[next(iter(pair.who_has(scores)[scores[0].key]))], signal.SIGKILL)
+    for found, part in zip(scores, parts, strict=True):
+        np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6)
+    pair.wait_for_workers(2, timeout=30)
+
+
+def test_boosters_over_two_processes_agree_with_one(pair, parts, spec, joined, rows):
+    train, validation = _collections(pair, rows)
+    small = spec("xgboost", n_estimators=30, max_depth=4)
+    model = build(small, "cpu", "distributed").fit(pair, *train, validation, seed=0)
+    one = build(small, "cpu", "local").fit(*joined(parts[:3]), parts[3], seed=0)
+    labels = parts[3][1]
+    aucs = [roc_auc_score(labels, fitted.scorer.score(parts[3][0])) for fitted in (model, one)]
+    assert abs(aucs[0] - aucs[1]) < 5e-3
+    np.testing.assert_allclose(
+        model.history["validation"]["logloss"][:10], one.history["validation"]["logloss"][:10], atol=2e-3
+    )

@@ -1,0 +1,95 @@
+"""The classifier is scikit-learn's, its probabilities too, and the sample the same however the rows are parted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from tipcast.config.errors import TipcastError
+from tipcast.models import native_svc, sampled, scikit_learn
+from tipcast.models.build import build
+
+
+@pytest.mark.parametrize("reach", ["distributed", "local"])
+def test_probabilities_are_scikit_learns(client, parts, spec, joined, scattered, reach):
+    estimator = build(spec("svc", fit={"rows": 900}, C=2.0, gamma=0.2), "cpu", reach)
+    x, y = joined(parts[:3])
+    if reach == "distributed":
+        empty = (parts[0][0].iloc[:0], parts[0][1].iloc[:0])
+        model = estimator.fit(client, *scattered([empty, *parts[:3]]), None, seed=5)
+    else:
+        model = estimator.fit(x, y, None, seed=5)
+    at = np.sort(np.random.default_rng(5).choice(len(x), 900, replace=False))
+    values, labels = x.to_numpy().astype(float)[at], y.to_numpy()[at]
+    scaler = StandardScaler().fit(values)
+    same = CalibratedClassifierCV(SVC(C=2.0, gamma=0.2), cv=3, ensemble=False)
+    same.fit(scaler.transform(values), labels)
+    held_out = parts[3][0]
+    expected = same.predict_proba(scaler.transform(held_out.to_numpy().astype(float)))[:, 1]
+    np.testing.assert_allclose(model.scorer.score(held_out), expected, rtol=0, atol=1e-9)
+    assert model.info["rows"] == 900
+    assert model.info["support_vectors"] == len(same.calibrated_classifiers_[0].estimator.support_)
+
+
+def test_memory_is_bounded_whatever_the_rows(parts, spec, monkeypatch):
+    scorer = build(spec("svc", fit={"rows": 300}), "cpu", "local").fit(*parts[0], None, seed=0).scorer
+    x = parts[3][0]
+    whole, asked = scorer.score(x), []
+    kernel = native_svc.kernel
+
+    def watched(z, *more):
+        asked.append(len(z))
+        return kernel(z, *more)
+
+    monkeypatch.setattr(native_svc, "kernel", watched)
+    monkeypatch.setattr(native_svc, "BLOCK", 7 * len(scorer.dual))
+    np.testing.assert_allclose(scorer.score(x), whole, rtol=0, atol=1e-12)
+    assert set(asked) == {7, len(x) % 7}
+    assert sum(asked) == len(x)
+
+
+def test_the_sample_is_the_same_however_the_rows_are_parted(client, rows, joined):
+    x, y = joined([rows(500, 1), rows(300, 2)])
+    whole = sampled.take(x, y, sampled.chosen(800, 200, 3))
+    for cuts in ([800], [0, 100, 101, 650, 800], [799, 800]):
+        parts = [(x.iloc[a:b], y.iloc[a:b]) for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
+        sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+        taken, every = sampled.start(client, *sides, 200, 3)
+        found = sampled.joined(client.gather(taken))
+        assert every == 800
+        np.testing.assert_array_equal(found[0], whole[0])
+        np.testing.assert_array_equal(found[1], whole[1])
+    assert len(sampled.chosen(800, None, 3)) == len(sampled.chosen(800, 900, 3)) == 800
+    assert (sampled.chosen(800, 200, 4) != sampled.chosen(800, 200, 3)).any()
+
+
+def test_a_sample_of_one_class_is_refused(client, rows, spec, scattered):
+    x, _ = rows(400, 0)
+    y = pd.Series(np.arange(400) < 2, dtype="int32")
+    with pytest.raises(TipcastError, match="D015.*2 of the 400 rows.*model.fit.rows"):
+        build(spec("svc"), "cpu", "distributed").fit(client, *scattered([(x, y)]), None, seed=0)
+
+
+@pytest.mark.parametrize("name", ["svc", "logistic", "random_forest"])
+def test_scikit_learns_own_computes_what_the_local_estimator_does(parts, spec, name):
+    params = {"random_forest": {"n_estimators": 20, "max_depth": 6}}.get(name, {})
+    estimator = build(spec(name, **params), "cpu", "local")
+    x, y = parts[1]
+    own = scikit_learn.own(estimator, 4).fit(x.to_numpy().astype(float), y.to_numpy())
+    expected = estimator.fit(x, y, None, seed=4).scorer.score(parts[3][0])
+    np.testing.assert_allclose(
+        own.predict_proba(parts[3][0].to_numpy().astype(float))[:, 1], expected, rtol=0, atol=1e-6
+    )
+
+
+def test_parameters_are_found_in_a_pipeline(spec):
+    own = scikit_learn.own(build(spec("svc"), "cpu", "local"), 0)
+    assert scikit_learn.path(own, "C") == "calibratedclassifiercv__estimator__C"
+    assert own.get_params()[scikit_learn.path(own, "gamma")] == 0.1
+    forest = scikit_learn.own(build(spec("random_forest"), "cpu", "local"), 0)
+    assert scikit_learn.path(forest, "max_depth") == "max_depth"
+    assert not scikit_learn.known(build(spec("xgboost"), "cpu", "local"))

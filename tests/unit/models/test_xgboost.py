@@ -1,0 +1,94 @@
+"""Through Dask the same booster as XGBoost's own training gives."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xgboost
+
+from tipcast.config.errors import TipcastError
+from tipcast.models import native
+from tipcast.models.build import build
+from tipcast.models.xgboost import DEVICE, fitted
+from tipcast.models.xgboost_plan import plan
+
+SMALL = {"n_estimators": 30, "max_depth": 4}
+
+
+def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, fit_on):
+    model = fit_on(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), client, parts[:3], parts[3:], seed=3)
+    whole = xgboost.QuantileDMatrix(*joined(parts[:3]))
+    held_out = xgboost.QuantileDMatrix(*parts[3], ref=whole)
+    history: dict = {}
+    params = {"objective": "binary:logistic", "max_depth": 4, "learning_rate": 0.1, "eval_metric": "logloss", "seed": 3}
+    bare = xgboost.train(params, whole, 30, evals=[(held_out, "validation")], evals_result=history, verbose_eval=False)
+    np.testing.assert_allclose(model.scorer.score(parts[3][0]), bare.inplace_predict(parts[3][0]), atol=1e-6)
+    np.testing.assert_allclose(model.history["validation"]["logloss"], history["validation"]["logloss"], atol=1e-6)
+    assert model.info == {"device": "cpu", "rounds": 30}
+
+
+def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
+    x, y = scattered(parts[:3])
+    estimator = build(
+        spec("xgboost", fit={"early_stopping_rounds": 5}, n_estimators=300, learning_rate=0.5), "cpu", "distributed"
+    )
+    model = estimator.fit(client, x, y, scattered(parts[3:]), seed=0)
+    losses = model.history["validation"]["logloss"]
+    assert len(losses) < 300
+    assert model.info["best_iteration"] == int(np.argmin(losses))
+    assert model.model.num_boosted_rounds() == model.info["best_iteration"] + 1
+    p = np.clip(model.scorer.score(parts[3][0]), 1e-9, 1)
+    labels = parts[3][1].to_numpy()
+    assert -np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)) == pytest.approx(min(losses), abs=1e-5)
+
+
+def test_importance_holds_all_features_and_sums_to_one(client, parts, spec, scattered):
+    x, y = scattered(parts[:1])
+    model = build(spec("xgboost", n_estimators=1, max_depth=1), "cpu", "distributed").fit(client, x, y, None, seed=0)
+    assert list(model.importance) == list(parts[0][0].columns)
+    assert sum(model.importance.values()) == pytest.approx(1)
+    assert sum(value > 0 for value in model.importance.values()) == 1  # one stump splits on one feature
+
+
+def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):
+    x, y = scattered(parts[:3])
+    model = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu", "distributed").fit(client, x, y, None, 0)
+    assert model.model.num_boosted_rounds() == 1
+    assert len(model.model.get_dump()) == 7
+
+
+@pytest.mark.parametrize("reach", ["distributed", "local"])
+def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, joined, scattered):
+    zones = ("PULocationID", "DOLocationID")
+    estimator = build(spec("xgboost", **SMALL), "cpu", reach, zones)
+    with_missing = [(x.mask(x["pickup_minute"] == 0, -1), y) for x, y in parts]
+    if reach == "distributed":
+        model = estimator.fit(client, *scattered(with_missing[:3]), None, seed=0)
+    else:
+        model = estimator.fit(*joined(with_missing[:3]), None, seed=0)
+    assert ":{" in model.model.get_dump()[0]  # a split on a set of categories
+    rows = with_missing[3][0]
+    rows = rows.assign(PULocationID=np.where(np.arange(len(rows)) % 100 == 1, 500, rows["PULocationID"])).astype("f4")
+    saved = model.save(tmp_path)
+    scores = native.load(saved.path, saved.format).score(rows.to_numpy())
+    np.testing.assert_array_equal(scores, model.scorer.score(rows))
+    types = ["c" if name in zones else "q" for name in rows]
+    matrix = xgboost.DMatrix(rows, missing=-1, feature_types=types, enable_categorical=True)
+    np.testing.assert_allclose(scores, model.model.predict(matrix), atol=1e-6)
+
+
+def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
+    empty = (parts[0][0].iloc[:0], parts[0][1].iloc[:0])
+    with_it = fit_on(spec("xgboost", **SMALL), client, [empty, *parts[:2]], [empty, parts[3]])
+    without = fit_on(spec("xgboost", **SMALL), client, parts[:2], parts[3:])
+    np.testing.assert_array_equal(with_it.scorer.score(parts[3][0]), without.scorer.score(parts[3][0]))
+
+
+def test_a_booster_trained_on_another_device_is_refused(parts, spec):
+    model = build(spec("xgboost", **SMALL), "cpu", "local").fit(*parts[0], None, seed=0)
+    trained_on = json.loads(model.model.save_config())["learner"]["generic_param"]["device"]
+    assert model.model.attr(DEVICE) == trained_on == "cpu"
+    with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
+        fitted(plan({"n_estimators": 30}, {}, "cuda"), model.model, {}, list(parts[0][0].columns))

@@ -1,0 +1,137 @@
+"""Several workers train one booster: wherever the rows lie, and whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import dask
+import numpy as np
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.rows import collection
+from tipcast.models.build import build
+
+
+def threads():
+    """Threads of this process that are not Python's."""
+    return psutil.Process().num_threads() - threading.active_count()
+
+
+def divert(to):
+    """Send what this process and its libraries print to a file; return what undoes it."""
+    kept = [os.dup(1), os.dup(2)]
+    file = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1), os.dup2(file, 2)
+    return kept
+
+
+def undo(kept):
+    os.dup2(kept[0], 1), os.dup2(kept[1], 2)
+
+
+@pytest.fixture
+def placed(rows):
+    """Parts put on workers of one's choice: features and labels."""
+
+    def place(client, homes, seed=0):
+        made = [rows(900 + 100 * at, seed + at) for at in range(len(homes))]
+        return tuple(
+            collection(
+                [client.scatter(part[side], workers=[home], hash=False) for part, home in zip(made, homes, strict=True)]
+            )
+            for side in (0, 1)
+        )
+
+    return place
+
+
+def test_workers_do_not_print(pair, spec, placed, tmp_path):
+    """Also natively, as XGBoost does of every worker's rank."""
+    file = str(tmp_path / "printed")
+    kept = pair.run(divert, file)
+    try:
+        x, y = placed(pair, sorted(pair.nthreads()))
+        build(spec("xgboost", n_estimators=2), "cpu", "distributed").fit(pair, x, y, None, seed=1)
+    finally:
+        for worker, own in kept.items():
+            pair.run(undo, own, workers=[worker])
+    assert (tmp_path / "printed").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out"),
+    [
+        ("ab", "ab"),
+        ("aab", "b"),
+        ("a", "b"),
+        ("b", "aa"),
+    ],
+)
+@pytest.mark.parametrize("categorical", [(), ("PULocationID",)])
+def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out, categorical):
+    homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
+    model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu", "distributed", categorical)
+    asked, _ = rows(500, 99)
+    found = []
+    for where in (train, "a" * len(train)):
+        x, y = placed(pair, [homes[each] for each in where])
+        others = held_out if where == train else "a" * len(held_out)
+        fitted = model.fit(pair, x, y, placed(pair, [homes[each] for each in others], seed=50), seed=1)
+        assert fitted.info["device"] == "cpu"
+        found.append((fitted.scorer.score(asked), fitted.history["validation"]["logloss"]))
+    np.testing.assert_allclose(found[0][0], found[1][0], atol=2e-3)  # sums in another order
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-4)
+
+
+def test_a_workers_process_computes_with_all_its_threads(rows, spec):
+    model = build(spec("xgboost", n_estimators=3), "cpu", "distributed")
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
+        LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (before,) = client.run(threads).values()
+        parts = rows(20_000, 0)
+        x, y = (collection([client.scatter(side, hash=False)]) for side in parts)
+        model.fit(client, x, y, None, seed=0)
+        (after,) = client.run(threads).values()
+    assert after - before >= 2, "OpenMP's threads stay, for the next fit"
+
+
+def test_two_fits_at_once_take_turns(pair, spec, placed):
+    homes = sorted(pair.nthreads())
+    model = build(spec("xgboost", n_estimators=5, max_depth=3), "cpu", "distributed")
+    fits = []
+
+    def fit():
+        x, y = placed(pair, homes)
+        fits.append(model.fit(pair, x, y, None, seed=0))
+
+    threads = [threading.Thread(target=fit, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(fits) == 3
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_worker_ends_the_fit_and_nothing_else(short_lived, spec, placed, victim):
+    pids = short_lived.run(os.getpid)
+    homes = sorted(pids)
+    x, y = placed(short_lived, homes)
+    model = build(spec("xgboost", n_estimators=50_000, max_depth=6, max_bin=16), "cpu", "distributed")
+    threading.Timer(2.0, os.kill, (pids[homes[victim]], signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(TipcastError, match="K003.*worker lost while training"):
+        model.fit(short_lived, x, y, None, seed=0)
+    assert time.monotonic() - start < 60
+    for pid in pids.values():
+        if pid != pids[homes[victim]]:
+            os.kill(pid, signal.SIGKILL)
