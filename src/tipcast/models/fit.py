@@ -11,6 +11,8 @@ from concurrent.futures import Future as Outcome
 from concurrent.futures import wait as ended
 from typing import Any, Protocol, TypeVar
 
+import dask
+from dask.utils import parse_timedelta
 from distributed import MultiLock, wait
 
 from tipcast.config.errors import TipcastError, travelling
@@ -159,6 +161,9 @@ def workers_of(client: Any, *collections: Any) -> list[str]:
 def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) -> Result:
     """Run a fit in a thread beside a look at its workers: the peers of a lost one may wait for it for minutes.
 
+    A frozen worker is given up when the scheduler has not heard of it for Dask's ``worker-ttl``. The scheduler itself
+    looks only once in that time, and then waits for the worker to be started anew.
+
     Parameters
     ----------
     client
@@ -171,7 +176,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
     Raises
     ------
     TipcastError
-        K003 as soon as the scheduler misses a worker.
+        K003 as soon as the scheduler misses a worker, or has not heard of one for too long.
     Exception
         What the fit ended with, all workers being there.
 
@@ -186,6 +191,10 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
             outcome.set_exception(problem)
 
     threading.Thread(target=run, daemon=True, name="fit").start()
+    ttl = parse_timedelta(dask.config.get("distributed.scheduler.worker-ttl"))
+    heard: dict[
+        str, tuple[float, float]
+    ] = {}  # worker -> the scheduler's time of its last word, ours when that was new
     while True:
         ended([outcome], timeout=LOOK_S)
         problem = outcome.exception() if outcome.done() else None
@@ -197,7 +206,12 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
             raise problem
         if problem is not None:
             time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
-        lost = set(workers) - set(client.nthreads())
+        there = client.scheduler_info(n_workers=-1)["workers"]
+        now = time.monotonic()
+        for address in set(workers) & set(there):
+            if address not in heard or heard[address][0] != there[address]["last_seen"]:
+                heard[address] = (there[address]["last_seen"], now)
+        lost = {each for each in workers if each not in there or (ttl and now - heard[each][1] > ttl)}
         if lost:
             raise _gone(lost) from problem
         if problem is not None:

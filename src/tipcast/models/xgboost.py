@@ -87,11 +87,11 @@ class DistributedXGBoost(_XGBoost):
         if self.kind == "multiclass":
             classes = self.classes or int(max(client.gather(client.compute([each.max() for each in targets])))) + 1
         planned, features = self.plan(classes), columns(x)
-        client.register_plugin(_TrainingThread())
 
         def train() -> Any:
             options = planned.matrix(features)
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
+                client.register_plugin(_TrainingThread())
                 rows = dxgb.DaskQuantileDMatrix(client, x, y, **options)
                 held_out = dxgb.DaskQuantileDMatrix(client, *validation, ref=rows, **options) if validation else None
                 with annotate(executor=EXECUTOR):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import time
 
 import dask
 import numpy as np
@@ -13,7 +11,6 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
-from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
 from tipcast.models.build import build
 
@@ -119,19 +116,3 @@ def test_two_fits_at_once_take_turns(pair, spec, placed):
     for thread in threads:
         thread.join(60)
     assert len(fits) == 3
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_worker_ends_the_fit_and_nothing_else(short_lived, spec, placed, victim):
-    pids = short_lived.run(os.getpid)
-    homes = sorted(pids)
-    x, y = placed(short_lived, homes)
-    model = build(spec("xgboost", n_estimators=50_000, max_depth=6, max_bin=16), "cpu", "distributed")
-    threading.Timer(2.0, os.kill, (pids[homes[victim]], signal.SIGKILL)).start()
-    start = time.monotonic()
-    with pytest.raises(TipcastError, match="K003.*worker lost while training"):
-        model.fit(short_lived, x, y, None, seed=0)
-    assert time.monotonic() - start < 60
-    for pid in pids.values():
-        if pid != pids[homes[victim]]:
-            os.kill(pid, signal.SIGKILL)
