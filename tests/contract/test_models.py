@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tipcast.compute.host import to_host
+from tipcast.compute.base import to_host
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection

@@ -1,7 +1,8 @@
-"""What a session offers: workers that are up, and frames (reading files into arrays of its device)."""
+"""What a session offers: workers, and frames that read files into arrays of its device; and where arrays are."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -34,15 +35,35 @@ class Frames(Protocol):
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Read columns (by the file's own names) of some row groups."""
+        """Read columns (by the file's own names) of some row groups.
+
+        Raises
+        ------
+        OSError, ValueError, RuntimeError
+            The bytes are not what the footer says.
+
+        """
         ...
 
     def read_csv(
         self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
     ) -> dict[str, Array]:
-        """Parse columns of CSV rows without their header line; ValueError where a row or cell does not parse.
+        """Parse columns of whole lines of CSV without their header line.
 
-        ``dates``: ``iso``, ``month_first`` or ``day_first``.
+        Parameters
+        ----------
+        block, header
+            The lines, and the names of all columns, each once.
+        columns, timestamps
+            Those wanted, and those of them that hold dates and times; the others hold numbers.
+        dates
+            ``iso``, ``month_first`` (01/31/2021 0:30) or ``day_first`` (31/01/2021 0:30).
+
+        Raises
+        ------
+        ValueError
+            A row has too many or too few fields, or a cell does not parse.
+
         """
         ...
 
@@ -78,17 +99,22 @@ class Session:
         return ", ".join(f"{number} {name}{'s' if number != 1 else ''}" for name, number in counts.items())
 
 
-def slots(device: str, threads: int, per_gpu: int) -> int:
-    """Return a worker's slots.
+def to_host(value: Any) -> Any:
+    """Return a CuPy array as a NumPy array and a cuDF frame as a pandas one; whatever is on the host as it is."""
+    library = _library(value)
+    return value.get() if library == "cupy" else value.to_pandas() if library == "cudf" else value
 
-    Parameters
-    ----------
-    device
-        The session's: ``cpu`` or ``cuda``.
-    threads
-        Of the worker.
-    per_gpu
-        Trials that share a GPU.
 
-    """
-    return threads if device == "cpu" else per_gpu
+def device_of(array: Any) -> str:
+    """Return where an array is: ``cpu`` or, as XGBoost says it, ``cuda:0``."""
+    return f"cuda:{array.device.id}" if _library(array) == "cupy" else "cpu"
+
+
+def module_of(array: Any) -> Any:
+    """Return the array module (numpy, cupy) that an array belongs to."""
+    return sys.modules[_library(array)]
+
+
+def _library(value: Any) -> str:
+    """Return the name of the library that an object is of, so that nothing is imported to know it."""
+    return type(value).__module__.partition(".")[0]

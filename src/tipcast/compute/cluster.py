@@ -37,7 +37,7 @@ LEAST_MEMORY = "512MiB"
 
 @contextlib.contextmanager
 def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
-    """Open a cluster and a client, wait for the workers, close both at the end.
+    """Open a cluster that ``check`` has nothing against, wait for its workers, close it at the end.
 
     Parameters
     ----------
@@ -46,18 +46,13 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     frame_library
         Dask's ``dataframe.backend``: pandas or cudf.
 
-    Yields
-    ------
-    distributed.Client
-
     Raises
     ------
     TipcastError
         K001 scheduler not reached, K002 too few workers in time, K003 a task's workers died,
-        K004 scheduler lost, K005 other versions there, C009 an address that needs TLS.
+        K004 scheduler lost, K005 other versions there.
 
     """
-    check(spec)
     detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
     # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -33,82 +33,24 @@ DATES = {
 class CpuFrames:
     """NumPy, pandas and pyarrow; one thread per call, because Dask runs one call per core."""
 
-    @property
-    def xp(self) -> ModuleType:
-        """NumPy."""
-        return np
-
-    @property
-    def batch_rows(self) -> int:
-        """Fragments are read as they are listed: each about fills a core's cache."""
-        return 0
+    xp: ModuleType = np
+    batch_rows = 0
+    """Fragments are read as they are listed: each about fills a core's cache."""
 
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Read columns of some row groups; page checksums are verified where the file has them.
-
-        Parameters
-        ----------
-        uri
-            Local path (memory-mapped) or an address that fsspec opens.
-        row_groups
-            Numbers of the row groups.
-        columns
-            The file's own names.
-        storage_options
-            For fsspec.
-
-        Returns
-        -------
-        dict
-            Name -> (rows,) array, see ``Frames``.
-
-        Raises
-        ------
-        OSError, ValueError
-            The bytes are not what the footer says.
-
-        """
-        with _opened(uri, storage_options) as source:
-            file = pq.ParquetFile(
-                source,
-                memory_map=isinstance(source, str),
-                pre_buffer=not isinstance(source, str),
-                page_checksum_verification=True,
-            )
+        """Read columns of some row groups; page checksums are verified where the file has them."""
+        remote = "://" in uri
+        with fsspec.open(uri, "rb", **storage_options) if remote else nullcontext(uri) as source:
+            file = pq.ParquetFile(source, memory_map=not remote, pre_buffer=remote, page_checksum_verification=True)
             table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
             return {name: _array(table.column(name)) for name in columns}
 
     def read_csv(
         self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
     ) -> dict[str, Array]:
-        """Parse columns of a block of CSV rows without their header line.
-
-        Parameters
-        ----------
-        block
-            Whole lines.
-        header
-            Names of all columns, each once.
-        columns
-            Those wanted.
-        timestamps
-            Those of the wanted ones that hold dates and times; the others hold numbers.
-        dates
-            ``iso``, ``month_first`` (01/31/2021 0:30) or ``day_first`` (31/01/2021 0:30).
-
-        Returns
-        -------
-        dict
-            Name -> (rows,) array: timestamps int64, numbers float64, see ``Frames``.
-
-        Raises
-        ------
-        ValueError
-            A row has too many or too few fields, or a cell does not parse.
-
-        """
+        """Parse columns of a block of CSV rows without their header line."""
         types = {name: pa.timestamp("us") if name in timestamps else pa.float64() for name in columns}
         table = pa.csv.read_csv(
             pa.BufferReader(block),
@@ -128,25 +70,12 @@ class CpuFrames:
         return pd.Series(values, name=name, copy=False)
 
 
-@contextmanager
-def _opened(uri: str, storage_options: Mapping[str, Any]) -> Iterator[Any]:
-    if "://" not in uri:
-        yield uri
-        return
-    with fsspec.open(uri, "rb", **storage_options) as file:
-        yield file
-
-
 def _array(column: pa.ChunkedArray) -> Array:
     kind = column.type
     if pa.types.is_timestamp(kind):
         if kind.unit != "us":
             column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
-        column = (
-            column.view(pa.int64())
-            if hasattr(column, "view")
-            else pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
-        )
+        column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
         if column.null_count:
             column = column.fill_null(NULL_TIME)
     elif not (pa.types.is_float64(kind) or (pa.types.is_integer(kind) and not column.null_count)):

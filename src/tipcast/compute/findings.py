@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dask.utils
@@ -15,7 +13,6 @@ from distributed.system import MEMORY_LIMIT
 from tipcast import __version__
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
-from tipcast.compute.gpus import Gpu
 from tipcast.config import schema
 from tipcast.config.errors import Finding, TipcastError, ok, warning
 
@@ -25,16 +22,6 @@ GIB = 1 << 30
 MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "cloudpickle", "xgboost", "cudf", "cuml")
 """What differs in these fails; in anything else it is a warning."""
 SAME = "install the same requirements file on every machine of the cluster"
-
-
-def uses_cuda(backend: schema.BackendSpec) -> bool:
-    """Tell whether a backend computes on NVIDIA GPUs."""
-    return backend.name == "gpu"
-
-
-def is_here(cluster: schema.ClusterSpec) -> bool:
-    """Tell whether a cluster's workers are on this machine."""
-    return cluster.kind.startswith("local")
 
 
 def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
@@ -47,18 +34,13 @@ def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Find
 
     """
     found = gpus.visible()
+    if backend.name != "gpu":
+        return ok(f"{_shown(found)}; backend={backend.name} uses none" if found else "none; backend=cpu needs none")
     if found:
-        return _driver(found) if uses_cuda(backend) else ok(f"{shown(found)}; backend={backend.name} uses none")
-    if not uses_cuda(backend):
-        return ok(f"none; backend={backend.name} needs none")
-    if not is_here(cluster):
+        return _driver(found)
+    if not cluster.kind.startswith("local"):
         return ok(f"none here; the workers of cluster={cluster.kind} need them")
-    raise no_gpu()
-
-
-def no_gpu() -> TipcastError:
-    """Return the error of a GPU backend without a GPU."""
-    return TipcastError(
+    raise TipcastError(
         "C010",
         "backend=gpu",
         "no NVIDIA GPU is visible on this machine",
@@ -66,21 +48,20 @@ def no_gpu() -> TipcastError:
     )
 
 
-def shown(found: list[Gpu]) -> str:
+def _shown(found: list[gpus.Gpu]) -> str:
     """Return GPUs in words: how many of which, and the driver."""
-    kinds = [f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB" for gpu in found]
-    counted = ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
-    return f"{counted}, driver {found[0].driver}"
+    kinds = Counter(f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB" for gpu in found)
+    return f"{', '.join(f'{count} x {kind}' for kind, count in kinds.items())}, driver {found[0].driver}"
 
 
-def _driver(found: list[Gpu]) -> Finding:
+def _driver(found: list[gpus.Gpu]) -> Finding:
     major = found[0].driver.partition(".")[0]
     if major.isdigit() and int(major) < LEAST_DRIVER:
         return warning(
-            f"{shown(found)}: CUDA 13 asks for driver {LEAST_DRIVER} or later",
+            f"{_shown(found)}: CUDA 13 asks for driver {LEAST_DRIVER} or later",
             "update the driver, or install NVIDIA's cuda-compat package",
         )
-    return ok(shown(found))
+    return ok(_shown(found))
 
 
 def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
@@ -89,32 +70,17 @@ def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> F
     Raises
     ------
     TipcastError
-        C010 more workers than GPUs, or no GPU; those of ``session.check``.
+        Those of ``session.check``.
 
     """
     session.check(backend, cluster)
     wanted = getattr(cluster, "n_workers", None)
-    if not is_here(cluster):
-        return ok(f"{wanted or 'workers'} on cluster={cluster.kind}; they start with a job, not with the doctor")
-    if uses_cuda(backend):
-        return _on_gpus(wanted)
-    if not isinstance(cluster, schema.LocalCluster):
-        return ok(f"{wanted or 'as many as fit'} on cluster={cluster.kind}")
-    return _on_cores(cluster)
-
-
-def _on_gpus(wanted: int | None) -> Finding:
-    there = len(gpus.visible())
-    if not there:
-        raise no_gpu()
-    if wanted and wanted > there:
-        raise TipcastError(
-            "C010",
-            "cluster.n_workers",
-            f"{wanted} workers for {_count(there, 'GPU')}: each has one of its own",
-            f"use cluster.n_workers={there}, or let CUDA_VISIBLE_DEVICES name more GPUs",
-        )
-    return ok(f"{_count(wanted or there, 'worker')} on {_count(there, 'GPU')}")
+    if isinstance(cluster, schema.LocalCluster):
+        return _on_cores(cluster)
+    if isinstance(cluster, schema.LocalCudaCluster):
+        there = len(gpus.visible())
+        return ok(f"{_count(wanted or there, 'worker')} on {_count(there, 'GPU')}")
+    return ok(f"{wanted or 'workers'} on cluster={cluster.kind}; they start with a job, not with the doctor")
 
 
 def _on_cores(cluster: schema.LocalCluster) -> Finding:
@@ -135,22 +101,6 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a worker says of itself."""
-
-    tipcast: str
-    """Version."""
-    host: str
-    gpus: tuple[int, ...]
-    """Numbers of those it may use."""
-
-
-def tell() -> Told:
-    """Say what this process is; run on the workers."""
-    return Told(__version__, platform.node(), tuple(gpu.index for gpu in gpus.visible()))
-
-
 def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluster, packages: Sequence[str]) -> Finding:
     """Connect to a scheduler, wait for its workers as a job would, and compare what they have.
 
@@ -164,42 +114,39 @@ def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluste
     Raises
     ------
     TipcastError
-        C009 K001 K002 as ``cluster.connect`` raises them, K005 other versions there, C010 a worker without a GPU.
+        C009 K001 K002 as a job meets them, K005 other versions there, K006 a worker without a GPU of its own.
 
     """
+    session.check(backend, cluster)
     with clusters.connect(cluster, "pandas") as client:
-        told = _asked(client, cluster.address)
-        threads = sum(client.nthreads().values())
-        found = f"{cluster.address}: workers {len(told)}, wanted {cluster.n_workers}, threads {threads}"
-        apart = differences(_versions(client, packages, told))
+        versions = _versions(client, packages, cluster.address)
+        if backend.name == "gpu":
+            session.own_gpus(client)
+        threads = client.nthreads().values()
+    found = f"{cluster.address}: workers {len(threads)}, wanted {cluster.n_workers}, threads {sum(threads)}"
+    apart = _differences(versions)
     grave = [text for name, text in apart.items() if name in MUST_EQUAL]
     if grave:
         raise TipcastError("K005", cluster.address, "; ".join(grave), SAME)
-    crowded = _crowded(told, cluster.address) if uses_cuda(backend) else None
-    if crowded:
-        return warning(f"{found}; {crowded}", "start one `dask cuda worker` on each machine")
     if apart:
         return warning(f"{found}; {'; '.join(apart.values())}", SAME)
     return ok(f"{found}; same versions")
 
 
-def _asked(client: Client, address: str) -> dict[str, Told]:
-    """Return each worker's address -> what it says; one that cannot run our code says so."""
-    answers: dict[str, Any] = client.run(tell, on_error="return")
-    silent = [str(answer) for answer in answers.values() if not isinstance(answer, Told)]
-    if silent:
-        what = f"{len(silent)} of {len(answers)} workers lack tipcast, or have another version: {silent[0]}"
-        raise TipcastError("K005", address, what, SAME)
-    return answers
+def _tipcast() -> str:
+    return __version__
 
 
-def _versions(client: Client, packages: Sequence[str], told: Mapping[str, Told]) -> dict[str, dict[str, str]]:
+def _versions(client: Client, packages: Sequence[str], address: str) -> dict[str, dict[str, str]]:
     """Return who -> what -> version: of this process, the scheduler and each worker."""
+    own: dict[str, Any] = client.run(_tipcast, on_error="return")
+    silent = [str(answer) for answer in own.values() if not isinstance(answer, str)]
+    if silent:
+        what = f"{len(silent)} of {len(own)} workers lack tipcast, or have another version: {silent[0]}"
+        raise TipcastError("K005", address, what, SAME)
     asked: Any = client.get_versions(packages=list(packages))
-    found = {"here": _plain(asked["client"]), "scheduler": _plain(asked["scheduler"])}
-    found |= {address: _plain(versions) for address, versions in asked["workers"].items()}
-    for address, worker in told.items():
-        found.setdefault(address, {})["tipcast"] = worker.tipcast
+    found = {who: _plain(asked[side]) for who, side in (("here", "client"), ("scheduler", "scheduler"))}
+    found |= {worker: _plain(asked["workers"].get(worker, {})) | {"tipcast": own[worker]} for worker in own}
     found["here"]["tipcast"] = __version__
     return found
 
@@ -207,28 +154,15 @@ def _versions(client: Client, packages: Sequence[str], told: Mapping[str, Told])
 def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
     """Return package -> version, the builds of one library under one name and of Python what decides."""
     found: dict[str, str] = {}
-    for name, version in versions["packages"].items():
-        if version is not None and name != "tipcast":
+    for name, version in versions.get("packages", {}).items():
+        if version is not None:
             name = "xgboost" if name.startswith("xgboost") else name.removesuffix("-cu13")
             found[name] = ".".join(version.split(".")[:2]) if name == "python" else version
     return found
 
 
-def differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Compare versions with those of this process.
-
-    Parameters
-    ----------
-    versions
-        ``here``, ``scheduler`` and each worker's address -> package -> version. The scheduler need have none but
-        Python and Dask.
-
-    Returns
-    -------
-    dict
-        Package -> what differs, in words.
-
-    """
+def _differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return package -> in words how versions differ from those of ``here``; a scheduler needs Python and Dask only."""
     apart: dict[str, str] = {}
     for name, mine in versions["here"].items():
         others = Counter(
@@ -240,19 +174,3 @@ def differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         if told:
             apart[name] = f"{name} {mine} here, {', '.join(told)} there"
     return apart
-
-
-def _crowded(told: Mapping[str, Told], address: str) -> str | None:
-    """Return which machine's workers share GPUs; refuse workers that see none."""
-    without = [worker for worker, says in told.items() if not says.gpus]
-    if without:
-        raise TipcastError(
-            "C010", address, f"{len(without)} of {len(told)} workers see no GPU", "start `dask cuda worker` there"
-        )
-    numbers: dict[str, set[int]] = defaultdict(set)
-    workers: Counter[str] = Counter()
-    for says in told.values():
-        numbers[says.host].update(says.gpus)
-        workers[says.host] += 1
-    shared = [host for host in workers if workers[host] > len(numbers[host])]
-    return f"{workers[shared[0]]} workers share {len(numbers[shared[0]])} GPUs of {shared[0]}" if shared else None

@@ -16,7 +16,7 @@ from tipcast.compute.cpu import NULL_TIME, CpuFrames
 class GpuFrames:
     """CuPy and cuDF; imported where a task runs, so that a driver without a GPU can name the class."""
 
-    BATCH_ROWS = 8_000_000
+    batch_rows = 8_000_000
     """A task costs the same few milliseconds for any number of rows up to about this one."""
 
     @property
@@ -27,39 +27,12 @@ class GpuFrames:
         module: ModuleType = cupy
         return module
 
-    @property
-    def batch_rows(self) -> int:
-        """Rows that one task should read."""
-        return self.BATCH_ROWS
-
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:
         """Read columns of some row groups; local files are decoded on the device, others on the host as they arrive.
 
         Page checksums are verified by the host's reader only.
-
-        Parameters
-        ----------
-        uri
-            Local path or an address that fsspec opens.
-        row_groups
-            Numbers of the row groups.
-        columns
-            The file's own names.
-        storage_options
-            For fsspec.
-
-        Returns
-        -------
-        dict
-            Name -> (rows,) array, see ``Frames``.
-
-        Raises
-        ------
-        OSError, ValueError, RuntimeError
-            The bytes are not what the footer says.
-
         """
         if "://" in uri:
             return self._from_host(CpuFrames().read_parquet(uri, row_groups, columns, storage_options))
@@ -73,34 +46,7 @@ class GpuFrames:
     def read_csv(
         self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
     ) -> dict[str, Array]:
-        """Parse columns of a block of CSV rows without their header line.
-
-        The host parses them, and the columns are copied: what is read and refused is the same on both devices.
-
-        Parameters
-        ----------
-        block
-            Whole lines.
-        header
-            Names of all columns, each once.
-        columns
-            Those wanted.
-        timestamps
-            Those of the wanted ones that hold dates and times; the others hold numbers.
-        dates
-            ``iso``, ``month_first`` (01/31/2021 0:30) or ``day_first`` (31/01/2021 0:30).
-
-        Returns
-        -------
-        dict
-            Name -> (rows,) array: timestamps int64, numbers float64, see ``Frames``.
-
-        Raises
-        ------
-        ValueError
-            A row has too many or too few fields, or a cell does not parse.
-
-        """
+        """Parse on the host and copy: what is read and refused is the same on both devices."""
         return self._from_host(CpuFrames().read_csv(block, header, columns, timestamps, dates))
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:

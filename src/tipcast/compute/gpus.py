@@ -32,53 +32,36 @@ class Gpu:
     memory_bytes: int
     driver: str
     """Version of the driver."""
+    uuid: str = ""
 
 
 def visible() -> list[Gpu]:
     """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES; none where either is missing."""
+    nvml, handles = _opened()
+    try:
+        return [
+            Gpu(
+                index,
+                nvml.nvmlDeviceGetName(handle),
+                int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                nvml.nvmlSystemGetDriverVersion(),
+                nvml.nvmlDeviceGetUUID(handle),
+            )
+            for index, handle in enumerate(handles)
+        ]
+    except nvml.NVMLError:
+        return []
+
+
+def _opened() -> tuple[Any, list[Any]]:
+    """Return NVML, which stays open, and its handles of the visible GPUs; none where there is no driver."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
+        return pynvml, _handles(pynvml)
     except Exception:  # whatever is wrong with package, library or driver: there is no GPU to use
-        return []
-    try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        return [_gpu(pynvml, index, handle, driver) for index, handle in enumerate(_handles(pynvml))]
-    except Exception:  # NVML's errors, one class for each of its codes
-        return []
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def first() -> tuple[Any, Any] | None:
-    """Return NVML, left open, and its handle of the first visible GPU; None where there is none."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = _handles(pynvml)
-    except Exception:  # as in ``visible``
-        return None
-    return (pynvml, handles[0]) if handles else None
-
-
-def own() -> tuple[str, Gpu] | None:
-    """Return the identity and the first of the GPUs that this process sees; None where it sees none."""
-    found, devices = first(), visible()
-    if found is None or not devices:
-        return None
-    nvml, handle = found
-    return _text(nvml.nvmlDeviceGetUUID(handle)), devices[0]
-
-
-def _gpu(nvml: Any, index: int, handle: Any, driver: str) -> Gpu:
-    return Gpu(
-        index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        driver=driver,
-    )
+        return None, []
 
 
 def _handles(nvml: Any) -> list[Any]:
@@ -97,10 +80,6 @@ def _handles(nvml: Any) -> list[Any]:
         except Exception:  # as CUDA does, stop here
             break
     return handles
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def missing_packages() -> list[str]:
@@ -196,8 +175,9 @@ _watcher: Watcher | None = None
 def watch() -> None:
     """Start to watch this process's first GPU; a second call does nothing."""
     global _watcher
-    if _watcher is None and (found := first()) is not None:
-        _watcher = Watcher(*found)
+    nvml, handles = _opened()
+    if _watcher is None and handles:
+        _watcher = Watcher(nvml, handles[0])
 
 
 def peak_bytes() -> int | None:

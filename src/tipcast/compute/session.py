@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from dask.utils import format_bytes
 from distributed import Client, performance_report
 
-from tipcast.compute import cluster as cluster_module
+from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
 from tipcast.compute.base import Session
+from tipcast.compute.cluster import connect
 from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.gpu import GpuFrames
 from tipcast.config import schema
@@ -55,63 +55,47 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
             f"use cluster={instead}, or leave cluster out",
         )
     gpus.check(backend, cluster)
-    cluster_module.check(cluster)
+    clusters.check(cluster)
 
 
 @contextlib.contextmanager
 def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
-    """Open the workers of a device and make its frame library current.
-
-    Yields
-    ------
-    Session
+    """Open the workers of a device that ``check`` has nothing against, and make its frame library current.
 
     Raises
     ------
     TipcastError
-        Those of ``check``; K-errors of ``cluster.connect`` and ``prepare_gpus``.
+        Those of ``cluster.connect`` and ``own_gpus``, K007 a worker without RAPIDS.
 
     """
-    check(backend, cluster)
-    with _OPEN[backend.name](cluster) as opened:
-        if LOG.isEnabledFor(logging.DEBUG):
-            for address, worker in opened.client.scheduler_info(n_workers=-1)["workers"].items():
-                memory = f"{worker['memory_limit'] / 2**20:,.0f} MiB"
-                LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)
-        yield opened
-
-
-@contextlib.contextmanager
-def _cpu(cluster: schema.ClusterSpec) -> Iterator[Session]:
-    with cluster_module.connect(cluster, "pandas") as client:
-        threads = client.nthreads()
-        yield Session(
-            client=client, device="cpu", frames=CpuFrames(), n_workers=len(threads), n_threads=sum(threads.values())
-        )
-
-
-@contextlib.contextmanager
-def _gpu(cluster: schema.ClusterSpec) -> Iterator[Session]:
-    with cluster_module.connect(cluster, "cudf") as client, _told():
-        found = prepare_gpus(client)
-        threads = client.nthreads()
+    gpu = backend.name == "gpu"
+    with connect(cluster, "cudf" if gpu else "pandas") as client, _memory_told() if gpu else contextlib.nullcontext():
+        found = own_gpus(client) if gpu else []
+        if gpu:
+            everywhere(client, _warm)
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        for address, worker in workers.items():
+            memory = format_bytes(worker["memory_limit"] or 0)
+            LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)
         yield Session(
             client=client,
-            device="cuda",
-            frames=GpuFrames(),
-            n_workers=len(threads),
-            n_threads=sum(threads.values()),
-            rehearses=True,
+            device="cuda" if gpu else "cpu",
+            frames=GpuFrames() if gpu else CpuFrames(),
+            n_workers=len(workers),
+            n_threads=sum(worker["nthreads"] for worker in workers.values()),
+            rehearses=gpu,
             tags={
                 "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
                 "gpu.count": str(len(found)),
                 "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
-            },
+            }
+            if found
+            else {},
         )
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _memory_told() -> Iterator[None]:
     """Tell in one line that a GPU's memory ran out, whichever library noticed."""
     try:
         yield
@@ -129,47 +113,29 @@ def _told() -> Iterator[None]:
         ) from problem
 
 
-_OPEN = {"cpu": _cpu, "gpu": _gpu}
-
-
-def prepare_gpus(client: Client) -> list[gpus.Gpu]:
-    """Make sure that every worker has a GPU of its own, and run each library's first, slow call on it.
-
-    Returns
-    -------
-    list of Gpu
-        One for each worker.
+def own_gpus(client: Client) -> list[gpus.Gpu]:
+    """Return the GPU of each worker, having made sure that each has one of its own.
 
     Raises
     ------
     TipcastError
-        K006 a worker without a GPU, or one of several threads or workers; K007 a worker without RAPIDS.
+        K006 a worker without a GPU, or one of several threads or workers.
 
     """
-    crowded = sorted(address for address, threads in client.nthreads().items() if threads > 1)
-    if crowded:
-        raise TipcastError(
-            "K006",
-            ", ".join(crowded),
-            "worker with several threads, which would share a GPU",
-            "start workers with `dask cuda worker ADDRESS`",
-        )
-    found = everywhere(client, gpus.own)
-    without = sorted(address for address, own in found.items() if own is None)
-    if without:
-        raise TipcastError(
-            "K006", ", ".join(without), "worker without a GPU", "start workers with `dask cuda worker ADDRESS`"
-        )
-    shared = [name for name, workers in Counter(own[0] for own in found.values() if own).items() if workers > 1]
-    if shared:
-        raise TipcastError(
-            "K006",
-            shared[0],
-            "more than one worker computes on this GPU",
-            "start workers with `dask cuda worker ADDRESS`, once on each machine",
-        )
-    everywhere(client, warm)
-    return [own[1] for own in found.values() if own]
+    found = everywhere(client, gpus.visible)
+    several = sorted(address for address, threads in client.nthreads().items() if threads > 1)
+    without = sorted(address for address, there in found.items() if not there)
+    first = [there[0] for there in found.values() if there]
+    shared = [name for name, number in Counter(gpu.uuid for gpu in first).items() if number > 1]
+    for where, what in (
+        (several, "worker with several threads, which would share a GPU"),
+        (without, "worker without a GPU"),
+        (shared, "more than one worker computes on this GPU"),
+    ):
+        if where:
+            fix = "start workers with `dask cuda worker ADDRESS`, once on each machine"
+            raise TipcastError("K006", ", ".join(where), what, fix)
+    return first
 
 
 def everywhere(client: Client, function: Callable[..., T], *arguments: Any) -> dict[str, T]:
@@ -182,7 +148,7 @@ def everywhere(client: Client, function: Callable[..., T], *arguments: Any) -> d
 
 
 @travelling
-def warm() -> None:
+def _warm() -> None:
     """Load the libraries and read a small file each way; then watch the device's memory."""
     missing = gpus.missing_packages()
     if missing:
@@ -193,22 +159,13 @@ def warm() -> None:
 
     cupy.cuda.set_allocator(rmm_cupy_allocator)  # one pool for CuPy and cuDF
     gpus.watch()
-    frames = GpuFrames()
-    table = pa.table(
-        {
-            "time": pa.array([0, None, 3], pa.timestamp("us")),
-            "whole": pa.array([1, 2, 3], pa.int64()),
-            "real": pa.array([0.5, None, 2.5], pa.float64()),
-        }
-    )
+    frames, names = GpuFrames(), ["time", "whole", "real"]
+    columns = frames.read_csv(b"2019-02-01 18:30:00,1,1.5\n2019-02-01 18:40:00,2,\n", names, names, ["time"])
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "warm.parquet"
-        pq.write_table(table, path, compression="zstd")
-        frames.read_parquet(str(path), [0], table.column_names, {})
-    frames.read_csv(b"2019-02-01 18:30:00,1.5,\n", table.column_names, table.column_names, ["time"])
-    values = cupy.zeros((4, 2), dtype=cupy.float32, order="F")
-    frames.frame(values, ["a", "b"]).values.sum().item()
-    frames.series(values[:, 0], "a").values.sum().item()
+        path = f"{folder}/warm.parquet"
+        frames.frame(cupy.stack(list(columns.values()), axis=1), names).to_parquet(path, compression="zstd")
+        read = frames.read_parquet(path, [0], names, {})
+    frames.series(read["real"], "real").values.sum().item()
 
 
 @contextlib.contextmanager

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of
+from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import drift, paired
 from tipcast.evaluation.paired import Difference

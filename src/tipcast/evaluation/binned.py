@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of, to_host
+from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.two_classes import (
     CALIBRATION_BINS,
     HISTOGRAM_BINS,

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of
+from tipcast.compute.base import Array, module_of
 from tipcast.evaluation.sorted_scores import Whole, key_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 24}

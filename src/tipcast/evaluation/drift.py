@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of, to_host
+from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.sums import Parts
 
 SOME, MUCH = 0.1, 0.25

@@ -12,8 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of, to_host
+from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
 from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of, to_host
+from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, root_slope, values_of
 
 MOST_ROWS = 200_000

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.compute.host import module_of
+from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.sums import values_of
 

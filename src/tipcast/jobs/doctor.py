@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tipcast.compute.findings import check_gpus, check_scheduler, check_workers, uses_cuda
+from tipcast.compute.findings import check_gpus, check_scheduler, check_workers
 from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
 from tipcast.config.plain import redact
 from tipcast.config.schema import DataSpec, DoctorConfig, Output, SchedulerCluster
@@ -85,8 +85,8 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         "python": partial(check_python, backend.name, platform.python_version(), platform.platform()),
         "gpus": partial(check_gpus, backend, cluster),
         "packages": partial(check_versions, backend.name),
-        "rapids": partial(check_rapids, uses_cuda(backend)),
-        "xgboost": partial(check_xgboost, uses_cuda(backend)),
+        "rapids": partial(check_rapids, backend.name == "gpu"),
+        "xgboost": partial(check_xgboost, backend.name == "gpu"),
         "memory": check_memory,
         "working folder": partial(check_folder, Path.cwd()),
         "temp folder": partial(check_folder, Path(tempfile.gettempdir())),

@@ -17,8 +17,7 @@ from typing import Any, final
 import numpy as np
 from joblib import parallel_config
 
-from tipcast.compute.base import Array, Frame
-from tipcast.compute.host import device_of, module_of, to_host
+from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares

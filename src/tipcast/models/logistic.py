@@ -14,8 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute.base import Frame
-from tipcast.compute.host import device_of, module_of, to_host
+from tipcast.compute.base import Frame, device_of, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tipcast.compute.base import Array, Frame
-from tipcast.compute.host import device_of, module_of, to_host
+from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 from tipcast.config.errors import travelling
 from tipcast.models.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts
 from tipcast.models.fit import parts_of

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tipcast.compute.base import Array, Frames
-from tipcast.compute.host import to_host
+from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period

@@ -11,7 +11,6 @@ from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
-from tipcast.compute.base import slots
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets.rows import Counts
 from tipcast.models import sharing
@@ -39,7 +38,7 @@ class TrialSlots(WorkerPlugin):
     async def setup(self, worker: Any) -> None:
         """Keep what all trials have in common, and say how many may run at once."""
         worker_cache.put(self._study)
-        number = slots(self._study.device, worker.state.nthreads, self._per_gpu)
+        number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
         await worker.set_resources(**{SLOT: number})
 
     def teardown(self, worker: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 
 from tipcast.compute import gpus, session
-from tipcast.compute.host import device_of, module_of, to_host
+from tipcast.compute.base import device_of, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
 
@@ -20,8 +20,6 @@ from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, S
 def test_hidden_gpus_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus.visible() == []
-    assert gpus.first() is None
-    assert gpus.own() is None
     with pytest.raises(TipcastError, match="K006"):
         gpus.check(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
     gpus.check(BackendSpec("cpu"), LocalCluster("local"))
@@ -75,19 +73,19 @@ def single() -> Iterator[Client]:
 def test_workers_without_gpus_are_named(single: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(TipcastError, match="K006.*worker without a GPU.*dask cuda worker"):
-        session.prepare_gpus(single)
+        session.own_gpus(single)
 
 
 def test_workers_of_several_threads_are_refused(client: Client) -> None:
     with pytest.raises(TipcastError, match="K006.*several threads.*dask cuda worker"):
-        session.prepare_gpus(client)
+        session.own_gpus(client)
 
 
 def test_workers_that_share_a_gpu_are_refused(single: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    same = ("GPU-1", gpus.Gpu(0, "H", 1, "1"))
+    same = [gpus.Gpu(0, "H", 1, "1", "GPU-1")]
     monkeypatch.setattr(session, "everywhere", lambda *_: {"tcp://a": same, "tcp://b": same})
     with pytest.raises(TipcastError, match="K006.*GPU-1.*more than one worker"):
-        session.prepare_gpus(single)
+        session.own_gpus(single)
 
 
 def test_every_worker_is_asked(client) -> None:

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tipcast.compute.base import Session
-from tipcast.compute.host import to_host
+from tipcast.compute.base import Session, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
 from tipcast.datasets.base import Listing
