@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from harness import compare, options, write_result
-from tipcast.compute.waiting import ENVIRONMENT
+from tipcast.compute.forkserver import WAITING
 
 FIT = """
 import sys, time
@@ -66,7 +66,7 @@ def main() -> None:
     for name, processes in (("busy", cores), ("idle", 0)):
         with busy(processes):
             names = (f"soon asleep, {name}", f"OpenMP's default, {name}")
-            found.append(compare(lambda: fit(ENVIRONMENT), lambda: fit({}), given.pairs, names=names))
+            found.append(compare(lambda: fit(WAITING), lambda: fit({}), given.pairs, names=names))
         print(found[-1], flush=True)
     print(write_result("busy_cores", found, cores=cores, **vars(given)))
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tipcast.compute.waiting import waiting
+from tipcast.compute.forkserver import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 

@@ -17,7 +17,7 @@ import argparse
 import dataclasses
 import os
 
-from tipcast.compute.waiting import waiting
+from tipcast.compute.forkserver import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
-from tipcast.compute.waiting import waiting
+from tipcast.compute.forkserver import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from tipcast.compute.waiting import waiting
+from tipcast.compute.forkserver import waiting
 
 os.environ.update(waiting())  # as tipcast's entry point does, before libgomp loads
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tipcast.compute.waiting import waiting
+from tipcast.compute.forkserver import waiting
 from tipcast.config.errors import TipcastError
 
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}

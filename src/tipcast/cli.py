@@ -113,7 +113,7 @@ def _run(job: str, arguments: list[str]) -> int:
     if job not in JOBS:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
     from tipcast.api import compose_jobs
-    from tipcast.compute.waiting import waiting
+    from tipcast.compute.forkserver import waiting
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
     for composed in compose_jobs(job, arguments):

@@ -29,8 +29,6 @@ NEVER = "36500 days"
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
-WORKERS_PER_CORE, ALWAYS = 4, 8
-"""Most workers of a local cluster: so many for each core, and so many on any machine."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
@@ -39,12 +37,7 @@ LEAST_MEMORY = "512MiB"
 def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     """Open a cluster that ``check`` has nothing against, wait for its workers, close it at the end.
 
-    Parameters
-    ----------
-    spec
-        Of the configuration.
-    frame_library
-        Dask's ``dataframe.backend``: pandas or cudf.
+    ``frame_library`` is Dask's ``dataframe.backend``: pandas or cudf.
 
     Raises
     ------
@@ -60,7 +53,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     with dask.config.set(_settings(spec, frame_library)), OPENERS[type(spec)](spec, frame_library) as client:
         try:
-            if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", None) is not False:
+            if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())
             yield client
         except Exception as problem:
@@ -74,26 +67,19 @@ def _told(problem: Exception, spec: schema.ClusterSpec, client: Client) -> Tipca
     """Return the error of a failure that the cluster is the cause of; None of any other."""
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
+    address = workers.address(client)
     # Whatever was under way fails in a way of its own when the scheduler goes; the client knows of it.
     if client.status != "running" or isinstance(problem, CommClosedError):
         if isinstance(spec, schema.SchedulerCluster):
             return TipcastError("K004", spec.address, "the scheduler is gone", "start it again and repeat the command")
-        return TipcastError("K004", workers.address(client), "the scheduler is gone", "repeat the command")
+        return TipcastError("K004", address, "the scheduler is gone", "repeat the command")
     if isinstance(problem, KilledWorker | NoValidWorkerError | NoWorkerError | CancelledError):
-        return TipcastError(
-            "K003",
-            workers.address(client),
-            f"workers died while computing: {problem}",
-            "give workers more memory (cluster.memory_limit) or more, smaller partitions",
-        )
+        fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
+        return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in str(problem)
     if not isinstance(problem, TipcastError) and (garbled or "No module named 'tipcast" in str(problem)):
-        return TipcastError(
-            "K005",
-            workers.address(client),
-            "the scheduler or a worker lacks tipcast, or has other versions",
-            "install the same tipcast on the machines of the cluster",
-        )
+        what = "the scheduler or a worker lacks tipcast, or has other versions"
+        return TipcastError("K005", address, what, "install the same tipcast on the machines of the cluster")
     return None
 
 
@@ -116,7 +102,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
     n_workers, threads = shared_out(spec)
-    processes = True if spec.processes is None else spec.processes
+    processes = spec.processes is not False
     start = functools.partial(
         LocalCluster,
         n_workers=n_workers,
@@ -134,9 +120,8 @@ def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
         try:
             cluster, client = stack.enter_context(workers.closed(start))
         except RuntimeError as problem:
-            raise TipcastError(
-                "K002", "cluster=local", f"no worker process could be started: {problem}", "repeat the command"
-            ) from problem
+            what = f"no worker process could be started: {problem}"
+            raise TipcastError("K002", "cluster=local", what, "repeat the command") from problem
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", cluster.dashboard_link)
@@ -171,28 +156,18 @@ def check(spec: schema.ClusterSpec) -> None:
             raise TipcastError("C003", f"cluster.{name}", f"must be positive, got {seconds}", "use seconds above 0")
     kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
     if kind is None or spec.kind != kind:
-        raise TipcastError(
-            "C003",
-            "cluster.kind",
-            f"must be {kind or 'that of a known cluster'}, got {spec.kind}",
-            f"leave it out and choose cluster={kind or 'local'}, or another of {', '.join(schema.CLUSTERS)}",
-        )
+        what = f"must be {kind or 'that of a known cluster'}, got {spec.kind}"
+        fix = f"leave it out and choose cluster={kind or 'local'}, or another of {', '.join(schema.CLUSTERS)}"
+        raise TipcastError("C003", "cluster.kind", what, fix)
     CHECKS[type(spec)](spec)
 
 
-def check_local(spec: schema.LocalCluster) -> None:
-    """Refuse more workers than the machine could start, and less memory than one of them needs.
-
-    Raises
-    ------
-    TipcastError
-        C003.
-
-    """
-    if (spec.n_workers or 1) > max(WORKERS_PER_CORE * cores(), ALWAYS):
-        raise TipcastError(
-            "C003", "cluster.n_workers", f"{spec.n_workers} are too many for {cores()} cores", "use fewer, or null"
-        )
+def _check_local(spec: schema.LocalCluster) -> None:
+    """Refuse more workers than the machine could start, and less memory than one of them needs."""
+    most = max(4 * cores(), 8)
+    if (spec.n_workers or 1) > most:
+        what = f"must be at most {most} on {cores()} cores, got {spec.n_workers}"
+        raise TipcastError("C003", "cluster.n_workers", what, "use fewer, or null")
     try:
         if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
             raise ValueError(f"{spec.memory_limit} is too little: a worker needs {LEAST_MEMORY}")
@@ -209,7 +184,7 @@ OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
 }
 """Class of a specification -> what opens such a cluster for a frame library and connects."""
 CHECKS: Mapping[type, Callable[[Any], None]] = {
-    schema.LocalCluster: check_local,
+    schema.LocalCluster: _check_local,
     schema.LocalCudaCluster: cuda_cluster.check,
     schema.SchedulerCluster: scheduler.check,
     schema.SshCluster: remote.check_ssh,

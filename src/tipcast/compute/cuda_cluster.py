@@ -32,12 +32,8 @@ def check(spec: schema.LocalCudaCluster) -> None:
         C003 a size, or settings that exclude each other; K006 more workers than GPUs.
 
     """
-    for name, value in (
-        ("memory_limit", spec.memory_limit),
-        ("device_memory_limit", spec.device_memory_limit),
-        ("rmm_pool_size", spec.rmm_pool_size),
-    ):
-        _check_size(f"cluster.{name}", value)
+    for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
+        _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
         raise TipcastError(
             "C003",
@@ -61,9 +57,8 @@ def _check_size(key: str, value: Any) -> None:
     except (ValueError, TypeError):
         good = False
     if not good:
-        raise TipcastError(
-            "C003", key, f"{value!r} is neither a share nor a size", "write a share as 0.5, bytes as 8GiB, none as null"
-        )
+        fix = "write a share as 0.5, bytes as 8GiB, none as null"
+        raise TipcastError("C003", key, f"must be a share or a size, got {value!r}", fix)
 
 
 def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
-from tipcast.compute.waiting import waiting
-
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Of worker processes, before they load a library: Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task
 fault its pages in anew."""
@@ -31,12 +29,22 @@ LIBRARIES = (
     "tipcast.evaluation.classification",
 )
 """What every worker loads."""
+WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
+"""Threads that compute together spin for a moment while they wait, and then sleep. Asleep at once, each wait costs an
+idle machine a wake-up; spinning as long as GNU's OpenMP does costs a busy one the cores that others need:
+`benchmarks/busy_cores.py`."""
 LEFT = "ignore:resource_tracker"
 """Option of Python's process that clears up what killed processes shared: it would warn of that after our last word."""
 
 own_process = False
 """Whether a command has this process to itself: no server is started elsewhere."""
 _started = False
+
+
+def waiting() -> dict[str, str]:
+    """Return the variables of ``WAITING``, to be set before OpenMP is loaded: the user's where there are such."""
+    given = {name: os.environ[name] for name in WAITING if name in os.environ}
+    return given or WAITING
 
 
 def method() -> str:

@@ -34,21 +34,10 @@ ASK_S = 60
 
 
 def check_ssh(spec: schema.SshCluster) -> None:
-    """Refuse what could not be started.
-
-    Raises
-    ------
-    TipcastError
-        C003 no hosts for workers, C009 no TLS, K007 a package that is missing.
-
-    """
+    """Refuse what could not be started: C003 no hosts for workers, C009 no TLS, K007 a package that is missing."""
     if len(spec.hosts) < 2:
-        raise TipcastError(
-            "C003",
-            "cluster.hosts",
-            f"{len(spec.hosts)} hosts are too few",
-            "name the scheduler's first, then one for each worker; a host may come twice",
-        )
+        fix = "name the scheduler's first, then one for each worker; a host may come twice"
+        raise TipcastError("C003", "cluster.hosts", f"must be at least 2, got {len(spec.hosts)}", fix)
     if not spec.insecure:
         raise TipcastError(
             "C009",
@@ -60,14 +49,7 @@ def check_ssh(spec: schema.SshCluster) -> None:
 
 
 def check_slurm(spec: schema.SlurmCluster) -> None:
-    """Refuse what could not be started.
-
-    Raises
-    ------
-    TipcastError
-        K007 a package that is missing, or Slurm itself.
-
-    """
+    """Refuse what could not be started: K007 a package that is missing, or Slurm itself."""
     if shutil.which(SUBMIT) is None:
         raise TipcastError("K007", "cluster=slurm", f"no {SUBMIT} on the PATH", "run this on a login node of Slurm")
     _need("dask_jobqueue", "cluster=slurm")

@@ -21,13 +21,12 @@ from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
 HANDSHAKE_S = 2.0
 """For the first words of a connection, beside the time that it may take to be accepted."""
 TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
 """Key of the configuration -> what Dask's ``Security`` calls it."""
-TLS_FIX = (
-    "set cluster.tls_ca_file, cluster.tls_cert and cluster.tls_key to PEM files (or Dask's distributed.comm.tls.*)"
-)
+TLS_FIX = "set cluster.tls_ca_file, tls_cert and tls_key to PEM files (or Dask's distributed.comm.tls.*)"
 
 
 def check(spec: schema.SchedulerCluster) -> None:
@@ -103,7 +102,7 @@ def opened(spec: schema.SchedulerCluster, _: str) -> Iterator[Client]:
             what = f"it closes the connection: {problem}"
         raise TipcastError("K001", spec.address, what, fix) from problem
     with client:
-        workers.wait(client, spec.n_workers, spec.wait_s)
+        workers.wait(client, spec.n_workers, spec.wait_s, START)
         yield client
 
 

@@ -172,15 +172,7 @@ def _warm() -> None:
 def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
     """Record Dask's performance report of a block as one self-contained HTML file; a report that fails is left out.
 
-    Parameters
-    ----------
-    client
-        Of the cluster.
-    path
-        The file.
-    wanted
-        None: where the block takes longer than ``REPORT_FROM_S``, as the report itself takes a second or two.
-
+    Where ``wanted`` is None, only a block that takes longer than ``REPORT_FROM_S`` gets one: it takes a second or two.
     """
     if wanted is False:
         yield

@@ -21,21 +21,18 @@ from distributed import Client, SpecCluster, Status, as_completed
 from distributed.deploy.spec import close_clusters
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from tipcast.compute.forkserver import HIDDEN, left_alone
-from tipcast.compute.waiting import waiting
+from tipcast.compute.forkserver import HIDDEN, left_alone, waiting
 from tipcast.config.errors import TipcastError
 
 Started = TypeVar("Started", bound=SpecCluster)
+LOG = logging.getLogger("tipcast")
 
 QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
 """Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
 profile is for Dask's report."""
 
-START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
-"""How to mend that workers are missing, where the user starts them."""
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
-"""The same, where tipcast starts them."""
-
+"""How to mend that workers are missing, where tipcast starts them."""
 LOOK_S = 1.0
 """How often to look at what else has happened while workers are waited for, in seconds."""
 CLOSE_S = 10.0
@@ -73,9 +70,7 @@ class Quiet(WorkerPlugin):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def wait(
-    client: Client, wanted: int, wait_s: float, fix: str = START, *, look: Callable[[], object] = lambda: None
-) -> None:
+def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable[[], object] = lambda: None) -> None:
     """Wait for workers, with a look now and then at what else may have happened; K002 when they are too few in time."""
     deadline = time.monotonic() + wait_s
     while True:
@@ -137,7 +132,7 @@ def _closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
             cluster.shutdown_on_close = False  # or Dask would try again as the process ends
             if not isinstance(problem, Exception):  # Ctrl-C; what else fails counts less than what the block ended with
                 raise
-            logging.getLogger("tipcast").debug("the cluster did not close: %r", problem)
+            LOG.debug("the cluster did not close: %r", problem)
 
 
 _held: list[ModuleSpec | None] = []

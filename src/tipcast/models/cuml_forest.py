@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute import forest
+from tipcast.compute import cuml_models
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
@@ -100,7 +100,7 @@ class DistributedCumlForest(_CumlForest):
         workers = workers_of(client, x)
         with worker_lock(client, workers):
             grown = watched(
-                client, workers, lambda: forest.grow_together(self.library, client, workers, x, y, params, seed)
+                client, workers, lambda: cuml_models.grow_together(self.library, client, workers, x, y, params, seed)
             )
         return _fitted(grown, features, self.device, len(workers))
 
@@ -113,7 +113,7 @@ class LocalCumlForest(_CumlForest):
     def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in device memory."""
         params = settings(self.params, self.training, self.kind)
-        return _fitted(forest.grow(self.library, parts(x), parts(y), params, seed), columns(x), self.device, 1)
+        return _fitted(cuml_models.grow(self.library, parts(x), parts(y), params, seed), columns(x), self.device, 1)
 
 
 def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str = "classification") -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _refused(name: str, value: Any, wanted: str) -> TipcastError:
     )
 
 
-def _fitted(grown: forest.Grown, features: Sequence[str], device: str, workers: int) -> Fitted:
+def _fitted(grown: cuml_models.Grown, features: Sequence[str], device: str, workers: int) -> Fitted:
     """Make sure that it was grown on the device, and say so.
 
     Raises

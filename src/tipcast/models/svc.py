@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from tipcast.compute import svm
 from tipcast.compute.base import Array
+from tipcast.compute.cuml_models import support_vectors
 from tipcast.config.errors import TipcastError
 from tipcast.models import sampled
 from tipcast.models.base import Fitted, shares
@@ -31,7 +31,7 @@ HINTS = {
     "cache_size": "nothing: the sample is small",
 }
 FOLDS = 3
-MACHINES: Mapping[str, Callable[..., Any]] = {"cpu": SVC, "cuda": svm.machine}
+MACHINES: Mapping[str, Callable[..., Any]] = {"cpu": SVC, "cuda": support_vectors}
 """Device -> the library's class, or what makes one."""
 PROBES = 500
 """Rows at which the decision's slope is taken for the features' importance."""

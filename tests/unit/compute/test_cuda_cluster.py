@@ -73,7 +73,7 @@ def test_a_backend_and_a_cluster_that_do_not_go_together() -> None:
 
 
 def test_ssh_is_refused_without_hosts_consent_or_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TipcastError, match="C003.*cluster.hosts.*too few"):
+    with pytest.raises(TipcastError, match="C003.*cluster.hosts.*must be at least 2, got 1"):
         remote.check_ssh(SshCluster("ssh", hosts=["a"], insecure=True))
     with pytest.raises(TipcastError, match="C009.*insecure=true"):
         remote.check_ssh(SshCluster("ssh", hosts=["a", "b"]))

@@ -15,7 +15,7 @@ from distributed import LocalCluster, Status
 
 from tipcast.compute import workers as worker_processes
 from tipcast.compute.cluster import connect
-from tipcast.compute.waiting import ENVIRONMENT, waiting
+from tipcast.compute.forkserver import WAITING, waiting
 from tipcast.config.schema import LocalCluster as LocalClusterSpec
 
 
@@ -109,19 +109,19 @@ def test_jobs_that_overlap_leave_the_main_module_as_it_was() -> None:
     [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}],
 )
 def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ENVIRONMENT:
+    for name in WAITING:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert waiting() == (given or ENVIRONMENT)
+    assert waiting() == (given or WAITING)
 
 
 def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ENVIRONMENT:
+    for name in WAITING:
         monkeypatch.delenv(name, raising=False)
     with connect(LocalClusterSpec(kind="local", n_workers=1), "pandas") as client:
         (found,) = client.run(lambda: dict(os.environ)).values()
-    assert ENVIRONMENT.items() <= found.items()
+    assert WAITING.items() <= found.items()
 
 
 def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
