@@ -31,6 +31,7 @@ ENTRY_POINTS = {
     "main": "train",
     "train": "train",
     "sweep": "sweep",
+    "ladder": "ladder",
     "promote": "promote",
     "compare": "compare",
     "score": "score",

@@ -9,7 +9,18 @@ try:
 except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
-__all__ = ["Result", "TipcastError", "__version__", "compare", "prepare", "promote", "score", "sweep", "train"]
+__all__ = [
+    "Result",
+    "TipcastError",
+    "__version__",
+    "compare",
+    "ladder",
+    "prepare",
+    "promote",
+    "score",
+    "sweep",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -151,6 +151,11 @@ def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[st
     return _call_on("sweep", target, test, overrides, settings)
 
 
+def ladder(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Train the same on one core, all cores, one GPU and all GPUs; parameters and errors as of :func:`train`."""
+    return _call_on("ladder", target, test, overrides, settings)
+
+
 def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Score files with a model that is logged or registered; the rest as of :func:`train`.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 JOBS = {
     "train": "fit a model on one period of trips, test it on a later one, log and register it",
     "sweep": "try many parameters in parallel, fit the best, log it with a leaderboard of all",
+    "ladder": "train the same on one core, all cores, one GPU, all GPUs; compare time and result",
     "promote": "move an alias, as champion, to a registered version that is not worse than its holder",
     "compare": "say what differs between two runs: tipcast compare RUN RUN",
     "score": "score trips with a registered model, over all workers, and swap the scores in as a whole",

@@ -1,4 +1,4 @@
-"""Typed schemas of a sweep's configuration: what a training has, and how its parameters are searched."""
+"""Typed schemas of jobs over several runs: a sweep, a ladder, a comparison."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ class SweepConfig(TrainConfig):
 
 
 @dataclass
+class LadderConfig(TrainConfig):
+    """Schema of conf/ladder.yaml."""
+
+    cores: list[int] | None = None
+    """Numbers of cores to train on; null: one, and all that there are."""
+    gpus: list[int] | None = None
+    """Numbers of GPUs to train on; null: one, and all that there are."""
+    tolerance: float = 0.01
+    """How far, in proportion, a rung's headline metric may be from the first one's to be called equal."""
+
+
+@dataclass
 class CompareConfig:
     """Schema of conf/compare.yaml."""
 
@@ -61,5 +73,6 @@ def register() -> None:
 
     store = ConfigStore.instance()
     store.store(name="sweep_schema", node=SweepConfig)
+    store.store(name="ladder_schema", node=LadderConfig)
     store.store(name="compare_schema", node=CompareConfig)
     store.store(group="schema", name="search", node=SearchSpec)

@@ -23,7 +23,12 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_LOGGED_ARTIFACTS, MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_DATASET_CONTEXT,
+    MLFLOW_LOGGED_ARTIFACTS,
+    MLFLOW_PARENT_RUN_ID,
+    MLFLOW_SOURCE_NAME,
+)
 
 from tipcast.config.disk_space import writing
 from tipcast.config.errors import TipcastError
@@ -132,6 +137,10 @@ class Run:
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, cut to MLflow's length."""
         set_tags(self.client, self.id, tags)
+
+    def child_of(self, parent: Run) -> None:
+        """Show the run below another one."""
+        self.set_tags({MLFLOW_PARENT_RUN_ID: parent.id})
 
     def note(self, markdown: str) -> None:
         """Set the description that the run's page shows."""

@@ -4,11 +4,11 @@ from tipcast.evaluation.plots.bars import classes, confusion, difference, import
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
 from tipcast.evaluation.plots.drift import distribution, stability
 from tipcast.evaluation.plots.style import small
-from tipcast.evaluation.plots.trials import busy, parallel, pareto, roc_overlay
+from tipcast.evaluation.plots.trials import busy, ladder, parallel, pareto, roc_overlay
 from tipcast.evaluation.plots.values import clusters, predicted, residuals
 
 __all__ = [
     "busy", "calibration", "classes", "clusters", "confusion", "difference", "distribution", "history", "importance",
-    "parallel", "pareto", "precision_recall", "predicted", "residuals", "roc", "roc_overlay", "scores", "small",
-    "stability",
+    "ladder", "parallel", "pareto", "precision_recall", "predicted", "residuals", "roc", "roc_overlay", "scores",
+    "small", "stability",
 ]  # fmt: skip

@@ -186,3 +186,37 @@ def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: floa
     axes.grid(False, axis="y")
     style.name_axes(axes, "seconds of trials in all slots", "")
     return style.png(figure)
+
+
+def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
+    """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first.
+
+    Parameters
+    ----------
+    seconds
+        Rung -> phase -> seconds; at least one rung, the same phases in each.
+    subtitle
+        Model, rows and period.
+
+    Returns
+    -------
+    bytes
+        PNG of 900 x 900 pixels.
+
+    """
+    names, phases = list(seconds), list(next(iter(seconds.values())))
+    figure, axes = style.page("The same training, from rung to rung", subtitle)
+    totals = [sum(seconds[name].values()) for name in names]
+    left = [0.0] * len(names)
+    for phase, color in zip(phases, (style.FAINT, style.BLUE, style.ORANGE), strict=True):
+        wide = [seconds[name][phase] for name in names]
+        axes.barh(names, wide, left=left, height=0.62, color=color, alpha=0.85, label=phase)
+        left = [start + more for start, more in zip(left, wide, strict=True)]
+    for at, total in enumerate(totals):
+        style.write(axes, total, at, f" {total:.2f} s, {totals[0] / total:.1f} x", va="center", bbox=None)
+    axes.set_xlim(0, max(totals) * 1.4)
+    axes.set_ylim(max(len(names), 4) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    style.name_axes(axes, "seconds", "")
+    style.key(axes, "lower right")
+    return style.png(figure)

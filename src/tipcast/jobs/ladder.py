@@ -1,0 +1,285 @@
+"""`tipcast ladder`: train the same on one core, on all cores, on one GPU and on several; compare time and result."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tipcast.compute import gpus
+from tipcast.compute.cluster import cores, shared_out
+from tipcast.compute.session import check as check_session
+from tipcast.compute.session import session
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import flatten, to_plain
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster
+from tipcast.config.schema_sweep import LadderConfig
+from tipcast.config.temporary import temporary_folder
+from tipcast.evaluation import plots, report
+from tipcast.evaluation.base import Evaluation, evaluator
+from tipcast.jobs import closing, opening
+from tipcast.jobs.rehearsal import rehearse
+from tipcast.jobs.train import finish, make_plan
+from tipcast.jobs.train_record import NOT_PARAMS, SECTIONS, opened
+from tipcast.jobs.training import Plan
+from tipcast.measure.clock import Clock
+from tipcast.measure.progress import progress
+from tipcast.models.build import check as check_model
+from tipcast.tracking.run import Run
+
+LOG = logging.getLogger("tipcast")
+
+TIMED = ("read", "fit", "evaluate")
+"""Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
+PICTURE, TABLE = "plots/ladder.png", "tables/ladder.json"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Where one of the trainings runs."""
+
+    device: str
+    """``cpu`` or ``gpu``."""
+    size: int
+    """Cores or GPUs."""
+    cluster: ClusterSpec
+    lack: str = ""
+    """Why it cannot run here; empty where it can."""
+
+    @property
+    def name(self) -> str:
+        """As ``2 cores``; keys of metrics have an underscore for the space."""
+        return f"{self.size} {'core' if self.device == 'cpu' else 'GPU'}{'s' * (self.size > 1)}"
+
+    @property
+    def key(self) -> str:
+        """As ``cores_2``."""
+        return f"{'cores' if self.device == 'cpu' else 'gpus'}_{self.size}"
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """A training that has run."""
+
+    rung: Rung
+    run_id: str
+    seconds: Mapping[str, float]
+    test: Evaluation
+
+    @property
+    def job_s(self) -> float:
+        """Seconds of reading, fitting and evaluating."""
+        return sum(self.seconds[name] for name in TIMED)
+
+
+def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
+    """Run the job; return what it says.
+
+    Raises
+    ------
+    TipcastError
+        C003 for numbers of cores or GPUs that cannot be, the first error of a rung after all have run, and those of
+        ``train``.
+
+    """
+    if not config.tolerance >= 0:
+        raise TipcastError("C003", "tolerance", f"must be at least 0, got {config.tolerance}", "use 0.01")
+    steps = rungs(config)
+    runnable = [step for step in steps if not step.lack]
+    if not runnable:
+        raise TipcastError("C003", "cores, gpus", f"nothing to run: {steps[0].lack}", "name what this machine has")
+    plan = make_plan(config)
+    plain = to_plain(config)
+    params = flatten({name: plain[name] for name in SECTIONS if name in plain and name not in ("backend", "cluster")})
+    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
+    climbed: list[Climbed] = []
+    failed: dict[str, TipcastError] = {}
+    with ExitStack() as stack:
+        parent = stack.enter_context(
+            opening.opened(config, command, job="ladder", name=f"ladder of {config.model.name}", params=params)
+        )
+        parent.set_tags({"data.digest": plan.train.digest, "data.test_digest": plan.test.digest})
+        for step in runnable:
+            LOG.info("%-9s%s", "rung", step.name)
+            with temporary_folder() as folder:
+                try:
+                    climbed.append(climb(step, config, plan, command, parent, folder))
+                except TipcastError as problem:
+                    LOG.warning("%s: %s", step.name, problem)
+                    failed[step.name] = problem
+        if not climbed:
+            raise next(iter(failed.values()))
+        missing = {step.name: step.lack for step in steps if step.lack}
+        missing |= {name: str(problem) for name, problem in failed.items()}
+        found = record(parent, config, plan, climbed, missing, command)
+    result = {
+        "run_id": parent.id,
+        "experiment_id": parent.experiment_id,
+        "run": parent.link,
+        "rungs": {
+            each["rung"]: f"{each['job_s']:.2f} s, {each['speed_up']:.2f} x, {each['verdict']}" for each in found
+        },
+        "not_run": missing,
+        "metrics": {f"speedup/{each.rung.key}": row["speed_up"] for each, row in zip(climbed, found, strict=True)},
+        "command": command,
+    }
+    closing.say(result, config.print)
+    if failed:
+        raise next(iter(failed.values()))
+    return {**result, "rungs": found}
+
+
+def rungs(config: LadderConfig) -> list[Rung]:
+    """Return what is asked for, by default one and all of this machine's cores and GPUs, with what it lacks."""
+    there = len(gpus.visible())
+    sizes = {
+        "cpu": config.cores if config.cores is not None else sorted({1, cores()}),
+        "gpu": config.gpus if config.gpus is not None else sorted({1, max(there, 2)}),
+    }
+    if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
+        what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
+        raise TipcastError("C003", "cluster.kind", what, "leave cluster out, or use train on that cluster")
+    steps: list[Rung] = []
+    for device, name in (("cpu", "cores"), ("gpu", "gpus")):
+        for size in sorted(set(sizes[device])):
+            if size < 1:
+                raise TipcastError("C003", name, f"must be at least 1, got {size}", "use 1 or more")
+            cluster = _cluster(config.cluster, device, size)
+            steps.append(Rung(device, size, cluster, _lack(config, device, size, cluster, there)))
+    if not steps:
+        raise TipcastError("C003", "cores, gpus", "no rung is asked for", "use cores=[1,2] or gpus=[1]")
+    return steps
+
+
+def _cluster(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
+    """Return the cluster of some cores or GPUs: one process for a core, several that train together for more."""
+    if device == "gpu":
+        spec = given if isinstance(given, LocalCudaCluster) else LocalCudaCluster("local_cuda")
+        return dataclasses.replace(spec, n_workers=size)
+    workers = 1 if size == 1 else max(shared_out(LocalCluster("local"))[0], 2)
+    local = given if isinstance(given, LocalCluster) else LocalCluster("local")
+    return dataclasses.replace(local, n_workers=workers, threads_per_worker=max(size // workers, 1), processes=True)
+
+
+def _lack(config: LadderConfig, device: str, size: int, cluster: ClusterSpec, there: int) -> str:
+    """Return why a rung cannot run on this machine or with this model; empty where it can."""
+    if device == "cpu" and size > cores():
+        return f"the machine has {cores()} cores"
+    if device == "gpu" and size > there:
+        return f"the machine has {there or 'no'} GPU{'s' * (there > 1)}"
+    try:
+        check_session(BackendSpec(device), cluster)
+        reach = "local" if size == 1 else "distributed"
+        check_model(config.model, device, reach, categorical=config.task.categorical, kind=config.task.kind)
+    except TipcastError as problem:
+        if problem.code in {"C002", "C010", "K006", "K007"}:  # there is none such; other mistakes are every rung's
+            return problem.what
+        raise
+    return ""
+
+
+def climb(step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, folder: Path) -> Climbed:
+    """Train on a rung, as a child run of the parent."""
+    tracking = dataclasses.replace(config.tracking, run_name=None, register=None)
+    own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
+    clock = Clock()
+    with ExitStack() as stack:
+        record = stack.enter_context(opened(own, plan, _repeat(command, step), folder, name=step.name))
+        record.run.child_of(parent)
+        with clock.phase("cluster") as facts, progress("cluster"):
+            workers = stack.enter_context(session(own.backend, own.cluster))
+            rehearse(dataclasses.replace(workers, rehearses=True), own, plan)  # libraries load before the clock runs
+            facts.append(workers.size)
+        record.run.set_tags(workers.tags)
+        outcome, _ = finish(workers, record, clock)
+    return Climbed(step, record.run.id, dict(clock.seconds), outcome.test)
+
+
+def _repeat(command: str, step: Rung) -> str:
+    """Return the command that trains on a rung alone."""
+    words = [word for word in shlex.split(command)[2:] if word.partition("=")[0] not in {"cores", "gpus", "tolerance"}]
+    cluster = to_plain(step.cluster)
+    sizes = [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
+    return shlex.join(["tipcast", "train", *words, f"backend={step.device}", *sizes])
+
+
+def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> list[dict[str, Any]]:
+    """Return a row of each rung: seconds, speed-up, efficiency, and whether its headline agrees with the first one's.
+
+    Speed-up is against the first rung that ran; efficiency is that against the first one of the same device, by cores
+    or GPUs.
+
+    """
+    first = climbed[0]
+    rows: list[dict[str, Any]] = []
+    for each in climbed:
+        alike = next(other for other in climbed if other.rung.device == each.rung.device)
+        difference = abs(each.test.headline - first.test.headline) / (abs(first.test.headline) or 1.0)
+        rows.append(
+            {
+                "rung": each.rung.name,
+                **{f"{name}_s": each.seconds[name] for name in ("cluster", *TIMED)},
+                "job_s": each.job_s,
+                "fit_speed_up": first.seconds["fit"] / (each.seconds["fit"] or 1e-9),
+                "speed_up": first.job_s / each.job_s,
+                "efficiency": alike.job_s * alike.rung.size / (each.job_s * each.rung.size),
+                headline: each.test.headline,
+                "difference": difference,
+                "verdict": "equal" if difference <= tolerance else "NOT equal",
+                "run": each.run_id,
+            }
+        )
+    return rows
+
+
+def record(
+    parent: Run,
+    config: LadderConfig,
+    plan: Plan,
+    climbed: Sequence[Climbed],
+    missing: Mapping[str, str],
+    command: str,
+) -> list[dict[str, Any]]:
+    """Record what the rungs took and whether they agree; return a row of each."""
+    headline = evaluator(plan.task.kind).headline
+    rows = compared(climbed, headline.name, config.tolerance)
+    metrics: dict[str, float] = {}
+    for each, row in zip(climbed, rows, strict=True):
+        metrics |= {f"seconds/{each.rung.key}_{name}": each.seconds[name] for name in TIMED}
+        metrics[f"speedup/{each.rung.key}"] = row["speed_up"]
+        metrics[f"efficiency/{each.rung.key}"] = row["efficiency"]
+        metrics[f"difference/{each.rung.key}"] = row["difference"]
+    parent.log_metrics(metrics)
+    verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
+    parent.set_tags({"ladder.verdict": verdict, **{f"ladder.not_run.{name}": why for name, why in missing.items()}})
+    parent.log_table({name: [row[name] for row in rows] for name in rows[0]}, TABLE)
+    subtitle = f"{config.model.name}, {plan.train.name} of {plan.periods['train']}"
+    seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
+    parent.log_bytes(picture := plots.ladder(seconds, subtitle), PICTURE)
+    parent.log_bytes(plots.small(picture), report.small_name(PICTURE))
+    head = ["where", *(f"{name}, s" for name in TIMED), "speed-up", "efficiency", headline.title, "agreement"]
+    lines = [
+        [
+            row["rung"],
+            *(f"{row[f'{name}_s']:.2f}" for name in TIMED),
+            f"{row['speed_up']:.2f} x",
+            f"{row['efficiency']:.2f}",
+            report.number(row[headline.name]),
+            row["verdict"],
+        ]
+        for row in rows
+    ]
+    lines += [[name, *[""] * (len(head) - 2), f"not run: {why}"] for name, why in missing.items()]
+    remark = (
+        f"**{verdict}**: {headline.title} of the same test rows within {config.tolerance:g} of the first rung's, in "
+        f"proportion. Speed-up: {', '.join(TIMED)} of the first rung by those of this one, without the cluster's start "
+        "and what is logged. Efficiency: speed-up against the smallest rung of the same device, by cores or GPUs."
+    )
+    shown = [report.table(head, lines), remark, report.plot(parent.id, PICTURE), report.repeat(command)]
+    parent.note("\n\n".join(shown))
+    return rows

@@ -1,0 +1,107 @@
+"""The ladder: one training on several rungs, a child run each, and what the parent says of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import mlflow
+import pytest
+
+import tipcast
+from tipcast import TipcastError, api
+from tipcast.config.schema import LocalCluster
+from tipcast.evaluation.base import Evaluation, Interval
+from tipcast.jobs import ladder
+
+
+def test_each_rung_is_a_run_and_the_parent_compares_them(store: str) -> None:
+    model = {"name": "xgboost", "params": {"n_estimators": 20}}
+    result = tipcast.ladder(
+        model=model, data={"rows": 6000}, cores=[1, 2], gpus=[16],
+        tracking={"uri": store, "system_metrics": False},
+    )  # fmt: skip
+    client = mlflow.MlflowClient(store)
+    parent = client.get_run(result.run_id)
+    assert result.details["not_run"].keys() == {"16 GPUs"}
+    assert parent.data.tags["ladder.verdict"] == "equal"
+    assert "GPU" in parent.data.tags["ladder.not_run.16 GPUs"]
+    found = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
+    children = {each.info.run_name: each for each in found}
+    assert children.keys() == {"1 core", "2 cores"}
+    assert {each.info.status for each in found} == {"FINISHED"}
+    assert len({each.data.tags["data.digest"] for each in found}) == 1
+    assert len({each.data.metrics["train/rows"] for each in found}) == 1
+    path = mlflow.artifacts.download_artifacts(
+        run_id=parent.info.run_id, artifact_path="tables/ladder.json", tracking_uri=store
+    )
+    table = json.loads(Path(path).read_text())
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    for row in rows:
+        metrics = children[row["rung"]].data.metrics
+        assert row["auc"] == metrics["test/auc"]
+        assert row["fit_s"] == pytest.approx(metrics["seconds/fit"])
+        assert row["job_s"] == pytest.approx(sum(metrics[f"seconds/{name}"] for name in ("read", "fit", "evaluate")))
+        assert row["verdict"] == "equal"
+        assert parent.data.metrics[f"speedup/cores_{row['rung'][0]}"] == pytest.approx(row["speed_up"])
+    note = parent.data.tags["mlflow.note.content"]
+    assert "| 16 GPUs |" in note
+    assert "not run: " in note
+    assert {file.path for file in client.list_artifacts(parent.info.run_id, "plots")} == {
+        "plots/ladder.png",
+        "plots/ladder_small.png",
+    }
+    words = shlex.split(children["2 cores"].data.tags["command"])
+    (composed,) = api.compose_jobs(words[1], words[2:])
+    assert words[:2] == ["tipcast", "train"]
+    assert (composed.config.cluster.n_workers, composed.config.cluster.threads_per_worker) == (2, 1)
+
+
+def test_speed_up_is_of_the_first_rung_and_efficiency_of_the_first_of_a_device() -> None:
+    def climbed(device: str, size: int, fit_s: float, auc: float) -> ladder.Climbed:
+        seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
+        test = Evaluation({"auc": auc, "rows": 9}, Interval(0, 1))
+        return ladder.Climbed(ladder.Rung(device, size, LocalCluster("local")), "a", seconds, test)
+
+    found = ladder.compared(
+        [climbed("cpu", 1, 18, 0.8), climbed("cpu", 4, 6, 0.79), climbed("gpu", 1, 2, 0.8), climbed("gpu", 2, 0, 0.81)],
+        "auc",
+        tolerance=0.0126,
+    )
+    assert [row["rung"] for row in found] == ["1 core", "4 cores", "1 GPU", "2 GPUs"]
+    assert [row["job_s"] for row in found] == [20, 8, 4, 2]
+    assert [row["speed_up"] for row in found] == [1, 2.5, 5, 10]
+    assert [row["efficiency"] for row in found] == [1, 0.625, 1, 1]
+    assert [row["difference"] for row in found] == pytest.approx([0, 0.0125, 0, 0.0125])
+    assert {row["verdict"] for row in found} == {"equal"}
+    verdicts = [
+        row["verdict"] for row in ladder.compared([climbed("cpu", 1, 1, 0.5), climbed("cpu", 2, 1, 0.6)], "auc", 0.1)
+    ]
+    assert verdicts == ["equal", "NOT equal"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["cores=[0]"], "must be at least 1, got 0"),
+        (["cores=[]", "gpus=[]"], "no rung is asked for"),
+        (["cores=[100000]", "gpus=[]"], "nothing to run: the machine has"),
+        (["tolerance=-1"], "must be at least 0, got -1"),
+        (["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1"], "not on cluster=scheduler"),
+    ],
+)
+def test_a_ladder_that_cannot_be(words: list[str], told: str) -> None:
+    with pytest.raises(TipcastError, match=f"C003.*{re.escape(told)}"):
+        tipcast.ladder(overrides=words)
+
+
+def test_in_python_with_a_model_that_only_one_process_fits(store: str) -> None:
+    """Several processes fit it on rows that are brought to one of them."""
+    result = tipcast.ladder(
+        model="linear", data={"source": "regression", "rows": 4000, "test_rows": 1000}, task="target",
+        cores=[2], gpus=[], tracking={"uri": store, "system_metrics": False},
+    )  # fmt: skip
+    (row,) = result.details["rungs"]
+    assert (row["rung"], row["verdict"], row["speed_up"]) == ("2 cores", "equal", 1.0)
