@@ -319,7 +319,8 @@ def suite() -> str:
 def suite_folders() -> str:
     """Return the table of where the tests' time goes, as typed on an idle machine."""
     seconds = next((row["by_folder_s"] for row in rows("suite") if row["way"] == "idle"), {})
-    body = [(f"`{folder}`", f"{each:.0f}") for folder, each in seconds.items()] or [(MISSING, "")]
+    body = [(f"`{name}`" if (ROOT / name).exists() else name, f"{each:.0f}") for name, each in seconds.items()]
+    body = body or [(MISSING, "")]
     return table(("folder", "seconds of its tests, fixtures included"), body)
 
 
