@@ -16,8 +16,7 @@ from tipcast.compute.base import Frames
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
-from tipcast.config.schema import ModelSpec
-from tipcast.config.schema_sweep import SearchSpec
+from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare

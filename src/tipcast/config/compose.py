@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, mistakes, schema, schema_score, schema_sweep
+from tipcast.config import conf_files, job_schemas, mistakes
 from tipcast.config.errors import TipcastError
 from tipcast.config.temporary import temporary_folder
 
@@ -69,7 +68,7 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
         C012 a file of conf/ that cannot be read, C021 a folder of Hydra's that cannot be written.
 
     """
-    _register()
+    job_schemas.register()
     flags = [item for item in overrides if not _is_override(item)]
     if named := [item for item in flags if item.startswith(FOLDER)]:
         os.environ[conf_files.OWN] = str(Path(named[-1].removeprefix(FOLDER)).expanduser().absolute())
@@ -94,12 +93,6 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
         if "defaults" in str(problem):
             raise conf_files.unreadable(problem) from problem
         raise TipcastError("C005", "command line", str(problem), f"see tipcast {job} --help") from problem
-
-
-@functools.cache
-def _register() -> None:
-    for module in (schema, schema_sweep, schema_score):
-        module.register()
 
 
 def _plain(job: str, overrides: Sequence[str]) -> Composed | None:

@@ -1,4 +1,4 @@
-"""Typed schemas of the jobs' configuration: OmegaConf checks every key and type against these (mutable) dataclasses."""
+"""Typed schemas of the groups of conf/: OmegaConf checks every key and type against these (mutable) dataclasses."""
 
 from __future__ import annotations
 
@@ -179,33 +179,34 @@ class TlcData(DataSpec):
 
 
 @dataclass
-class BlobsData(DataSpec):
-    """Gaussian blobs."""
+class MadeData(DataSpec):
+    """Rows that are made as they are read."""
 
     rows: int = MISSING
     test_rows: int = MISSING
     columns: int = MISSING
-    centers: int = MISSING
-    cluster_std: float = MISSING
-    spread: float = MISSING
-    """Centres lie within it of the origin."""
     seed: int = MISSING
     block_rows: int = MISSING
 
 
 @dataclass
-class RegressionData(DataSpec):
+class BlobsData(MadeData):
+    """Gaussian blobs."""
+
+    centers: int = MISSING
+    cluster_std: float = MISSING
+    spread: float = MISSING
+    """Centres lie within it of the origin."""
+
+
+@dataclass
+class RegressionData(MadeData):
     """Rows of a linear regression."""
 
-    rows: int = MISSING
-    test_rows: int = MISSING
-    columns: int = MISSING
     informative: int = MISSING
     """Columns that the value depends on."""
     noise: float = MISSING
     """Standard deviation."""
-    seed: int = MISSING
-    block_rows: int = MISSING
 
 
 @dataclass
@@ -297,71 +298,31 @@ class TrackingSpec:
 
 
 @dataclass
-class TrainConfig:
-    """Schema of conf/train.yaml."""
+class SearchSpec:
+    """How trials are proposed, where they run and when they are given up."""
 
-    backend: BackendSpec = MISSING
-    cluster: ClusterSpec = MISSING
-    data: DataSpec = MISSING
-    task: TaskSpec = MISSING
-    model: ModelSpec = MISSING
-    tracking: TrackingSpec = MISSING
-    seed: int = MISSING
-    print: Output = MISSING
-    debug: bool = False
-    """Show tracebacks."""
-
-
-@dataclass
-class PrepareConfig:
-    """Schema of conf/prepare.yaml."""
-
-    backend: BackendSpec = MISSING
-    cluster: ClusterSpec = MISSING
-    data: DataSpec = MISSING
-    out: str = MISSING
-    """Folder or s3:// prefix that gets the prepared months."""
-    row_group_rows: int = MISSING
-    compression: str = MISSING
-    print: Output = MISSING
-    debug: bool = False
-
-
-@dataclass
-class DoctorConfig:
-    """Schema of conf/doctor.yaml."""
-
-    backend: BackendSpec = MISSING
-    cluster: ClusterSpec = MISSING
-    data: DataSpec = MISSING
-    tracking: TrackingSpec = MISSING
-    print: Output = MISSING
-    debug: bool = False
-
-
-@dataclass
-class PromoteConfig:
-    """Schema of conf/promote.yaml."""
-
-    model_uri: str = MISSING
-    """``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``."""
-    alias: str = MISSING
-    margin: float = MISSING
-    """Largest loss of test AUC against the alias's present holder that passes."""
-    certain: bool = MISSING
-    """Whether the whole 95 % interval of the difference must be above minus the margin, not only the difference."""
-    replicates: int = MISSING
-    """Of the paired bootstrap."""
-    force: bool = MISSING
-    """Move the alias whatever the gate says; a tag of the version says so."""
-    backend: BackendSpec = MISSING
-    cluster: ClusterSpec = MISSING
-    tracking: TrackingSpec = MISSING
-    data: DataSpec = MISSING
-    """Of the test rows; the source ``tested`` is the one that the version's run read."""
-    seed: int = MISSING
-    print: Output = MISSING
-    debug: bool = False
+    name: str = MISSING
+    trials: int | None = MISSING
+    space: dict[str, Any] = field(default_factory=dict)
+    """Parameter -> range or list, in place of the model's own; null leaves the parameter as model.params has it."""
+    points: int = 3
+    """Of a range in a grid."""
+    eta: int = 3
+    """Successive halving: reduction factor; the top 1/eta of a rung gets eta times the trees."""
+    min_rounds: int | None = None
+    """Successive halving: trees that every trial gets; null: n_estimators / (2 eta)."""
+    max_concurrent: int = 8
+    """TPE: most trials at once; a proposal knows the results of all but the last so many."""
+    attempts: int = 3
+    """Maximum worker losses per trial, not counting out-of-memory."""
+    trial_timeout_s: float | None = None
+    """A trial that takes longer has failed, and its worker is started anew; null: as long as it wants."""
+    trials_per_gpu: int = 1
+    """Trials at once on each GPU; a CPU worker runs one on each thread."""
+    through: str = "pool"
+    """``pool``: trials as tasks of our own. ``joblib``: by scikit-learn's GridSearchCV over joblib's Dask backend."""
+    rows: int = 20_000
+    """Through joblib: most training rows, and most validation rows."""
 
 
 CLUSTERS = {
@@ -372,29 +333,12 @@ CLUSTERS = {
     "slurm": SlurmCluster,
 }
 """``cluster.kind`` -> its schema."""
-
-
-def register() -> None:
-    """Make the schemas known to Hydra under the names that conf/ refers to."""
-    from hydra.core.config_store import ConfigStore
-
-    store = ConfigStore.instance()
-    store.store(name="train_schema", node=TrainConfig)
-    store.store(name="prepare_schema", node=PrepareConfig)
-    store.store(name="doctor_schema", node=DoctorConfig)
-    store.store(name="promote_schema", node=PromoteConfig)
-    for name, node in (
-        ("backend", BackendSpec),
-        *CLUSTERS.items(),
-        ("sample", SampleData),
-        ("files", FilesData),
-        ("tlc", TlcData),
-        ("blobs", BlobsData),
-        ("regression", RegressionData),
-        ("table", TableData),
-        ("dataset", OwnData),
-        ("task", TaskSpec),
-        ("model", ModelSpec),
-        ("tracking", TrackingSpec),
-    ):
-        store.store(group="schema", name=name, node=node)
+SOURCES = {
+    "sample": SampleData,
+    "files": FilesData,
+    "tlc": TlcData,
+    "blobs": BlobsData,
+    "regression": RegressionData,
+    "table": TableData,
+}
+"""``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""

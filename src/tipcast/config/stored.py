@@ -13,18 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from tipcast.config import schema
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import HIDDEN
-from tipcast.config.schema_sweep import SearchSpec, SweepConfig
-
-SOURCES = {
-    "sample": schema.SampleData,
-    "files": schema.FilesData,
-    "tlc": schema.TlcData,
-    "blobs": schema.BlobsData,
-    "regression": schema.RegressionData,
-    "table": schema.TableData,
-}
-"""``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
@@ -54,7 +44,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     try:
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
-        source = SOURCES.get(plain["data"]["source"], schema.OwnData)
+        source = schema.SOURCES.get(plain["data"]["source"], schema.OwnData)
         data = dict(plain["data"])
         if data.get("storage_options"):
             data["storage_options"] = dict(getattr(given.data, "storage_options", {}))
@@ -68,7 +58,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
             data=_typed(source, data),
             task=_typed(schema.TaskSpec, task),
             model=_typed(schema.ModelSpec, model),
-            search=_typed(SearchSpec, plain["search"]),
+            search=_typed(schema.SearchSpec, plain["search"]),
             seed=int(plain["seed"]),
             tracking=dataclasses.replace(
                 given.tracking, register=given.tracking.register or plain["tracking"]["register"]
@@ -103,7 +93,7 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
         data = {**plain, "storage_options": {}} if plain.get("storage_options") else plain
-        found: schema.DataSpec = _typed(SOURCES.get(plain["source"], schema.OwnData), data)
+        found: schema.DataSpec = _typed(schema.SOURCES.get(plain["source"], schema.OwnData), data)
         return dataclasses.replace(found, test=given.test or found.test)
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]

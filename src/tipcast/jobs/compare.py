@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import CompareConfig
 from tipcast.config.schema import Output
-from tipcast.config.schema_sweep import CompareConfig
 from tipcast.jobs import closing
 from tipcast.tracking.facts import SECTIONS, Facts, facts
 from tipcast.tracking.store import failures, open_store, resolve

@@ -16,9 +16,9 @@ from tipcast.compute.cluster import cores, shared_out
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import session
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster
-from tipcast.config.schema_sweep import LadderConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import Evaluation, evaluator

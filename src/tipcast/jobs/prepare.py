@@ -17,7 +17,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.session import check, session
 from tipcast.compute.workers import completed
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import PrepareConfig
+from tipcast.config.job_schemas import PrepareConfig
 from tipcast.datasets.listing import identical
 from tipcast.datasets.taxi import months
 from tipcast.datasets.taxi.dataset import Taxi

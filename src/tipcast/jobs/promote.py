@@ -13,8 +13,9 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import session
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import PromoteConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import DataSpec, Output, PromoteConfig
+from tipcast.config.schema import DataSpec, Output
 from tipcast.config.stored import tested
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows

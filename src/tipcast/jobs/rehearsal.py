@@ -8,7 +8,8 @@ from typing import Any
 
 from tipcast.compute.base import Frames, Session
 from tipcast.config.errors import travelling
-from tipcast.config.schema import ModelSpec, TrainConfig
+from tipcast.config.job_schemas import TrainConfig
+from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.rows import collection

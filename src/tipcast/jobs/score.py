@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tipcast import __version__
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.config.schema_score import ScoreConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import address
 from tipcast.datasets.listing import patterns

@@ -11,8 +11,8 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import session
+from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows
 from tipcast.evaluation.base import evaluator

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Array, Session
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema_sweep import SearchSpec, SweepConfig
+from tipcast.config.job_schemas import SweepConfig
+from tipcast.config.schema import SearchSpec
 from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.jobs.training import Plan

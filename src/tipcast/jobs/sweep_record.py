@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema_sweep import SweepConfig
+from tipcast.config.job_schemas import SweepConfig
 from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, PreviousSweep
 from tipcast.jobs.train_record import Record
 from tipcast.search.space import Space

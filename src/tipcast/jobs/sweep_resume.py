@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema_sweep import SweepConfig
 from tipcast.config.stored import restored
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys, identity
 from tipcast.measure.origin import versions

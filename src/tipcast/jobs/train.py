@@ -14,7 +14,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import recorded, session
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import TrainConfig
+from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import timed

@@ -13,8 +13,8 @@ import pandas as pd
 import yaml
 
 from tipcast import __version__
+from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.config.schema import TrainConfig
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.jobs import opening

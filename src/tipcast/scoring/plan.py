@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
-from tipcast.config.schema_score import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
 from tipcast.datasets.registry import dataset_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema_score import ScoreConfig
 from tipcast.datasets import split
 from tipcast.evaluation import drift, plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds

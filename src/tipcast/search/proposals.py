@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 import numpy as np
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema_sweep import SearchSpec
+from tipcast.config.schema import SearchSpec
 from tipcast.search.space import MOST, WHOLE, Axis, Space
 from tipcast.search.trial import TREES, Objective, Proposal, Trial, Work
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tipcast.config import conf_files, schema
+from tipcast.config import conf_files, job_schemas, schema
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
@@ -23,7 +23,7 @@ def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_train_defaults(tmp_path: Path) -> None:
     config = load("train")
-    assert isinstance(config, schema.TrainConfig)
+    assert isinstance(config, job_schemas.TrainConfig)
     assert isinstance(config.data, schema.SampleData)
     assert isinstance(config.cluster, schema.LocalCluster)
     assert config.print is schema.Output.text

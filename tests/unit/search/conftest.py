@@ -13,8 +13,7 @@ import yaml
 
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.conf_files import conf_dir
-from tipcast.config.schema import ModelSpec, SampleData
-from tipcast.config.schema_sweep import SearchSpec
+from tipcast.config.schema import ModelSpec, SampleData, SearchSpec
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES

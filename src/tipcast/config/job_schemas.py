@@ -1,0 +1,160 @@
+"""Typed schemas of the jobs' configuration, each of conf/JOB.yaml, and the names that conf/ has for all schemas."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+from tipcast.config import schema
+from tipcast.config.schema import (
+    MISSING,
+    BackendSpec,
+    ClusterSpec,
+    DataSpec,
+    ModelSpec,
+    Output,
+    SearchSpec,
+    TaskSpec,
+    TrackingSpec,
+)
+
+
+@dataclass
+class _JobConfig:
+    print: Output = MISSING
+    debug: bool = False
+    """Show tracebacks."""
+
+
+@dataclass
+class _WorkersConfig(_JobConfig):
+    backend: BackendSpec = MISSING
+    cluster: ClusterSpec = MISSING
+
+
+@dataclass
+class DoctorConfig(_WorkersConfig):
+    """What the doctor looks at."""
+
+    data: DataSpec = MISSING
+    tracking: TrackingSpec = MISSING
+
+
+@dataclass
+class TrainConfig(DoctorConfig):
+    """A training."""
+
+    task: TaskSpec = MISSING
+    model: ModelSpec = MISSING
+    seed: int = MISSING
+
+
+@dataclass
+class SweepConfig(TrainConfig):
+    """What a training has, and how its parameters are searched."""
+
+    search: SearchSpec = MISSING
+    resume: str | None = None
+    """Run of a sweep that was stopped."""
+
+
+@dataclass
+class LadderConfig(TrainConfig):
+    """A training on several sizes of machine."""
+
+    cores: list[int] | None = None
+    """Numbers of cores to train on; null: one, and all that there are."""
+    gpus: list[int] | None = None
+    """Numbers of GPUs to train on; null: one, and all that there are."""
+    tolerance: float = 0.01
+    """How far, in proportion, a rung's headline metric may be from the first one's to be called equal."""
+
+
+@dataclass
+class PrepareConfig(_WorkersConfig):
+    """Months to keep prepared."""
+
+    data: DataSpec = MISSING
+    out: str = MISSING
+    """Folder or s3:// prefix that gets the prepared months."""
+    row_group_rows: int = MISSING
+    compression: str = MISSING
+
+
+@dataclass
+class PromoteConfig(DoctorConfig):
+    """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the version's run read."""
+
+    model_uri: str = MISSING
+    """``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``."""
+    alias: str = MISSING
+    margin: float = MISSING
+    """Largest loss of test AUC against the alias's present holder that passes."""
+    certain: bool = MISSING
+    """Whether the whole 95 % interval of the difference must be above minus the margin, not only the difference."""
+    replicates: int = MISSING
+    """Of the paired bootstrap."""
+    force: bool = MISSING
+    """Move the alias whatever the gate says; a tag of the version says so."""
+    seed: int = MISSING
+
+
+@dataclass
+class ScoreConfig(_WorkersConfig):
+    """A model, rows, and where their scores go."""
+
+    tracking: TrackingSpec = MISSING
+    model_uri: str = MISSING
+    """``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``."""
+    input: Any = MISSING
+    """A path, a glob, a folder, an address or a list of them."""
+    output: str = MISSING
+    """Folder or s3:// prefix that gets the scores; one that is there is replaced if it holds scores or nothing."""
+    keep: list[str] | None = None
+    """Columns of the input that are kept; null: all."""
+    colour: str | None = None
+    block_bytes: int = MISSING
+    compression: str = MISSING
+    storage_options: dict[str, Any] = field(default_factory=dict)
+    """Of fsspec, for input and output alike."""
+
+
+@dataclass
+class CompareConfig(_JobConfig):
+    """Runs to hold against each other."""
+
+    runs: list[str] = MISSING
+    tracking: TrackingSpec = MISSING
+
+
+JOBS = {
+    "train": TrainConfig,
+    "sweep": SweepConfig,
+    "ladder": LadderConfig,
+    "prepare": PrepareConfig,
+    "score": ScoreConfig,
+    "promote": PromoteConfig,
+    "compare": CompareConfig,
+    "doctor": DoctorConfig,
+}
+
+
+@functools.cache
+def register() -> None:
+    """Make the schemas known to Hydra under the names that conf/ refers to."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    for name, node in JOBS.items():
+        store.store(name=f"{name}_schema", node=node)
+    groups = {
+        "backend": BackendSpec,
+        "dataset": schema.OwnData,
+        "task": TaskSpec,
+        "model": ModelSpec,
+        "search": SearchSpec,
+        "tracking": TrackingSpec,
+    }
+    for name, part in (groups | schema.CLUSTERS | schema.SOURCES).items():
+        store.store(group="schema", name=name, node=part)
