@@ -26,9 +26,9 @@ from tipcast.jobs.training import Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models import sampled
+from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.build import check as check_model
-from tipcast.models.sharing import Split
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import LISTED
 from tipcast.search.space import Space
@@ -143,8 +143,7 @@ def search_by_joblib(
     clock: Clock,
 ) -> None:
     """Run the trials that are missing by scikit-learn's GridSearchCV over joblib's Dask backend, on a sample."""
-    from tipcast.models import scikit_learn  # imports scikit-learn, which takes a second
-    from tipcast.search.grid_cv import GridCv
+    from tipcast.search.grid_cv import GridCv  # imports scikit-learn, which takes a second
 
     spec = config.search
     proposals = LISTED[spec.name](spec, space, config.seed, previous.recorded if previous else {})
@@ -157,7 +156,7 @@ def search_by_joblib(
         facts.append(f"a sample of {len(sample.y):,} train rows")
     local = build(config.model, workers.device, "local", config.task.categorical, plan.task.kind)
     study = sweep_plan.study(config, plan, space, sweep.objective, workers)
-    trials = GridCv(workers.client, study, scikit_learn.own(local, config.seed), sample).events(missing)
+    trials = GridCv(workers.client, study, local.scikit_learn(config.seed), sample).events(missing)
     slots = dict(workers.client.nthreads())
     with clock.phase("search") as facts, sweep.timed(), progress("grid search by joblib") as bar:
         for event in trials:

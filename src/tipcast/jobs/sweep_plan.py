@@ -20,7 +20,7 @@ from tipcast.config.schema import SearchSpec
 from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.jobs.training import Plan
-from tipcast.models import build, sharing
+from tipcast.models import build
 from tipcast.search import space as spaces
 from tipcast.search.halving import Halving, ladder
 from tipcast.search.proposals import LISTED, Listed, Recorded, Searcher, Tpe
@@ -104,7 +104,7 @@ def check(config: SweepConfig) -> Space:
         own = {**own, TREES: None}
     space = spaces.merged(config.model, own, alone=spec.name == "grid")
     spaces.check(config.model, space, device, config.task.categorical, config.task.kind)
-    if spec.name == "halving" and not sharing.grows(_local(config, config.task.kind, _first(space))):
+    if spec.name == "halving" and _local(config, config.task.kind, _first(space)).trees is None:
         raise TipcastError(
             "C003", "search=halving", f"{config.model.name} cannot be grown on", "use search=random, tpe or grid"
         )
@@ -117,7 +117,7 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
     """Return what all trials have in common."""
     extremes = [{name: value} for name, axis in space.items() for value in axis.tried]
     estimators = [_local(config, plan.task.kind, each) for each in extremes]
-    alike = len({sharing.sharing(each) for each in estimators}) == 1 and isinstance(estimators[0], sharing.Shares)
+    shared = {each.sharing for each in estimators}
     return Study(
         objective=objective,
         sweep=uuid.uuid4().hex[:8],
@@ -129,7 +129,7 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
         categorical=tuple(config.task.categorical),
         seed=config.seed,
         measure=partial(measured, plan.task.kind),
-        again=not alike,
+        again=len(shared) > 1 or None in shared,
     )
 
 
@@ -183,7 +183,7 @@ def searcher(config: SweepConfig, plan: Plan, space: Space, sweep: SweepRecord, 
     proposals = LISTED[spec.name](spec, space, config.seed, recorded)
     if spec.name == "halving":
         return Halving(proposals, rungs(config), spec.eta, known, objective)
-    cuts = TREES in space and sharing.grows(_local(config, plan.task.kind, _first(space)))
+    cuts = TREES in space and _local(config, plan.task.kind, _first(space)).trees is not None
     return Listed(proposals, known, cuts=cuts)
 
 
@@ -203,15 +203,13 @@ def _first(space: Space) -> dict[str, Any]:
 
 def _check_joblib(config: SweepConfig, space: Space) -> None:
     """Refuse what scikit-learn's GridSearchCV cannot search."""
-    from tipcast.models import scikit_learn  # imports scikit-learn, which takes a second
-
     spec = config.search
     problem = ""
     if spec.name not in ("grid", "random"):
         problem = f"{spec.name} does not know its trials beforehand"
     elif config.backend.name != "cpu":
         problem = "its trials compute on processors"
-    elif not scikit_learn.known(_local(config, config.task.kind, _first(space))):
+    elif _local(config, config.task.kind, _first(space)).scikit_learn(config.seed) is None:
         problem = f"scikit-learn has no {config.model.name} of its own"
     if problem:
         fix = "use search.through=pool, or search=grid_joblib and backend=cpu with svc, knn, random_forest or logistic"

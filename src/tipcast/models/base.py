@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,48 +91,62 @@ class Estimator:
     classes: int = 0
     """How many classes there are; 0: as many as the labels have."""
 
-    def class_count(self, *targets: Parts | None) -> int:
-        """Return how many classes a model of labels tells apart; 0 where it tells none."""
-        if self.kind not in ("classification", "multiclass"):
-            return 0
-        if self.kind == "classification":
-            return 2
-        seen = (int(part.max()) + 1 for target in targets if target is not None for part in parts(target) if len(part))
-        return self.classes or max(seen)
-
-
-class Distributed(Protocol):
-    """One fit over all workers."""
-
     def check(self) -> None:
         """Refuse unknown parameters (C001) and bad values (C003); needs no workers."""
-        ...
+        raise NotImplementedError
 
-    def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection | None,
-        validation: tuple[Collection, Collection | None] | None,
-        seed: int,
-        progress: Progress | None = None,
-    ) -> Fitted:
-        """Fit on a Dask DataFrame of float32 features and a Series: int32 classes, float32 values, or none."""
-        ...
+    def fit(self, *arguments: Any, **more: Any) -> Fitted:
+        """Fit where the rows lie.
+
+        A class of reach ``local``, inside one process, takes ``(x, y, validation, seed, threads=1)``: (n, features)
+        float32 DataFrames, or lists of their parts, and (n,) Series of int32 classes, float32 values, or None. One of
+        reach ``distributed``, over all workers, takes ``(client, x, y, validation, seed, progress=None)`` with Dask's
+        collections of the same.
+        """
+        raise NotImplementedError
+
+    @property
+    def trees(self) -> int | None:
+        """Trees at most, of a local model that can be cut (``cut``) and grown on (``grow``); None of others."""
+        return None
+
+    @property
+    def sharing(self) -> Hashable:
+        """Parameters that ``prepared`` depends on; None where fits share the rows as they are."""
+        return None
+
+    def prepared(self, rows: Split, threads: int) -> Any:
+        """Return what ``fit_prepared`` takes: the rows in the form in which several fits of one process share them."""
+        return rows
+
+    def fit_prepared(self, prepared: Any, seed: int, threads: int = 1) -> Fitted:
+        """Fit on shared rows as ``fit`` does, bit by bit."""
+        return self.fit(prepared.x, prepared.y, prepared.validation, seed, threads)
+
+    def scikit_learn(self, seed: int) -> Any:
+        """Return scikit-learn's unfitted classifier that computes the same on one thread, None where it has none."""
+        return None
 
 
-class Local(Protocol):
-    """One fit inside one process."""
+@dataclass(frozen=True)
+class Split:
+    """Training and validation rows in memory: (n, features) float32 frames and (n,) targets."""
 
-    def check(self) -> None:
-        """Refuse unknown parameters (C001) and bad values (C003)."""
-        ...
+    x: Frame
+    y: Frame
+    validation: tuple[Frame, Frame]
 
-    def fit(
-        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
-    ) -> Fitted:
-        """Fit on (n, features) float32 DataFrames and (n,) Series: int32 classes, float32 values, or none."""
-        ...
+
+@dataclass(frozen=True)
+class Grown:
+    """A fit that can be grown on where it was left."""
+
+    fitted: Fitted
+    trees: int
+    state: Any
+    """What ``grow`` takes to go on; small beside the rows."""
+    over: bool
+    """Whether more trees would not be used: the fit would have stopped early by now."""
 
 
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from distributed import MultiLock, wait
 
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import ModelSpec
-from tipcast.models.base import Fitted, Future, Local, Progress
+from tipcast.models.base import Estimator, Fitted, Future, Progress
 from tipcast.models.build import build
 
 LOG = logging.getLogger("tipcast")
@@ -118,7 +118,7 @@ def fit(
 
 
 @travelling
-def _alone(estimator: Local, rows: Sequence[Sequence[Any]], seed: int, threads: int) -> Fitted:
+def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int) -> Fitted:
     (x, y), *more = rows
     validation = (more[0][0], more[0][1] or None) if more else None
     return estimator.fit(x, y or None, validation, seed, threads)

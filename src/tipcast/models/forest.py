@@ -18,10 +18,21 @@ from tipcast.compute.base import Frame
 from tipcast.compute.workers import completed
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts, shares
+from tipcast.models.base import (
+    Collection,
+    Estimator,
+    Fitted,
+    Future,
+    Grown,
+    Parts,
+    Progress,
+    Split,
+    columns,
+    parts,
+    shares,
+)
 from tipcast.models.fit import holders, parts_of
 from tipcast.models.parameters import check_names, positive_int
-from tipcast.models.sharing import Grown, Split
 
 CHUNKS_PER_THREAD = 8
 """Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
@@ -161,6 +172,10 @@ class LocalForest(_Forest):
         forest = state or self.unfitted(**self.given, random_state=seed, n_jobs=threads, warm_start=True)
         forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
+
+    def scikit_learn(self, seed: int) -> Any:
+        """Return the forest itself."""
+        return self.unfitted(**self.given, random_state=seed, n_jobs=1)
 
 
 @dataclass(frozen=True)

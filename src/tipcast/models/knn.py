@@ -7,9 +7,11 @@ cuML's distributed classifier has no model that could be saved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tipcast.compute.base import Array
@@ -78,6 +80,10 @@ class DistributedKnn(_Knn, SampledEverywhere):
 @final
 class LocalKnn(_Knn, SampledHere):
     """One classifier of a sample of one process's rows."""
+
+    def scikit_learn(self, seed: int) -> Any:
+        """Return scaling and its classifier, which breaks ties by the order of the rows."""
+        return make_pipeline(StandardScaler(), KNeighborsClassifier(**self.params, algorithm="kd_tree"))
 
 
 def kept(x: Array, y: Array, number: int, weights: str) -> KnnScorer:

@@ -93,6 +93,14 @@ class LocalLogistic(_Logistic):
 
         return _newton(sums, columns(x), self.params, self.device, None)
 
+    def scikit_learn(self, seed: int) -> Any:
+        """Return scaling and its regression, by its own form of Newton's method."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        return make_pipeline(StandardScaler(), LogisticRegression(**self.params, solver="newton-cholesky"))
+
 
 def _named(arguments: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(("mean", "scale", "weights"), arguments, strict=False))

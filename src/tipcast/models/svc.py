@@ -84,6 +84,10 @@ class DistributedSvc(_Svc, SampledEverywhere):
 class LocalSvc(_Svc, SampledHere):
     """One classifier, fitted on a sample of one process's rows."""
 
+    def scikit_learn(self, seed: int) -> Any:
+        """Return the pipeline that is fitted."""
+        return pipeline(self)
+
 
 def pipeline(estimator: _Svc) -> Any:
     """Return the fit as scikit-learn has it, unfitted: scaling, the classifier and the sigmoid of its decisions.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import json
 import logging
 import sys
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -15,18 +17,46 @@ from typing import Any, ClassVar, final
 import xgboost
 from dask.base import annotate
 from distributed import WorkerPlugin
+from xgboost.callback import TrainingCallback
 
 from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
-from tipcast.models import native, xgboost_shared
-from tipcast.models.base import Collection, Estimator, Fitted, History, Parts, Progress, columns, parts, shares
+from tipcast.models import native
+from tipcast.models.base import (
+    Collection,
+    Estimator,
+    Fitted,
+    Grown,
+    History,
+    Parts,
+    Progress,
+    Split,
+    columns,
+    parts,
+    shares,
+)
 from tipcast.models.fit import watched, worker_lock, workers_of
-from tipcast.models.sharing import Grown, Split
 from tipcast.models.xgboost_plan import MISSING, Plan, plan, try_out
-from tipcast.models.xgboost_shared import DEVICE, RecordDevice, boost, threaded
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
+DEVICE = "tipcast_device"
+"""Booster attribute: the device that the rounds really ran on."""
+MAXIMISED = ("auc", "aucpr", "pre")
+"""Evaluation metrics of which more is better."""
+
+Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None]
+"""Binned rows to train on, and those that decide when to stop."""
+
+
+class RecordDevice(TrainingCallback):
+    """Records on the worker which device a booster was trained on: elsewhere its configuration may say another."""
+
+    def after_training(self, model: Any) -> Any:
+        """Copy the device of the booster's configuration into an attribute, which travels with it."""
+        model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
+        model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
+        return model
 
 
 @dataclass(frozen=True)
@@ -58,27 +88,7 @@ class DistributedXGBoost(_XGBoost):
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
-        """Train; with validation rows stop early and keep the best rounds.
-
-        Parameters
-        ----------
-        client
-            ``distributed.Client`` whose workers hold the rows.
-        x, y
-            Dask DataFrame of (n, features) float32 and Series of (n,) targets.
-        validation
-            The same of the rows that decide when to stop.
-        seed
-            Of the row and column samples.
-        progress
-            Not called: XGBoost's rounds run inside the workers.
-
-        Raises
-        ------
-        TipcastError
-            C010 when XGBoost computed on another device, K003 when a worker was lost.
-
-        """
+        """Train; with validation rows stop early and keep the best rounds. XGBoost does not tell its progress."""
         from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
 
         workers = workers_of(client, x, *(validation or ())[:1])
@@ -141,20 +151,25 @@ def _hear() -> None:
     ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
 
 
+@dataclass(frozen=True)
+class _State:
+    """Boosted rounds as they were left."""
+
+    raw: bytearray
+    scores: tuple[float, ...]
+    """Of the validation rows after each round, by the metric that stops early."""
+
+
 @final
 @dataclass(frozen=True)
 class LocalXGBoost(_XGBoost):
     """One booster trained inside one process."""
 
-    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(
+        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
+    ) -> Fitted:
         """Train on frames in memory; with validation rows stop early and keep the best rounds."""
-        planned = self.plan(self.class_count(y, validation[1] if validation else None))
-        features = columns(x)
-        with threaded(threads):
-            rows = _matrix(planned, features, x, y, threads)
-            held_out = _matrix(planned, features, *validation, threads, ref=rows) if validation else None
-        booster, history = boost(planned, rows, held_out, seed, threads)
-        return fitted(planned, booster, history, features)
+        return self.fit_prepared(self._matrices(x, y, validation, threads), seed, threads)
 
     @property
     def sharing(self) -> Hashable:
@@ -167,45 +182,107 @@ class LocalXGBoost(_XGBoost):
         planned = self.plan()
         return planned.rounds if planned.params["num_parallel_tree"] == 1 else None
 
-    def prepared(self, rows: Split, threads: int) -> xgboost_shared.Matrices:
+    def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        return xgboost_shared.matrices(self.plan(), rows, threads)
+        return self._matrices(rows.x, rows.y, rows.validation, threads)
 
-    def fit_prepared(self, prepared: xgboost_shared.Matrices, seed: int, threads: int = 1) -> Fitted:
-        """Train on shared matrices."""
-        planned = self._shared(prepared)
-        booster, history = boost(planned, prepared.rows, prepared.held_out, seed, threads)
-        return fitted(planned, booster, history, list(prepared.rows.feature_names or []))
+    def fit_prepared(self, prepared: Matrices, seed: int, threads: int = 1) -> Fitted:
+        """Train on matrices, which fits of other threads may share."""
+        planned = self._planned(prepared)
+        booster, history = _boost(planned, prepared, seed, threads)
+        return fitted(planned, booster, history, list(prepared[0].feature_names or []))
 
-    def cut(self, prepared: xgboost_shared.Matrices, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
-        """Train the most rounds once and cut the booster for each size."""
-        planned = dataclasses.replace(self._shared(prepared), rounds=max(sizes))
-        booster, history = boost(planned, prepared.rows, prepared.held_out, seed, threads)
-        return xgboost_shared.cut(planned, booster, history, list(prepared.rows.feature_names or []), sizes, fitted)
+    def cut(self, prepared: Matrices, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
+        """Train the most rounds once; return what fits of fewer rounds would have returned, bit by bit."""
+        planned = dataclasses.replace(self._planned(prepared), rounds=max(sizes))
+        booster, history = _boost(planned, prepared, seed, threads)
+        features = list(prepared[0].feature_names or [])
+        found = []
+        for size in sizes:
+            if size >= booster.num_boosted_rounds():  # it ended there by itself, or was to
+                found.append(fitted(planned, booster, history, features))
+                continue
+            short = {name: {key: list(of[key])[:size] for key in of} for name, of in history.items()}
+            part = booster[:size]
+            if planned.stop_after is not None:
+                _mark_best(part, *list(short["validation"].items())[-1])
+            found.append(fitted(planned, part, short, features))
+        return found
 
-    def grow(self, prepared: xgboost_shared.Matrices, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
-        """Train on to so many rounds."""
-        return xgboost_shared.grow(self._shared(prepared), prepared, trees, state, seed, threads, fitted)
+    def grow(self, prepared: Matrices, trees: int, state: _State | None, seed: int, threads: int = 1) -> Grown:
+        """Train on to so many rounds; keep the best where the plan stops early.
 
-    def _shared(self, prepared: xgboost_shared.Matrices) -> Plan:
-        labels = [each.get_label() for each in (prepared.rows, prepared.held_out)]
-        return self.plan(self.class_count(labels))
+        Each round draws from a seed of its own, so that the same stops give the same trees whatever this thread did in
+        between. Where rows or columns are drawn, other stops give other trees: XGBoost's sampler begins anew at each.
+        """
+        planned, (rows, held_out) = self._planned(prepared), prepared
+        before = state.scores if state else ()
+        history: dict[str, dict[str, list[float]]] = {}
+        with _threaded(threads):
+            booster = xgboost.train(
+                {**planned.params, "seed": seed, "seed_per_iteration": True, "nthread": threads},
+                rows,
+                trees - len(before),
+                evals=[(held_out, "validation")],
+                evals_result=history,
+                verbose_eval=False,
+                xgb_model=state.raw if state else None,
+                callbacks=[RecordDevice()],
+            )
+        name, new = list(history["validation"].items())[-1]
+        scores = (*before, *new)
+        left = _State(booster.save_raw("ubj"), scores)
+        used, over = _until_stopped(name, scores, planned.stop_after)
+        if planned.stop_after is not None:
+            booster = booster[: len(used)] if len(used) < len(scores) else booster
+            _mark_best(booster, name, used)
+        found = fitted(planned, booster, {"validation": {name: list(used)}}, list(rows.feature_names or []))
+        return Grown(found, len(scores), left, over)
+
+    def _matrices(
+        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, threads: int
+    ) -> Matrices:
+        options = self.plan().matrix(columns(x))
+        with _threaded(threads):
+            rows = _matrix(x, y, threads, options)
+            return rows, _matrix(*validation, threads, {**options, "ref": rows}) if validation else None
+
+    def _planned(self, prepared: Matrices) -> Plan:
+        if self.kind != "multiclass" or self.classes:
+            return self.plan()
+        return self.plan(1 + max(int(each.get_label().max()) for each in prepared if each is not None))
 
 
-def _matrix(
-    planned: Plan,
-    features: Sequence[str],
-    x: Parts,
-    y: Parts,
-    threads: int,
-    ref: xgboost.QuantileDMatrix | None = None,
-) -> xgboost.QuantileDMatrix:
+def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int) -> tuple[xgboost.Booster, History]:
+    rows, held_out = prepared
+    history: dict[str, dict[str, list[float]]] = {}
+    with _threaded(threads):
+        booster = xgboost.train(
+            {**planned.params, "seed": seed, "nthread": threads},
+            rows,
+            planned.rounds,
+            evals=[(held_out, "validation")] if held_out else [],
+            early_stopping_rounds=planned.stop_after if held_out else None,
+            evals_result=history,
+            verbose_eval=False,
+            callbacks=[RecordDevice()],
+        )
+    return booster, history
+
+
+def _threaded(threads: int) -> AbstractContextManager[None]:
+    """Let XGBoost use so many threads: Dask sets OpenMP to one in a worker process, which ``nthread`` does not lift."""
+    context: AbstractContextManager[None] = xgboost.config_context(nthread=threads)
+    return context
+
+
+def _matrix(x: Parts, y: Parts | None, threads: int, options: dict[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin rows: a frame at once, parts one by one, so that they are never joined."""
-    options = planned.matrix(features)
     if not isinstance(x, list):
-        return xgboost.QuantileDMatrix(x, y, ref=ref, nthread=threads, **options)
+        return xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
+    options = dict(options)
     types = options.pop("feature_types", None)
-    return xgboost.QuantileDMatrix(_Parts(x, parts(y), types), ref=ref, nthread=threads, **options)
+    return xgboost.QuantileDMatrix(_Parts(x, parts(y), types), nthread=threads, **options)
 
 
 class _Parts(xgboost.DataIter):
@@ -270,3 +347,25 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
 
 def _write(booster: Any, path: Path) -> None:
     path.write_bytes(booster.save_raw("ubj"))  # the library itself does not notice a full disk at a file's end
+
+
+def _until_stopped(metric: str, scores: Sequence[float], stop_after: int | None) -> tuple[Sequence[float], bool]:
+    """Return the scores up to where early stopping would have ended the fit, and whether it would have."""
+    best = 0
+    for at, score in enumerate(scores):
+        if at and (score > scores[best] if _more_is_better(metric) else score < scores[best]):
+            best = at
+        if stop_after is not None and at - best >= stop_after:
+            return scores[: at + 1], True
+    return scores, False
+
+
+def _more_is_better(metric: str) -> bool:
+    return metric.partition("@")[0] in MAXIMISED
+
+
+def _mark_best(booster: xgboost.Booster, metric: str, scores: Sequence[float]) -> None:
+    """Say in the booster which round was the best, as early stopping does: the first of the best score."""
+    pick = max if _more_is_better(metric) else min
+    best = list(scores).index(pick(scores))
+    booster.set_attr(best_iteration=str(best), best_score=str(scores[best]))

@@ -22,8 +22,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
-from tipcast.models.scikit_learn import path
-from tipcast.models.sharing import Split
+from tipcast.models.base import Split
 from tipcast.search.task import failure, not_finite
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Study, Trial, Work
 
@@ -222,3 +221,8 @@ def _here() -> str:
         return str(get_worker().address)
     except ValueError:
         return "local://driver"
+
+
+def path(classifier: Any, name: str) -> str:
+    """Return a parameter's name from outside of a pipeline: ``step__name``, the shortest where there are several."""
+    return str(min((each for each in classifier.get_params() if f"__{each}".endswith(f"__{name}")), key=len))

@@ -13,7 +13,6 @@ from distributed import WorkerPlugin, get_worker, secede
 
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets.rows import Counts
-from tipcast.models import sharing
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.search import worker_cache
@@ -126,7 +125,7 @@ class RunningWork:
             if work.sizes:
                 fits = estimator.cut(prepared, work.sizes, self._study.seed)
             else:
-                fits = [sharing.fit(estimator, prepared, self._study.seed)]
+                fits = [estimator.fit_prepared(prepared, self._study.seed)]
         sizes, spent = work.sizes or (1,), self._phases["fit"]
         found: list[Trial] = []
         for proposal, fitted, size in zip(work.proposals, fits, sizes, strict=True):

@@ -12,8 +12,7 @@ from typing import Any
 from tipcast.datasets.base import Fragment, Part
 from tipcast.datasets.prepare import prepare_fragment
 from tipcast.datasets.rows import Counts, counted
-from tipcast.models import sharing
-from tipcast.models.sharing import Grown, Split
+from tipcast.models.base import Grown, Split
 from tipcast.search.trial import Study
 
 MOST_PREPARED = 4
@@ -38,11 +37,11 @@ class WorkerCache:
 
     def ready(self, estimator: Any, threads: int) -> tuple[Any, tuple[Any, Any]]:
         """Return what fits with these parameters share, and the validation rows."""
-        key = sharing.sharing(estimator)
+        key = estimator.sharing
         with self.lock:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
-                self.prepared[key] = sharing.prepare(estimator, rows, threads)
+                self.prepared[key] = estimator.prepared(rows, threads)
                 self.rows = rows if self.study.again else None
                 while len(self.prepared) > MOST_PREPARED:
                     self.prepared.popitem(last=False)

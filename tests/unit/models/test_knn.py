@@ -8,7 +8,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import knn, native_knn, scikit_learn
+from tipcast.models import knn, native_knn
 from tipcast.models.build import build
 
 
@@ -190,7 +190,6 @@ def test_a_sample_that_cannot_vote_is_refused(client, rows, spec, scattered, lab
 def test_scikit_learns_own_computes_what_the_local_estimator_does(apart, spec):
     (x, y), values = apart
     estimator = build(spec("knn", weights="distance"), "cpu", "local")
-    own = scikit_learn.own(estimator, 4).fit(x.to_numpy().astype(float), y.to_numpy())
-    assert scikit_learn.path(own, "n_neighbors") == "kneighborsclassifier__n_neighbors"
+    own = estimator.scikit_learn(4).fit(x.to_numpy().astype(float), y.to_numpy())
     expected = estimator.fit(x, y, None, seed=4).scorer.score(values)
     np.testing.assert_allclose(own.predict_proba(values.astype(float))[:, 1], expected, rtol=0, atol=1e-9)

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tipcast.models import sharing
+from tipcast.models.base import Split
 from tipcast.models.forest import LocalForest
 from tipcast.models.logistic import LocalLogistic
-from tipcast.models.sharing import Split
 from tipcast.models.xgboost import LocalXGBoost
 
 DRAWN = {"max_depth": 5, "learning_rate": 0.3, "subsample": 0.7, "colsample_bytree": 0.6, "colsample_bynode": 0.7}
@@ -40,10 +39,10 @@ def xgboost(trees: int, **more: Any) -> LocalXGBoost:
 
 def test_on_shared_rows_and_at_once(rows: Split) -> None:
     estimators = [xgboost(30, max_depth=depth) for depth in (3, 5, 7, 9)]
-    assert {sharing.sharing(estimator) for estimator in estimators} == {(256, ())}
-    prepared = sharing.prepare(estimators[0], rows, threads=2)
+    assert {estimator.sharing for estimator in estimators} == {(256, ())}
+    prepared = estimators[0].prepared(rows, threads=2)
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda estimator: sharing.fit(estimator, prepared, 3), estimators))
+        found = list(threads.map(lambda estimator: estimator.fit_prepared(prepared, 3), estimators))
     for estimator, fitted in zip(estimators, found, strict=True):
         alone = estimator.fit(rows.x, rows.y, rows.validation, 3)
         np.testing.assert_array_equal(scores(fitted, rows), scores(alone, rows))
@@ -54,10 +53,10 @@ def test_on_shared_rows_and_at_once(rows: Split) -> None:
 def test_cut_boosters_are_those_of_fewer_rounds(rows: Split, stop: int | None) -> None:
     sizes = [2, 5, 9, 40, 12]
     fits = [LocalXGBoost({**DRAWN, "n_estimators": n}, {"early_stopping_rounds": stop}, "cpu") for n in sizes]
-    assert all(map(sharing.grows, fits))
-    prepared = sharing.prepare(fits[0], rows, threads=1)
+    assert [each.trees for each in fits] == sizes
+    prepared = fits[0].prepared(rows, threads=1)
     for one, cut in zip(fits, fits[3].cut(prepared, sizes, 7), strict=True):
-        alone = sharing.fit(one, prepared, 7)
+        alone = one.fit_prepared(prepared, 7)
         np.testing.assert_array_equal(scores(cut, rows), scores(alone, rows))
         assert cut.info == alone.info
         assert cut.history == alone.history
@@ -78,14 +77,14 @@ def grown_to(estimator: LocalXGBoost, prepared: Any, stops: list[int], between: 
 @pytest.mark.parametrize("metric", ["auc", "logloss"])
 def test_a_booster_grown_on_is_the_same_whatever_ran_in_between(rows: Split, metric: str) -> None:
     estimator = xgboost(24, eval_metric=metric)
-    prepared = sharing.prepare(estimator, rows, threads=1)
+    prepared = estimator.prepared(rows, threads=1)
     alone = grown_to(estimator, prepared, [3, 8, 24], lambda: None)
     for other in (1, 2):
         with ThreadPoolExecutor(2) as threads:
             task = threads.submit(
-                grown_to, estimator, prepared, [3, 8, 24], partial(sharing.fit, estimator, prepared, other)
+                grown_to, estimator, prepared, [3, 8, 24], partial(estimator.fit_prepared, prepared, other)
             )
-            threads.submit(sharing.fit, estimator, prepared, 9)
+            threads.submit(estimator.fit_prepared, prepared, 9)
             mixed = task.result()
         np.testing.assert_array_equal(scores(mixed.fitted, rows), scores(alone.fitted, rows))
         assert mixed.fitted.history == alone.fitted.history
@@ -94,14 +93,14 @@ def test_a_booster_grown_on_is_the_same_whatever_ran_in_between(rows: Split, met
 
 def test_a_booster_grown_on_without_chance_is_one_that_was_not_interrupted(rows: Split) -> None:
     estimator = LocalXGBoost({"n_estimators": 24}, {}, "cpu")
-    prepared = sharing.prepare(estimator, rows, threads=1)
+    prepared = estimator.prepared(rows, threads=1)
     grown = grown_to(estimator, prepared, [3, 8, 24], lambda: None)
-    np.testing.assert_array_equal(scores(grown.fitted, rows), scores(sharing.fit(estimator, prepared, 5), rows))
+    np.testing.assert_array_equal(scores(grown.fitted, rows), scores(estimator.fit_prepared(prepared, 5), rows))
 
 
 def test_a_fit_that_would_have_stopped_is_over(rows: Split) -> None:
     estimator = xgboost(200, learning_rate=1.0)
-    prepared = sharing.prepare(estimator, rows, threads=1)
+    prepared = estimator.prepared(rows, threads=1)
     first = estimator.grow(prepared, 2, None, 0)
     assert not first.over
     later = estimator.grow(prepared, 60, first.state, 0)
@@ -120,8 +119,8 @@ def test_a_booster_grown_past_its_stop_is_the_one_that_stopped(rows: Split, metr
             {"early_stopping_rounds": 2},
             "cpu",
         )
-        prepared = sharing.prepare(estimator, mixed, threads=1)
-        alone = sharing.fit(estimator, prepared, 5)
+        prepared = estimator.prepared(mixed, threads=1)
+        alone = estimator.fit_prepared(prepared, 5)
         grown = grown_to(estimator, prepared, [3, 120], lambda: None)
         assert grown.over
         np.testing.assert_array_equal(scores(grown.fitted, rows), scores(alone, rows))
@@ -135,7 +134,7 @@ def test_a_booster_grown_past_its_stop_is_the_one_that_stopped(rows: Split, metr
 def test_forests_are_cut_and_grown_on(rows: Split) -> None:
     sizes = [3, 12, 7]
     estimator = LocalForest({"n_estimators": 12, "max_depth": 6}, {}, "cpu")
-    prepared = sharing.prepare(estimator, rows, threads=1)
+    prepared = estimator.prepared(rows, threads=1)
     assert prepared is rows
     for size, cut in zip(sizes, estimator.cut(prepared, sizes, 4), strict=True):
         alone = LocalForest({"n_estimators": size, "max_depth": 6}, {}, "cpu").fit(rows.x, rows.y, None, 4)
@@ -152,9 +151,9 @@ def test_forests_are_cut_and_grown_on(rows: Split) -> None:
 
 def test_what_cannot_be_cut_says_so(rows: Split) -> None:
     forest = LocalXGBoost({"n_estimators": 8}, {"num_boost_round": 1}, "cpu")
-    assert not sharing.grows(forest)
-    assert not sharing.grows(LocalLogistic({}, {}, "cpu"))
-    fitted = sharing.fit(LocalLogistic({}, {}, "cpu"), rows, 0)
+    assert forest.trees is None
+    assert LocalLogistic({}, {}, "cpu").trees is None
+    fitted = LocalLogistic({}, {}, "cpu").fit_prepared(rows, 0)
     np.testing.assert_array_equal(
         scores(fitted, rows), scores(LocalLogistic({}, {}, "cpu").fit(rows.x, rows.y, None, 0), rows)
     )

@@ -10,8 +10,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import native_svc, sampled, scikit_learn
+from tipcast.models import native_svc, sampled
 from tipcast.models.build import build
+from tipcast.search.grid_cv import path
 
 
 @pytest.mark.parametrize("reach", ["distributed", "local"])
@@ -79,7 +80,7 @@ def test_scikit_learns_own_computes_what_the_local_estimator_does(parts, spec, n
     params = {"random_forest": {"n_estimators": 20, "max_depth": 6}}.get(name, {})
     estimator = build(spec(name, **params), "cpu", "local")
     x, y = parts[1]
-    own = scikit_learn.own(estimator, 4).fit(x.to_numpy().astype(float), y.to_numpy())
+    own = estimator.scikit_learn(4).fit(x.to_numpy().astype(float), y.to_numpy())
     expected = estimator.fit(x, y, None, seed=4).scorer.score(parts[3][0])
     np.testing.assert_allclose(
         own.predict_proba(parts[3][0].to_numpy().astype(float))[:, 1], expected, rtol=0, atol=1e-6
@@ -87,9 +88,9 @@ def test_scikit_learns_own_computes_what_the_local_estimator_does(parts, spec, n
 
 
 def test_parameters_are_found_in_a_pipeline(spec):
-    own = scikit_learn.own(build(spec("svc"), "cpu", "local"), 0)
-    assert scikit_learn.path(own, "C") == "calibratedclassifiercv__estimator__C"
-    assert own.get_params()[scikit_learn.path(own, "gamma")] == 0.1
-    forest = scikit_learn.own(build(spec("random_forest"), "cpu", "local"), 0)
-    assert scikit_learn.path(forest, "max_depth") == "max_depth"
-    assert not scikit_learn.known(build(spec("xgboost"), "cpu", "local"))
+    own = build(spec("svc"), "cpu", "local").scikit_learn(0)
+    assert path(own, "C") == "calibratedclassifiercv__estimator__C"
+    assert own.get_params()[path(own, "gamma")] == 0.1
+    forest = build(spec("random_forest"), "cpu", "local").scikit_learn(0)
+    assert path(forest, "max_depth") == "max_depth"
+    assert build(spec("xgboost"), "cpu", "local").scikit_learn(0) is None

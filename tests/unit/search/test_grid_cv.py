@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
 from tipcast.evaluation.two_classes import TRIAL_STEPS
-from tipcast.models.sharing import Split
+from tipcast.models.base import Split
 from tipcast.search.grid_cv import GridCv
 from tipcast.search.trial import Begun, Ended, Failed, Lost, Proposal, Study
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from tipcast.models.base import Grown
 from tipcast.models.build import build
-from tipcast.models.sharing import Grown
 from tipcast.search import worker_cache
 from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool
