@@ -23,11 +23,11 @@ from xgboost import dask as dxgb
 
 from gpu_rows import attempt, in_memory, months, opened
 from harness import compare, options, write_result
-from tipcast.compute import cuml_models
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.models.build import build
+from tipcast.models.cuml_forest import joined as joined_on_device
 from tipcast.models.cuml_forest import settings
 from tipcast.models.xgboost_plan import plan
 
@@ -69,7 +69,7 @@ def on_processors(x: Any, y: Any) -> tuple[Any, Any]:
 
 def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], object]:
     """Return the bare calls of a model, as a task."""
-    joined = client.submit(cuml_models._joined if device == "cuda" else on_processors, data.x, data.y, pure=False)
+    joined = client.submit(joined_on_device if device == "cuda" else on_processors, data.x, data.y, pure=False)
     if model.name == "random_forest":
         return lambda: client.submit(bare_forest, joined, settings(model.params, model.fit), pure=False).result()
     planned = plan(model.params, model.fit, device)

@@ -9,13 +9,17 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute import cuml_models
+from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
-from tipcast.models import native
+from tipcast.models import forest, native
 from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
-from tipcast.models.fit import watched, worker_lock, workers_of
-from tipcast.models.parameters import check_names, positive_int
+from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.parameters import check_names
 
+OWN = {"n_bins": 2, "max_batch_size": 1}
+"""Parameters that scikit-learn has not -> the least value."""
+NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
+"""scikit-learn's name -> cuML's, where they differ."""
 VALID = (
     "n_estimators",
     "max_depth",
@@ -27,10 +31,8 @@ VALID = (
     "max_samples",
     "bootstrap",
     "criterion",
-    "n_bins",
-    "max_batch_size",
+    *OWN,
 )
-"""All but the last two are scikit-learn's."""
 HINTS = {
     "random_state": "seed=...",
     "n_jobs": "nothing: a GPU grows the trees",
@@ -42,11 +44,12 @@ HINTS = {
     "split_criterion": "model.params.criterion",
     "max_leaves": "model.params.max_leaf_nodes",
 }
-CRITERIA = (
-    {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
-    {"squared_error": "mse", "poisson": "poisson"},
-)
-"""Of classes and of values: scikit-learn's name -> cuML's; the first is taken where none is named."""
+CRITERIA = {
+    "classification": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
+    "multiclass": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
+    "regression": {"squared_error": "mse", "poisson": "poisson"},
+}
+"""Kind -> scikit-learn's name -> cuML's; the first is taken where none is named."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,22 @@ class _CumlForest(Estimator):
         """Refuse parameters that cuML would."""
         settings(self.params, self.training, self.kind)
 
-    @property
-    def library(self) -> str:
-        """Name of cuML's class."""
-        return "RandomForestRegressor" if self.kind == "regression" else "RandomForestClassifier"
+    def fitted(self, model: Any, features: Sequence[str], workers: int) -> Fitted:
+        """Return what a fit leaves behind, without the library that grew it."""
+        import cupy
+
+        checkpoint = model.as_treelite().serialize_bytes()
+        importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
+        return Fitted(
+            scorer=native.NvForestScorer(checkpoint),
+            history={},
+            importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
+            importance_kind="decrease of impurity",
+            info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
+            model=checkpoint,
+            format="treelite",
+            write=_write,
+        )
 
 
 @final
@@ -75,34 +90,19 @@ class DistributedCumlForest(_CumlForest):
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
-        """Grow the trees.
+        """Grow the trees; nothing is stopped early, and cuML does not tell its progress."""
+        import cuml.dask.ensemble
 
-        Parameters
-        ----------
-        client
-            ``distributed.Client`` whose workers hold the rows.
-        x, y
-            dask-cuDF DataFrame of (n, features) float32 and Series of (n,) targets.
-        validation
-            Not used: a forest has no rounds to choose from.
-        seed
-            Of the whole forest.
-        progress
-            Not called: cuML does not tell.
+        workers = workers_of(client, parts_of(client, x))
+        params = settings(self.params, self.training, self.kind)
 
-        Raises
-        ------
-        TipcastError
-            K003 when a worker was lost.
+        def grow() -> Any:
+            cls = getattr(cuml.dask.ensemble, _class(self.kind))
+            return cls(client=client, workers=workers, **params, random_state=seed).fit(x, y).get_combined_model()
 
-        """
-        params, features = settings(self.params, self.training, self.kind), columns(x)
-        workers = workers_of(client, x)
         with worker_lock(client, workers):
-            grown = watched(
-                client, workers, lambda: cuml_models.grow_together(self.library, client, workers, x, y, params, seed)
-            )
-        return _fitted(grown, features, self.device, len(workers))
+            model = watched(client, workers, grow)
+        return self.fitted(model, columns(x), len(workers))
 
 
 @final
@@ -112,12 +112,15 @@ class LocalCumlForest(_CumlForest):
 
     def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in device memory."""
+        import cuml.ensemble
+
         params = settings(self.params, self.training, self.kind)
-        return _fitted(cuml_models.grow(self.library, parts(x), parts(y), params, seed), columns(x), self.device, 1)
+        model = getattr(cuml.ensemble, _class(self.kind))(**params, random_state=seed)
+        return self.fitted(model.fit(*joined(parts(x), parts(y))), columns(x), 1)
 
 
 def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str = "classification") -> dict[str, Any]:
-    """Translate a model's ``params``.
+    """Translate a model's ``params``, whose values scikit-learn's forest judges.
 
     Raises
     ------
@@ -128,94 +131,55 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
     check_names("params", list(params), VALID, HINTS)
     check_names("fit", list(training), (), {})
     given = {name: value for name, value in params.items() if value is not None}
-    criteria = CRITERIA[kind == "regression"]
-    found: dict[str, Any] = {
-        "n_estimators": positive_int("model.params.n_estimators", given.pop("n_estimators", 100)),
-        "max_depth": None if params.get("max_depth") is None else _whole("max_depth", given.pop("max_depth"), 1),
-        "split_criterion": _chosen("criterion", given.pop("criterion", next(iter(criteria))), criteria),
-        "max_features": _features(params.get("max_features", "sqrt")),
-        "bootstrap": _boolean("bootstrap", given.pop("bootstrap", True)),
-        "max_samples": _share("max_samples", given.pop("max_samples", 1.0)),
-        "max_leaves": _whole("max_leaf_nodes", given.pop("max_leaf_nodes"), 2) if "max_leaf_nodes" in given else -1,
+    for name, least in OWN.items():
+        value = given.get(name, least)
+        if not isinstance(value, int) or value < least:
+            raise _refused(name, value, f"a whole number of at least {least}")
+    for name, value in given.items():
+        if isinstance(value, bool) and name != "bootstrap":
+            raise _refused(name, value, "a number")
+    share = given.get("max_samples", 1.0)
+    if not isinstance(share, float) or not 0 < share <= 1:
+        raise _refused("max_samples", share, "a share of the rows above 0 and at most 1.0")
+    criteria = CRITERIA[kind]
+    criterion = given.get("criterion", next(iter(criteria)))
+    if criterion not in criteria:
+        raise _refused("criterion", criterion, f"one of {', '.join(criteria)}")
+    forest.judge({name: value for name, value in given.items() if name not in (*OWN, "max_samples")}, kind)
+    found = {
+        "n_estimators": 100,
+        "max_depth": None,
+        "bootstrap": True,
+        "max_samples": 1.0,
+        "max_leaf_nodes": -1,
+        **given,
+        "max_features": params.get("max_features", "sqrt"),
+        "criterion": criteria[criterion],
     }
-    given.pop("max_features", None)
-    for name, least in (("min_samples_leaf", 1), ("min_samples_split", 2)):
-        if name in given:
-            value = given.pop(name)
-            found[name] = _share(name, value) if isinstance(value, float) else _whole(name, value, least)
-    for name, least in (("n_bins", 2), ("max_batch_size", 1)):
-        if name in given:
-            found[name] = _whole(name, given.pop(name), least)
-    if "min_impurity_decrease" in given:
-        value = given.pop("min_impurity_decrease")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise _refused("min_impurity_decrease", value, "a number of 0 or more")
-        found["min_impurity_decrease"] = float(value)
-    return found
+    return {NAMES.get(name, name): value for name, value in found.items()}
 
 
-def _features(value: Any) -> Any:
-    if value is None or value in ("sqrt", "log2"):
-        return value
-    if isinstance(value, str):
-        raise _refused("max_features", value, "sqrt, log2, a share or a number of features")
-    return _share("max_features", value) if isinstance(value, float) else _whole("max_features", value, 1)
+def joined(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
+    """Return all rows as one array, column by column, so that nothing is copied once more, and the targets."""
+    import cupy
+
+    if len(x) == 1:
+        return x[0].values, y[0].values
+    values = cupy.empty((sum(map(len, x)), x[0].shape[1]), dtype=cupy.float32, order="F")
+    start = 0
+    for part in x:
+        values[start : start + len(part)] = part.values
+        start += len(part)
+    return values, cupy.concatenate([part.values for part in y])
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise _refused(name, value, f"a whole number of at least {least}")
-    return value
-
-
-def _share(name: str, value: Any) -> float:
-    if not isinstance(value, float) or not 0 < value <= 1:
-        raise _refused(name, value, "a share of the rows above 0 and at most 1.0")
-    return value
-
-
-def _chosen(name: str, value: Any, choices: Mapping[str, str]) -> str:
-    if value not in choices:
-        raise _refused(name, value, f"one of {', '.join(choices)}")
-    return choices[value]
-
-
-def _boolean(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _refused(name, value, "true or false")
-    return value
+def _class(kind: str) -> str:
+    return "RandomForestRegressor" if kind == "regression" else "RandomForestClassifier"
 
 
 def _refused(name: str, value: Any, wanted: str) -> TipcastError:
-    return TipcastError(
-        "C003", f"model.params.{name}", f"{value!r} is not what cuML's forest takes", f"set it to {wanted}"
-    )
-
-
-def _fitted(grown: cuml_models.Grown, features: Sequence[str], device: str, workers: int) -> Fitted:
-    """Make sure that it was grown on the device, and say so.
-
-    Raises
-    ------
-    TipcastError
-        C010 otherwise.
-
-    """
-    if grown.device.partition(":")[0] != device:
-        raise TipcastError(
-            "C010", "backend", f"cuML computed on {grown.device} and not on {device}", "run where cuML finds a GPU"
-        )
-    importance = np.maximum(np.nan_to_num(grown.importance), 0)
-    return Fitted(
-        scorer=native.NvForestScorer(grown.checkpoint),
-        history={},
-        importance=shares(features, importance),
-        importance_kind="decrease of impurity",
-        info={"device": grown.device, "workers": workers},
-        model=grown.checkpoint,
-        format="treelite",
-        write=_write,
-    )
+    what = f"{value!r} is not what cuML's forest takes"
+    return TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")
 
 
 def _write(checkpoint: bytes, path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as Outcome
 from concurrent.futures import wait as ended
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import dask
 from dask.utils import parse_timedelta
@@ -33,41 +33,12 @@ BETWEEN = "|"
 Result = TypeVar("Result")
 
 
-class Placed(Protocol):
-    """Rows on the workers, as ``data.rows.Rows`` has them."""
-
-    @property
-    def x(self) -> list[Future]:
-        """Futures of (n, features) float32 DataFrames."""
-        ...
-
-    @property
-    def y(self) -> list[Future]:
-        """Futures of (n,) Series, part by part alike; none where there is no target."""
-        ...
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """Rows of each part."""
-        ...
-
-    @property
-    def features(self) -> Any:
-        """The same as a Dask DataFrame."""
-        ...
-
-    @property
-    def target(self) -> Any:
-        """The same as a Dask Series, or None."""
-        ...
-
-
 def fit(
     client: Any,
     model: ModelSpec,
     device: str,
-    train: Placed,
-    validation: Placed | None,
+    train: Any,
+    validation: Any,
     seed: int,
     *,
     categorical: Sequence[str] = (),
@@ -84,7 +55,7 @@ def fit(
     model, device, categorical, kind, classes
         See ``build.build``.
     train, validation
-        Rows to fit on, and rows that decide when to stop where there are such.
+        ``datasets.rows.Rows`` to fit on, and of rows that decide when to stop, or None.
     seed
         Of all that is drawn.
     progress
@@ -152,10 +123,9 @@ def parts_of(client: Any, collection: Any) -> list[Future]:
     return list(client.compute(collection.to_delayed()))
 
 
-def workers_of(client: Any, *collections: Any) -> list[str]:
-    """Return the addresses of all workers that hold a part of some collections, None among them counting for none."""
-    futures = [part for collection in collections if collection is not None for part in parts_of(client, collection)]
-    return sorted(set().union(*holders(client, futures)))
+def workers_of(client: Any, parts: Sequence[Future]) -> list[str]:
+    """Return the addresses of all workers that hold one of some parts."""
+    return sorted(set().union(*holders(client, parts)))
 
 
 def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) -> Result:

@@ -59,16 +59,7 @@ class _Forest(Estimator):
         valid = set(self.unfitted().get_params()) - set(RESERVED)
         check_names("params", list(self.params), valid, RESERVED)
         check_names("fit", list(self.training), (), {})
-        positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
-        x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
-        given = {name: value for name, value in self.given.items() if name not in PER_COLUMN}
-        try:
-            self.unfitted(**{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
-        except (ValueError, TypeError) as problem:
-            name = next((name for name in self.params if name in str(problem)), "")
-            documented = f"see {type(self.unfitted()).__name__}'s documentation"
-            where = f"model.params.{name}".rstrip(".")
-            raise TipcastError("C003", where, str(problem), documented) from problem
+        judge(self.given, self.kind)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -77,7 +68,7 @@ class _Forest(Estimator):
 
     def unfitted(self, **params: Any) -> Any:
         """Return scikit-learn's forest of the task's kind."""
-        return (RandomForestRegressor if self.kind == "regression" else RandomForestClassifier)(**params)
+        return _unfitted(self.kind, **params)
 
     @property
     def trees(self) -> int:
@@ -104,20 +95,7 @@ class DistributedForest(_Forest):
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
-        """Grow the trees.
-
-        Parameters
-        ----------
-        client
-            ``distributed.Client`` whose workers hold the rows.
-        x, y
-            Dask DataFrame of (n, features) float32 and Series of (n,) targets.
-        validation
-            Not used: a forest has no rounds to choose from.
-        seed
-            Of the whole forest: tree i has the seed that scikit-learn gives its tree i.
-        progress
-            Called with the trees grown and all trees.
+        """Grow the trees, tree i with the seed that scikit-learn gives its tree i; ``progress`` hears of them.
 
         Raises
         ------
@@ -176,6 +154,30 @@ class LocalForest(_Forest):
     def scikit_learn(self, seed: int) -> Any:
         """Return the forest itself."""
         return self.unfitted(**self.given, random_state=seed, n_jobs=1)
+
+
+def judge(params: Mapping[str, Any], kind: str) -> None:
+    """Let scikit-learn's forest of a task's kind judge its parameters, by one tree on eight rows.
+
+    Raises
+    ------
+    TipcastError
+        C003 with scikit-learn's own words.
+
+    """
+    positive_int("model.params.n_estimators", params.get("n_estimators", 100))
+    x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
+    given = {name: value for name, value in params.items() if name not in PER_COLUMN}
+    try:
+        _unfitted(kind, **{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
+    except (ValueError, TypeError) as problem:
+        name = next((name for name in params if name in str(problem)), "")
+        documented = f"see {type(_unfitted(kind)).__name__}'s documentation"
+        raise TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), documented) from problem
+
+
+def _unfitted(kind: str, **params: Any) -> Any:
+    return (RandomForestRegressor if kind == "regression" else RandomForestClassifier)(**params)
 
 
 @dataclass(frozen=True)

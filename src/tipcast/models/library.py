@@ -220,7 +220,7 @@ class DistributedLibrary(_Library):
     ) -> Fitted:
         """Fit by all workers together."""
         frames = parts_of(client, x)
-        workers = workers_of(client, x)
+        workers = workers_of(client, frames)
         mean, scale = _moments(client, frames)
         used = client.submit(_device, frames[0], pure=False).result()
         z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x

@@ -145,7 +145,7 @@ def _index(rows: Any, xp: Any) -> Any:
         from scipy.spatial import cKDTree
 
         return cKDTree(rows)
-    return importlib.import_module("tipcast.compute.cuml_models").Neighbours(rows)  # only tipcast has rows on a GPU
+    return importlib.import_module("tipcast.compute.neighbours").Neighbours(rows)  # only tipcast has rows on a GPU
 
 
 def load(

@@ -50,7 +50,9 @@ def positive_int(key: str, value: Any) -> int:
 
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise TipcastError("C003", key, f"{value!r} is no whole number above 0", f"set {key} to 1 or more")
+        raise TipcastError(
+            "C003", key, f"must be a whole number of at least 1, got {value!r}", f"set {key} to 1 or more"
+        )
     return value
 
 
@@ -64,5 +66,7 @@ def positive(key: str, value: Any) -> float:
 
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise TipcastError("C003", key, f"{value!r} is no finite number above 0", f"set {key} to a number above 0")
+        raise TipcastError(
+            "C003", key, f"must be a finite number above 0, got {value!r}", f"set {key} to a number above 0"
+        )
     return float(value)

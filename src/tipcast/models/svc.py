@@ -6,20 +6,19 @@ A fit's time grows with the square of the rows, and a row's score takes all supp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
 
 from tipcast.compute.base import Array
-from tipcast.compute.cuml_models import support_vectors
 from tipcast.config.errors import TipcastError
 from tipcast.models import sampled
 from tipcast.models.base import Fitted, shares
+from tipcast.models.library import named
 from tipcast.models.native_svc import FORMAT, SvcScorer, kernel
 from tipcast.models.parameters import check_names, positive, positive_int
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere
@@ -31,8 +30,11 @@ HINTS = {
     "cache_size": "nothing: the sample is small",
 }
 FOLDS = 3
-MACHINES: Mapping[str, Callable[..., Any]] = {"cpu": SVC, "cuda": support_vectors}
-"""Device -> the library's class, or what makes one."""
+MACHINES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "cpu": ("sklearn.svm.SVC", {}),
+    "cuda": ("cuml.svm.SVC", {"output_type": "numpy"}),  # which takes and gives host arrays
+}
+"""Device -> the library's class, and what it takes beside the model's parameters."""
 PROBES = 500
 """Rows at which the decision's slope is taken for the features' importance."""
 
@@ -97,7 +99,8 @@ def pipeline(estimator: _Svc) -> Any:
     rows, by cross-validation, and the classifier itself on all of them.
     """
     given = {name: float(estimator.params.get(name, default)) for name, default in DEFAULTS.items()}
-    machine = MACHINES[estimator.device](kernel="rbf", **given)
+    name, more = MACHINES[estimator.device]
+    machine = named(name, "model=svc")(kernel="rbf", **given, **more)
     return make_pipeline(StandardScaler(), CalibratedClassifierCV(machine, cv=_folds(estimator), ensemble=False))
 
 

@@ -35,7 +35,7 @@ from tipcast.models.base import (
     parts,
     shares,
 )
-from tipcast.models.fit import watched, worker_lock, workers_of
+from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.xgboost_plan import MISSING, Plan, plan, try_out
 
 EXECUTOR = "tipcast-xgboost"
@@ -91,7 +91,8 @@ class DistributedXGBoost(_XGBoost):
         """Train; with validation rows stop early and keep the best rounds. XGBoost does not tell its progress."""
         from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
 
-        workers = workers_of(client, x, *(validation or ())[:1])
+        held = [part for rows in (x, *(validation or ())[:1]) for part in parts_of(client, rows)]
+        workers = workers_of(client, held)
         targets = [y, validation[1]] if validation else [y]
         classes = 0
         if self.kind == "multiclass":
