@@ -41,32 +41,16 @@ def check_names(section: str, given: Collection[str], valid: Collection[str], hi
 
 
 def positive_int(key: str, value: Any) -> int:
-    """Return a whole number of at least 1.
-
-    Raises
-    ------
-    TipcastError
-        C003 otherwise.
-
-    """
+    """Return a whole number of at least 1; C003 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise TipcastError(
-            "C003", key, f"must be a whole number of at least 1, got {value!r}", f"set {key} to 1 or more"
-        )
+        what = f"must be a whole number of at least 1, got {value!r}"
+        raise TipcastError("C003", key, what, f"set {key} to 1 or more")
     return value
 
 
 def positive(key: str, value: Any) -> float:
-    """Return a finite number above 0.
-
-    Raises
-    ------
-    TipcastError
-        C003 otherwise.
-
-    """
+    """Return a finite number above 0; C003 for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise TipcastError(
-            "C003", key, f"must be a finite number above 0, got {value!r}", f"set {key} to a number above 0"
-        )
+        what = f"must be a finite number above 0, got {value!r}"
+        raise TipcastError("C003", key, what, f"set {key} to a number above 0")
     return float(value)
