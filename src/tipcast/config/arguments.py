@@ -15,46 +15,19 @@ from tipcast.config.errors import TipcastError
 FLAGS = {"--help", "-h", "--hydra-help", "--resolve", "--multirun", "-m", "--info", "-i"}
 """Hydra's own flags that pass through."""
 FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p"}
-REFUSED_FLAGS = {
-    "--config-path",
-    "-cp",
-    "--config-name",
-    "-cn",
-    "--experimental-rerun",
-    "--run",
-    "-r",
-}
+REFUSED_FLAGS = {"--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun", "--run", "-r"}
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
 OPEN = (
-    "tracking.tags.",
-    "tracking.tags=",
-    "data.storage_options.",
-    "data.storage_options=",
-    "storage_options.",
-    "storage_options=",
-    "cluster.environment.",
-    "model.params.",
-    "model.fit.",
-    "search.space.",
-    "search.space=",
-)
+    "tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=", "storage_options.",
+    "storage_options=", "cluster.environment.", "model.params.", "model.fit.", "search.space.", "search.space=",
+)  # fmt: skip
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
-    "model_uri",
-    "out",
-    "output",
-    "data.cache",
-    "data.url",
-    "tracking.uri",
-    "tracking.artifact_root",
-    "cluster.remote_python",
-    "cluster.known_hosts",
-    "cluster.shared_folder",
-    "cluster.tls_ca_file",
-    "cluster.tls_cert",
-    "cluster.tls_key",
-}
+    "model_uri", "out", "output", "data.cache", "data.url", "tracking.uri", "tracking.artifact_root",
+    "cluster.remote_python", "cluster.known_hosts", "cluster.shared_folder", "cluster.tls_ca_file",
+    "cluster.tls_cert", "cluster.tls_key",
+}  # fmt: skip
 """Keys of a path or an address, which may hold what Hydra's grammar reads otherwise or not at all."""
 LISTS = {"input", "data.train", "data.test", "data.months"}
 """Keys of such or of a list of them."""
@@ -62,18 +35,13 @@ SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|privat
 
 
 def to_overrides(arguments: Sequence[str]) -> list[str]:
-    """Turn arguments into Hydra's flags and overrides.
+    """Turn arguments into Hydra's flags and overrides, in their order.
 
     Parameters
     ----------
     arguments
         What follows the job's name: ``key=value``, ``--key value``, ``--key=value``, ``--overrides 'a=1 b=2'``
         (the forms that `mlflow run -P` produces), and Hydra's own flags.
-
-    Returns
-    -------
-    list of str
-        Flags and overrides, in their order.
 
     Raises
     ------
@@ -105,9 +73,8 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         elif name == "overrides":
             rest = _words(value) + rest
         elif argument.startswith("="):
-            raise TipcastError(
-                "C005", argument, "has no key before its =", "write key=value without blanks round the ="
-            )
+            fix = "write key=value without blanks round the ="
+            raise TipcastError("C005", argument, "has no key before its =", fix)
         elif argument.startswith("-"):
             raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
         elif name.lstrip("+") in PATHS | LISTS and equals:
@@ -169,13 +136,7 @@ def _taken(key: str, value: str) -> str:
 def _path(key: str, value: str, several: bool) -> str:
     """Return an override of a path or of a list of them, as text where Hydra's grammar would not take it as such.
 
-    Parameters
-    ----------
-    key, value
-        Of the override.
-    several
-        Whether a comma parts values to run one after another.
-
+    ``several``: whether a comma parts values to run one after another.
     """
     plain, name = f"{key}={value}", key.lstrip("+")
     try:
@@ -220,9 +181,5 @@ def _check(override: str) -> None:
         raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
     inside = override.partition("=")[2]
     if not key.startswith("-") and (SECRET.search(key) or ("{" in inside and SECRET.search(inside))):
-        raise TipcastError(
-            "C007",
-            key,
-            "a secret does not belong on the command line",
-            "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY",
-        )
+        fix = "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY"
+        raise TipcastError("C007", key, "a secret does not belong on the command line", fix)

@@ -47,14 +47,7 @@ class Composed:
 
 
 def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
-    """Run Hydra's command line for a job.
-
-    Parameters
-    ----------
-    job
-        Name of a file in conf/, without its ending.
-    overrides
-        Flags and overrides as ``arguments.to_overrides`` returns them.
+    """Run Hydra's command line for a job, a file of conf/, with overrides of ``arguments.to_overrides``.
 
     Returns
     -------
@@ -83,9 +76,8 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
         if type(problem) is not SystemExit:  # a signal's
             raise
         if problem.code:
-            raise TipcastError(
-                "C005", "command line", "Hydra refuses a flag or its value, see above", f"see tipcast {job} --help"
-            ) from problem
+            what = "Hydra refuses a flag or its value, see above"
+            raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
         return []
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as problem:
         raise conf_files.unreadable(problem) from problem
@@ -124,9 +116,8 @@ def _check_own(asked: Any) -> None:
         return
     classes = (asked.launcher._target_, asked.sweeper._target_)
     if asked.callbacks or asked.job.env_set or not all(name.startswith("hydra._internal.") for name in classes):
-        raise TipcastError(
-            "C006", "--config-dir", "a file there sets keys of Hydra's", "leave what is below hydra alone"
-        )
+        what = "a file there sets keys of Hydra's"
+        raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
 
 
 def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -> list[Composed]:
@@ -205,9 +196,8 @@ def _refuse_strangers(specification: Any, prefix: str = "") -> None:
     names = {field.name for field in dataclasses.fields(specification)}
     for name, value in vars(specification).items():
         if name not in names:
-            raise TipcastError(
-                "C001", "command line", f"unknown key '{prefix}{name}'", "use the keys that --cfg job shows"
-            )
+            what = f"unknown key '{prefix}{name}'"
+            raise TipcastError("C001", "command line", what, "use the keys that --cfg job shows")
         if value == MISSING:
             raise TipcastError("C004", f"{prefix}{name}", "needs a value", f"add {prefix}{name}=...")
         if dataclasses.is_dataclass(value):

@@ -63,19 +63,7 @@ def search_path() -> list[str]:
 
 
 def unreadable(problem: Exception) -> TipcastError:
-    """Return what PyYAML, the system or Hydra says of a file as one line.
-
-    Parameters
-    ----------
-    problem
-        What was raised while files were read.
-
-    Returns
-    -------
-    TipcastError
-        C012; C021 for a folder that Hydra cannot write to.
-
-    """
+    """Return what PyYAML, the system or Hydra says of a file: C012, or C021 for a folder that Hydra cannot write to."""
     if isinstance(problem, yaml.MarkedYAMLError) and (mark := problem.problem_mark or problem.context_mark):
         tab = "\\t" in str(problem.problem)
         fix = (
@@ -95,14 +83,7 @@ def unreadable(problem: Exception) -> TipcastError:
 
 
 def not_as_hydra_wants(name: str) -> TipcastError | None:
-    """Return what is wrong with a file that Hydra would not say, or says without its name.
-
-    Parameters
-    ----------
-    name
-        Path from the folder that conf/ is in, as ``conf/experiment/mine.yaml``.
-
-    """
+    """Return what is wrong with a file ``conf/GROUP/NAME.yaml`` that Hydra would not say, or says without its name."""
     path = conf_dir().parent / name
     try:
         raw = path.read_bytes()
@@ -116,9 +97,8 @@ def not_as_hydra_wants(name: str) -> TipcastError | None:
     except UnicodeDecodeError as problem:
         return _broken(_place(name, raw[: problem.start].decode()), "is not UTF-8", "save it as UTF-8")
     except yaml.reader.ReaderError as problem:
-        return _broken(
-            _place(name, text[: problem.position]), f"holds the character {problem.character!r}", "remove it"
-        )
+        what = f"holds the character {problem.character!r}"
+        return _broken(_place(name, text[: problem.position]), what, "remove it")
     except yaml.YAMLError:
         return None
     if not isinstance(tree, dict):
@@ -127,9 +107,8 @@ def not_as_hydra_wants(name: str) -> TipcastError | None:
     if not isinstance(defaults, list) or not all(isinstance(item, str | dict) for item in defaults):
         return _broken(name, "its defaults are no list of group: option", "write lines as '- override /model: xgboost'")
     if name.startswith("conf/experiment/") and PACKAGE not in text:
-        return _broken(
-            f"{name}, line 1", f"its first line is not {PACKAGE!r}", "add it, so that keys are those of the job"
-        )
+        what = f"its first line is not {PACKAGE!r}"
+        return _broken(f"{name}, line 1", what, "add it, so that keys are those of the job")
     return None
 
 

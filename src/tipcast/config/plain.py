@@ -21,16 +21,7 @@ READER_OPTIONS = "storage_options"
 
 
 def to_plain(value: Any, hidden: bool = False) -> Any:
-    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets hidden.
-
-    Parameters
-    ----------
-    value
-        A configuration's dataclass instance, or a part of it.
-    hidden
-        Whether to hide every text in it.
-
-    """
+    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets, or all texts, hidden."""
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -11,14 +11,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import schema
-from tipcast.config.conf_files import conf_dir
+from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import HIDDEN
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
-    """Return a sweep as it was configured, to go on with.
+    """Return a sweep as it was configured, to go on with: with the run's data, task, model, search and seed.
 
     Parameters
     ----------
@@ -30,11 +30,6 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     where
         The run, for messages.
 
-    Returns
-    -------
-    SweepConfig
-        With the run's data, task, model, search and seed.
-
     Raises
     ------
     TipcastError
@@ -44,10 +39,6 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     try:
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
-        source = schema.SOURCES.get(plain["data"]["source"], schema.OwnData)
-        data = dict(plain["data"])
-        if data.get("storage_options"):
-            data["storage_options"] = dict(getattr(given.data, "storage_options", {}))
         task, model = plain["task"], plain["model"]
         if "kind" in model:  # of an earlier release, which had one kind for a model, and one task
             task = {**_shipped("task", "high_tip"), **task}
@@ -55,7 +46,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
             model = {**_shipped("model", str(model["name"])), **own}
         return dataclasses.replace(
             given,
-            data=_typed(source, data),
+            data=_data(plain["data"], getattr(given.data, "storage_options", {})),
             task=_typed(schema.TaskSpec, task),
             model=_typed(schema.ModelSpec, model),
             search=_typed(schema.SearchSpec, plain["search"]),
@@ -66,22 +57,12 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         )
     except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
         said = str(problem).partition("\n")[0]
-        raise TipcastError(
-            "S003", where, f"its config.yaml is not what a sweep writes: {said}", "start a new sweep"
-        ) from problem
+        what = f"its config.yaml is not what a sweep writes: {said}"
+        raise TipcastError("S003", where, what, "start a new sweep") from problem
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
-    """Return the source that a training run read, with the test period that the command line names, if it does.
-
-    Parameters
-    ----------
-    text
-        The artifact ``config.yaml`` of the run.
-    given
-        What the command line says.
-    where
-        The run, for messages.
+    """Return the source that a training run read, by its ``config.yaml``, with the test period ``given``, if it is.
 
     Raises
     ------
@@ -92,24 +73,25 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
     try:
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
-        data = {**plain, "storage_options": {}} if plain.get("storage_options") else plain
-        found: schema.DataSpec = _typed(schema.SOURCES.get(plain["source"], schema.OwnData), data)
+        found = _data(plain, {})
         return dataclasses.replace(found, test=given.test or found.test)
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        raise TipcastError(
-            "M023",
-            where,
-            f"its test rows are not known from its config.yaml: {said}",
-            "name them: data=... data.test=...",
-        ) from problem
+        what = f"its test rows are not known from its config.yaml: {said}"
+        raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
 
 
 def _shipped(group: str, name: str) -> dict[str, Any]:
     """Return an option of conf/ as it is written there."""
-    (path,) = [path for path in (conf_dir() / group).glob("*.yaml") if path.stem == name]
-    found = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    found = dict(yaml.safe_load(options(group)[name].read_text(encoding="utf-8")))
     found.pop("defaults", None)
+    return found
+
+
+def _data(plain: Mapping[str, Any], storage_options: Mapping[str, Any]) -> schema.DataSpec:
+    """Return a source, with other options for its readers where it has some."""
+    more = {"storage_options": dict(storage_options)} if plain.get("storage_options") else {}
+    found: schema.DataSpec = _typed(schema.SOURCES.get(plain["source"], schema.OwnData), {**plain, **more})
     return found
 
 
