@@ -18,7 +18,7 @@ from tipcast.compute.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
 from tipcast.config.temporary import temporary_folder
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import Evaluation, evaluator
@@ -121,17 +121,16 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
         "run_id": parent.id,
         "experiment_id": parent.experiment_id,
         "run": parent.link,
-        "rungs": {
-            each["rung"]: f"{each['job_s']:.2f} s, {each['speed_up']:.2f} x, {each['verdict']}" for each in found
-        },
+        "rungs": found,
         "not_run": missing,
         "metrics": {f"speedup/{each.rung.key}": row["speed_up"] for each, row in zip(climbed, found, strict=True)},
         "command": command,
     }
-    closing.say(result, config.print)
+    words = {row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}" for row in found}
+    closing.say(result if config.print is Output.json else {**result, "rungs": words}, config.print)
     if failed:
         raise next(iter(failed.values()))
-    return {**result, "rungs": found}
+    return result
 
 
 def rungs(config: LadderConfig) -> list[Rung]:
