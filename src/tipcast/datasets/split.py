@@ -132,3 +132,8 @@ class Draw:
         for part, (low, high) in enumerate(self.shares):
             side[(drawn >= low) & (drawn < high)] = part
         return xp.asarray(side)
+
+
+def held_out(share: float, seed: int) -> Draw | None:
+    """Return the draw of the test rows where they are a share of the training rows; None where they are their own."""
+    return Draw(seed, ((1 - share, 1.0),)) if share else None

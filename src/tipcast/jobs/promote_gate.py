@@ -11,7 +11,7 @@ from tipcast.datasets import split
 from tipcast.datasets.base import Listing
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import dataset_of
-from tipcast.evaluation.base import Evaluation, Evaluator, evaluator
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator
 from tipcast.evaluation.paired import Difference
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.portable import TOLERANCE
@@ -47,24 +47,9 @@ class Entrant:
         return self.fetched.manifest
 
     @property
-    def judge(self) -> Evaluator:
-        """What its predictions are judged by."""
-        return evaluator(str(self.manifest["task"]["kind"]))
-
-    @property
     def features(self) -> list[str]:
         """In the model's order."""
         return list(self.manifest["features"])
-
-
-@dataclass(frozen=True)
-class Rescored:
-    """Both versions on the same rows."""
-
-    challenger: Evaluation
-    champion: Evaluation | None
-    difference: Difference | None
-    """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -78,36 +63,39 @@ class Check:
 
 @dataclass(frozen=True)
 class Contest:
-    """A version, the champion, which holds the alias, whatever that is called, and the rows that both score."""
+    """A version and the champion, which holds the alias, whatever that is called, on rows that both score."""
 
-    challenger: Entrant
+    entrants: tuple[Entrant, ...]
+    """The challenger, and the champion if there is one that can be compared."""
     before: str | None
     """Version that holds the alias, compared with or not."""
-    champion: Entrant | None
-    """None where there is none, or none that can be compared."""
     checks: tuple[Check, ...]
-    """What has been found out without scoring."""
     test: Listing
     recipe: Recipe
+    evaluations: tuple[Evaluation, ...] = ()
+    """Of the entrants, once they have scored."""
+    difference: Difference | None = None
+    """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
 
     @property
-    def entrants(self) -> list[Entrant]:
-        """Those who score."""
-        return [self.challenger, *([self.champion] if self.champion else [])]
+    def challenger(self) -> Entrant:
+        """The version that is to get the alias."""
+        return self.entrants[0]
+
+    @property
+    def champion(self) -> Entrant | None:
+        """None where there is none, or none that can be compared."""
+        return self.entrants[1] if len(self.entrants) > 1 else None
+
+    @property
+    def judge(self) -> Evaluator:
+        """What predictions are judged by."""
+        return evaluator(str(self.challenger.manifest["task"]["kind"]))
 
     @property
     def period(self) -> str:
         """Of the test rows, in words."""
         return described(self.test)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the gate has found."""
-
-    contest: Contest
-    checks: tuple[Check, ...]
-    rescored: Rescored
 
     @property
     def passed(self) -> bool:
@@ -120,6 +108,17 @@ class Verdict:
         failed = [f"{check.name}: {check.what}" for check in self.checks if not check.passed]
         return "; ".join(failed) if failed else self.checks[-1].what
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The difference first."""
+        found: dict[str, float] = {}
+        if self.difference:
+            key = f"difference/{self.judge.headline.name}"
+            found = {key: self.difference.value, **bounds(self.difference.interval, key)}
+        for side, each in zip(("challenger", "champion"), self.evaluations, strict=False):
+            found |= {f"{side}/{name}": value for name, value in list(each.shown().items())[:SHOWN]}
+        return {**found, "test/rows": float(self.evaluations[0].rows)}
+
 
 def described(test: Listing) -> str:
     """Return the period of rows in words."""
@@ -127,39 +126,29 @@ def described(test: Listing) -> str:
 
 
 def known(entrant: Entrant) -> list[Check]:
-    """Check what training and registering have left."""
+    """Check what training and registering have left, and the files' digests against what the registry has kept."""
     tests = {name: value for name, value in entrant.metrics.items() if name.startswith("test/")}
     odd = [name for name, value in tests.items() if not math.isfinite(value) or abs(value) > HUGE]
+    headline = evaluator(str(entrant.manifest["task"]["kind"])).headline.name
+    finite = (
+        f"{odd[0]} is not finite" if odd else f"{len(tests)} test metrics are finite" if tests else "there are none"
+    )
     parity = entrant.metrics.get(PARITY, math.nan)
-    return [
-        Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
-        Check(
-            "metrics",
-            f"test/{entrant.judge.headline.name}" in tests and not odd,
-            f"{odd[0]} is not finite"
-            if odd
-            else f"{len(tests)} test metrics are finite"
-            if tests
-            else "there are none",
-        ),
-        Check(
-            "parity", parity <= TOLERANCE, f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
-        ),
-        _digests(entrant),
-    ]
-
-
-def _digests(entrant: Entrant) -> Check:
-    """Hold the files' digests, which were checked when they were fetched, against what the registry has kept."""
+    apart = f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
     fetched, tags = entrant.fetched, entrant.tags
-    found = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
-    wrong = [name for name, value in found.items() if tags.get(name) != value]
+    digests = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
+    wrong = [name for name, value in digests.items() if tags.get(name) != value]
     lacking = [name for name in ("data_digest", "data_test_digest") if not entrant.manifest.get(name)]
     if wrong:
-        said = f"its tag {wrong[0]} is {tags.get(wrong[0], 'not there')[:16]}, its file's {found[wrong[0]][:16]}"
+        said = f"its tag {wrong[0]} is {tags.get(wrong[0], 'not there')[:16]}, its file's {digests[wrong[0]][:16]}"
     else:
         said = f"no {lacking[0]} in its manifest" if lacking else "model file and manifest are as registered"
-    return Check("digests", not wrong and not lacking, said)
+    return [
+        Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
+        Check("metrics", f"test/{headline}" in tests and not odd, f"{odd[0]} is not finite" if odd else finite),
+        Check("parity", parity <= TOLERANCE, apart),
+        Check("digests", not wrong and not lacking, said),
+    ]
 
 
 def target(entrants: Sequence[Entrant]) -> Check:
@@ -207,10 +196,10 @@ def _unseen_draw(entrants: Sequence[Entrant], test: Listing) -> Check:
     return Check("test rows", True, "held out by the same draw")
 
 
-def compared(contest: Contest, rescored: Rescored, margin: float, *, certain: bool) -> Check:
+def compared(contest: Contest, margin: float, *, certain: bool) -> Check:
     """Check that the challenger is not worse than the champion by more than the margin."""
-    found, headline = rescored.difference, contest.challenger.judge.headline
-    if rescored.champion is None:
+    found, headline = contest.difference, contest.judge.headline
+    if contest.champion is None:
         return Check("comparison", True, "there is no champion to compare with")
     if found is None:
         return Check("comparison", False, "there is no target that both could be compared by")
