@@ -22,7 +22,7 @@ from tipcast.compute import gpus
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
 from tipcast.jobs import doctor
-from tipcast.jobs.doctor import Table, chosen, counted, examine, plain, table
+from tipcast.jobs.doctor import chosen, examine, row
 from tipcast.measure import environment
 
 Doctor = Callable[..., tuple[int, dict[str, Any], str]]
@@ -237,17 +237,17 @@ FINDINGS = {
 
 
 def rows(columns: int, coloured: bool = False) -> list[str]:
-    made = Table(tuple(FINDINGS), columns, coloured)
-    return [made.heading, *"\n".join(made.row(name, finding) for name, finding in FINDINGS.items()).splitlines()]
+    made = [row(f"{name:<11}", finding, columns, coloured=coloured) for name, finding in FINDINGS.items()]
+    return "\n".join(made).splitlines()
 
 
 def test_the_form() -> None:
-    assert rows(120)[:4] == [
-        "check        state    found",
+    assert rows(120)[:3] == [
         "python       ok       3.11.7 on Linux",
         "temp folder  warning  /tmp: 1.0 GiB free of 10.0 GiB: little",
         "                      fix: free some room",
     ]
+    assert row("x", Finding(State.ok, ""), 80, coloured=False).split() == ["x", "ok"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
@@ -265,20 +265,20 @@ def test_colours_change_nothing_else() -> None:
     assert [re.sub(r"\033\[\d+m", "", line) for line in coloured] == rows(80)
 
 
-def test_standard_output_decides(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for columns, expected in (("80", 80), ("300", 120), ("20", 60)):
+def test_the_terminal_decides_how_wide_it_is(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    word = "many words that are to be folded " * 8
+    found = {"first": lambda: ok(word), "second": lambda: warning("x", "y")}
+    monkeypatch.setattr(doctor, "chosen", lambda _: found)
+    widths = []
+    for columns in ("80", "300", "20"):
         monkeypatch.setenv("COLUMNS", columns)
-        assert table(FINDINGS).columns == expected
-    assert not table(FINDINGS).coloured, "it is captured, so no terminal"
-
-
-def test_a_check_may_find_nothing_to_say() -> None:
-    assert Table(("x",), 80, False).row("x", Finding(State.ok, "")).split() == ["x", "ok"]
-
-
-def test_counts_and_json() -> None:
-    assert counted(FINDINGS) == "1 ok, 1 warning, 1 fail"
-    listed = json.loads(json.dumps(plain(FINDINGS)))
-    assert [row["state"] for row in listed] == ["ok", "warning", "fail"]
-    assert listed[0] == {"check": "python", "state": "ok", "found": "3.11.7 on Linux", "fix": "", "code": ""}
-    assert listed[2]["code"] == "D022"
+        assert cli.main(["doctor", f"tracking.uri={store}"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        widths.append(max(map(len, lines)))
+        assert lines[0] == "check   state    found"
+        assert lines[-1] == "1 ok, 1 warning, 0 fail"
+        assert "\033" not in "".join(lines), "it is captured, so no terminal"
+    assert widths[0] <= 80 < widths[1] <= 120
+    assert 50 < widths[2] <= 60

@@ -9,8 +9,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,17 +53,31 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     """
     checks = chosen(config)
     limit_s = PATIENCE_S + max(config.cluster.wait_s + config.cluster.connect_timeout_s, config.tracking.wait_s)
-    rows, text = table(checks), config.print is Output.text
+    text, width = config.print is Output.text, max(map(len, ("check", *checks)))
+    columns = min(max(shutil.get_terminal_size((PIPED, 24)).columns, NARROWEST), WIDEST)
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     if text:
-        print(rows.heading, flush=True)
+        print(f"{'check':<{width}}  {'state':<{STATE}}  found", flush=True)
     findings = {}
     for name, check in checks.items():
         findings[name] = examine(name, check, limit_s)
         if text:
-            print(rows.row(name, findings[name]), flush=True)
-    result = {"checks": plain(findings), "counted": counted(findings), "command": command}
+            print(row(f"{name:<{width}}", findings[name], columns, coloured=coloured), flush=True)
+    states = [finding.state for finding in findings.values()]
+    counted = ", ".join(f"{states.count(state)} {state.value}" for state in State)
+    listed = [
+        {
+            "check": name,
+            "state": finding.state.value,
+            "found": finding.found,
+            "fix": finding.fix,
+            "code": finding.problem.code if finding.problem else "",
+        }
+        for name, finding in findings.items()
+    ]
+    result = {"checks": listed, "counted": counted, "command": command}
     if text:
-        print(counted(findings), flush=True)
+        print(counted, flush=True)
     else:
         closing.say(result, config.print)
     for finding in findings.values():
@@ -130,70 +143,27 @@ def examine(name: str, check: Callable[[], Finding], limit_s: float) -> Finding:
     return failed(TipcastError("C022", name, what, "look at the disk, store, server or worker that it waits for"))
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table that is printed row by row."""
+def row(name: str, finding: Finding, columns: int, *, coloured: bool) -> str:
+    """Return the lines of one check, broken between words only: an address stays in one piece to be copied.
 
-    names: tuple[str, ...]
-    """Of the checks."""
-    columns: int
-    """Width of a line."""
-    coloured: bool
+    Parameters
+    ----------
+    name
+        Of the check, as wide as the first column.
+    finding
+        What it found.
+    columns
+        Width of a line.
+    coloured
+        Whether a terminal shows the state in its colour.
 
-    @property
-    def heading(self) -> str:
-        """The line above the rows."""
-        return f"{'check':<{self._first}}  {'state':<{STATE}}  found"
-
-    def row(self, name: str, finding: Finding) -> str:
-        """Return the lines of one check."""
-        mark = f"{finding.state.value:<{STATE}}"
-        if self.coloured:
-            mark = f"\033[{COLOURS[finding.state]}m{mark}\033[0m"
-        code = f" [{finding.problem.code}]" if finding.problem else ""
-        lines = self._wrapped(finding.found + code, "")
-        if finding.fix:
-            lines += self._wrapped(f"fix: {finding.fix}", "     ")
-        indent = " " * (self._first + STATE + 4)
-        return "\n".join([f"{name:<{self._first}}  {mark}  {lines[0]}", *(indent + line for line in lines[1:])])
-
-    @property
-    def _first(self) -> int:
-        return max(map(len, ("check", *self.names)))
-
-    def _wrapped(self, text: str, indent: str) -> list[str]:
-        """Break between words only: a path or an address stays in one piece to be copied."""
-        return textwrap.wrap(
-            text,
-            self.columns - self._first - STATE - 4,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-
-
-def table(names: Iterable[str]) -> Table:
-    """Return a table for standard output: as wide as the terminal, coloured on one unless NO_COLOR is set."""
-    columns = shutil.get_terminal_size((PIPED, 24)).columns
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return Table(tuple(names), min(max(columns, NARROWEST), WIDEST), coloured)
-
-
-def counted(findings: Mapping[str, Finding]) -> str:
-    """Return how many checks ended how, as ``11 ok, 1 warning, 1 fail``."""
-    states = [finding.state for finding in findings.values()]
-    return ", ".join(f"{states.count(state)} {state.value}" for state in State)
-
-
-def plain(findings: Mapping[str, Finding]) -> list[dict[str, str]]:
-    """Return the rows as JSON has them."""
-    return [
-        {
-            "check": name,
-            "state": finding.state.value,
-            "found": finding.found,
-            "fix": finding.fix,
-            "code": finding.problem.code if finding.problem else "",
-        }
-        for name, finding in findings.items()
-    ]
+    """
+    state = f"{finding.state.value:<{STATE}}"
+    if coloured:
+        state = f"\033[{COLOURS[finding.state]}m{state}\033[0m"
+    before = len(name) + STATE + 4
+    fold = partial(textwrap.wrap, width=columns - before, break_long_words=False, break_on_hyphens=False)
+    first, *others = fold(finding.found + (f" [{finding.problem.code}]" if finding.problem else "")) or [""]
+    if finding.fix:
+        others += fold(f"fix: {finding.fix}", subsequent_indent="     ")
+    return "\n".join([f"{name}  {state}  {first}", *(" " * before + line for line in others)])

@@ -176,7 +176,7 @@ def _contest(client: Any, config: PromoteConfig, challenger: Entrant, before: st
     return Contest(tuple(entrants), before, tuple(checks), test, recipe)
 
 
-def _data(client: Any, config: PromoteConfig, run_id: str) -> DataSpec:
+def _data(client: Any, config: PromoteConfig, run_id: str | None) -> DataSpec:
     """Return where the test rows come from: unless one is named, the source that the version's run read."""
     if config.data.source != TESTED:
         return config.data

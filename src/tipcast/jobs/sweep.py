@@ -10,19 +10,15 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
-from tipcast.compute.session import session
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows
-from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing, sweep_plan, sweep_report
-from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.jobs.sweep_resume import DATA, STUDY, PreviousSweep, apply_overrides, load_previous_sweep, with_trials
-from tipcast.jobs.train import finish, make_plan, summary
+from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep, with_trials
+from tipcast.jobs.train import WHERE, finish, make_plan, start
 from tipcast.jobs.train_record import opened
-from tipcast.jobs.training import Plan
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models import sampled
@@ -31,7 +27,6 @@ from tipcast.models.build import build
 from tipcast.models.build import check as check_model
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import LISTED
-from tipcast.search.space import Space
 from tipcast.search.trial import Objective, Study
 from tipcast.search.workers import TrialWorkers
 from tipcast.tracking.children import clear_problem
@@ -70,29 +65,25 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             opened(config, plan, command, folder, job="sweep", name=name, later=later, resume=config.resume)
         )
         record.run.set_tags(tags)
+        headline = record.judge.headline
+        objective = Objective(tags[STUDY], headline.name, headline.maximize)
+        lease = previous.lease if previous else stack.enter_context(leased(record.run.client, record.run.id))
+        sweep = SweepRecord(record, config, space, objective, lease)
         if previous:
             clear_problem(record.run.client, record.run.id)
-        lease = previous.lease if previous else stack.enter_context(leased(record.run.client, record.run.id))
-        headline = evaluator(plan.task.kind).headline
-        sweep = SweepRecord(record, config, space, Objective(tags[STUDY], headline.name, headline.maximize), lease)
-        if previous:
             sweep.resume(previous)
         with sweep.closed():
-            with clock.phase("cluster") as facts, progress("cluster"):
-                workers = stack.enter_context(session(config.backend, config.cluster))
-                rehearse(workers, config, plan)
-                facts.append(workers.size)
-            record.run.set_tags(workers.tags)
+            workers = start(stack, record, clock)
             search = search_by_joblib if config.search.through == "joblib" else search_by_pool
-            search(config, plan, space, workers, sweep, previous, clock)
+            search(sweep, workers, clock)
             best = sweep.best
             model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
             refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model), trial=best.key)
-            outcome, logged = finish(workers, refit, clock)
+            said = finish(workers, refit, clock)
             with progress("leaderboard"):
                 sweep.close()
                 sweep_report.write(sweep)
-        said = {**summary(record, outcome, logged, clock.seconds), **sweep.said()}
+        said |= sweep.said()
         problem = sweep.problem()
         if problem:
             record.run.set_tags({"error.code": problem.code, "error.message": problem})
@@ -102,24 +93,16 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
     return said
 
 
-def search_by_pool(
-    config: SweepConfig,
-    plan: Plan,
-    space: Space,
-    workers: Session,
-    sweep: SweepRecord,
-    previous: PreviousSweep | None,
-    clock: Clock,
-) -> None:
+def search_by_pool(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
     """Run the trials that are missing as tasks of our own."""
-    spec = config.search
-    searcher = sweep_plan.searcher(config, plan, space, sweep, previous.recorded if previous else {})
-    study = sweep_plan.study(config, plan, space, sweep.objective, workers)
+    config, spec = sweep.config, sweep.config.search
+    searcher = sweep_plan.searcher(sweep)
+    study = sweep_plan.study(sweep, workers)
     trial_workers = TrialWorkers(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     sweep.total = searcher.total
     with trial_workers.opened():
         with clock.phase("load") as facts, progress("read"):
-            facts += _check_rows(config, plan, study, trial_workers)
+            facts += _check_rows(sweep, study, trial_workers)
         slots = sum(trial_workers.slots.values())
         if spec.name == "tpe" and slots > spec.max_concurrent:
             LOG.warning(
@@ -133,29 +116,21 @@ def search_by_pool(
             facts.append(sweep.pace())
 
 
-def search_by_joblib(
-    config: SweepConfig,
-    plan: Plan,
-    space: Space,
-    workers: Session,
-    sweep: SweepRecord,
-    previous: PreviousSweep | None,
-    clock: Clock,
-) -> None:
+def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
     """Run the trials that are missing by scikit-learn's GridSearchCV over joblib's Dask backend, on a sample."""
     from tipcast.search.grid_cv import GridCv  # imports scikit-learn, which takes a second
 
-    spec = config.search
-    proposals = LISTED[spec.name](spec, space, config.seed, previous.recorded if previous else {})
+    config = sweep.config
+    proposals = LISTED[config.search.name](config.search, sweep.space, config.seed, sweep.recorded)
     sweep.total = len(proposals)
     missing = [proposal for proposal in proposals if proposal.number not in sweep.trials]
     if not missing:
         return
     with clock.phase("load") as facts:
-        sample = _sample(config, plan, workers, sweep)
+        sample = _sample(sweep, workers)
         facts.append(f"a sample of {len(sample.y):,} train rows")
-    local = build(config.model, workers.device, "local", config.task.categorical, plan.task.kind)
-    study = sweep_plan.study(config, plan, space, sweep.objective, workers)
+    local = build(config.model, workers.device, "local", config.task.categorical, sweep.record.plan.task.kind)
+    study = sweep_plan.study(sweep, workers)
     trials = GridCv(workers.client, study, local.scikit_learn(config.seed), sample).events(missing)
     slots = dict(workers.client.nthreads())
     with clock.phase("search") as facts, sweep.timed(), progress("grid search by joblib") as bar:
@@ -164,36 +139,36 @@ def search_by_joblib(
         facts.append(sweep.pace())
 
 
-def _check_rows(config: SweepConfig, plan: Plan, study: Study, workers: TrialWorkers) -> list[str]:
+def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list[str]:
     """Have the rows read, and refuse what cannot be trained on before any trial begins; return what was read."""
+    config, plan = sweep.config, sweep.record.plan
     counts = workers.load(config.search.attempts)
     rows.check_counts(plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits)
     read: list[str] = []
-    for side, name in enumerate(("data.train", "data.train (validation)")):
+    for side, name in enumerate(("train", "validation")):
         found = rows.total([parts[side] for parts in counts])
-        rows.check_split(name, found, plan.task, config.data.limits)
-        read.append(f"{found.rows:,} {'validation' if side else 'train'} rows")
+        rows.check_split(WHERE[name], found, plan.task, config.data.limits)
+        read.append(f"{found.rows:,} {name} rows")
     return read
 
 
-def _sample(config: SweepConfig, plan: Plan, workers: Session, sweep: SweepRecord) -> Split:
+def _sample(sweep: SweepRecord, workers: Session) -> Split:
     """Read the training period on the workers, refuse what cannot be trained on, and bring a sample home."""
+    config, plan = sweep.config, sweep.record.plan
     reading = rows.start(workers, plan.train, plan.recipe)
     with progress("read", reading):
         loaded = rows.collect(workers, plan.train, plan.recipe, reading)
     rows.check_counts(plan.train, loaded.per_file, plan.recipe, config.data.limits)
     most = config.search.rows
+    limits = min(most, int(config.model.fit.get("rows") or most)), most
     found, said = [], []
-    for name, part, limit in (
-        ("training", loaded.splits[0], min(most, int(config.model.fit.get("rows") or most))),
-        ("validation", loaded.splits[1], most),
-    ):
-        where = "data.train" if name == "training" else "data.train (validation)"
-        rows.check_split(where, part.counts, plan.task, config.data.limits)
+    for name, part, limit in zip(("train", "validation"), loaded.splits, limits, strict=True):
+        rows.check_split(WHERE[name], part.counts, plan.task, config.data.limits)
         parts, every = sampled.start(workers.client, part.x, part.y, limit, config.seed)
         found.append(sampled.joined(workers.client.gather(parts)))
-        said.append(f"{len(found[-1][1]):,} of {every:,} {name} rows")
-        sweep.record.run.log_metrics({f"sweep/{name}_rows": len(found[-1][1])})
+        called = "training" if name == "train" else name
+        said.append(f"{len(found[-1][1]):,} of {every:,} {called} rows")
+        sweep.record.run.log_metrics({f"sweep/{called}_rows": len(found[-1][1])})
     remark = f"Trials are fitted on {said[0]} and judged on {said[1]}, by scikit-learn's GridSearchCV."
     LOG.info(remark)
     sweep.remarks.append(remark)

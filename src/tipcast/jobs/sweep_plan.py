@@ -19,16 +19,16 @@ from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.schema import SearchSpec
 from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
-from tipcast.jobs.training import Plan
 from tipcast.models import build
 from tipcast.search import space as spaces
 from tipcast.search.halving import Halving, ladder
-from tipcast.search.proposals import LISTED, Listed, Recorded, Searcher, Tpe
+from tipcast.search.proposals import LISTED, Listed, Searcher, Tpe
 from tipcast.search.space import Space
-from tipcast.search.trial import TREES, Measured, Objective, Study
+from tipcast.search.trial import TREES, Measured, Study
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # workers import this module for ``measured`` alone
     from tipcast.jobs.sweep_record import SweepRecord
+    from tipcast.jobs.train import Plan
 
 LOG = logging.getLogger("tipcast")
 
@@ -64,12 +64,8 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     given = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
     for name in sorted(given):
         if config.search.space.get(name) is not None:
-            raise TipcastError(
-                "C003",
-                f"model.params.{name}",
-                f"is fixed to {config.model.params.get(name)}, and search.space.{name} searches it",
-                "leave one of the two out",
-            )
+            what = f"is fixed to {config.model.params.get(name)}, and search.space.{name} searches it"
+            raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
     if fixed := [name for name in config.model.space if name in given and name in config.model.params]:
         values = ", ".join(f"{name} ({config.model.params[name]})" for name in fixed)
         LOG.info("fixed  %s: set on the command line, so not searched", values)
@@ -89,37 +85,31 @@ def check(config: SweepConfig) -> Space:
     spec, device = config.search, config.backend.name
     _check_numbers(spec)
     if not 0 < config.task.validation < 1:
-        raise TipcastError(
-            "C003", "task.validation", "trials are compared on validation rows", "hold some out, as 0.15"
-        )
+        what = "trials are compared on validation rows"
+        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
     own = spec.space
     if spec.name == "halving":
         if own.get(TREES) is not None:
-            raise TipcastError(
-                "C003",
-                f"search.space.{TREES}",
-                "halving decides how many trees a trial gets",
-                f"set model.params.{TREES} to the most, or use another search",
-            )
+            what, fix = "halving decides how many trees a trial gets", f"set model.params.{TREES} to the most"
+            raise TipcastError("C003", f"search.space.{TREES}", what, f"{fix}, or use another search")
         own = {**own, TREES: None}
     space = spaces.merged(config.model, own, alone=spec.name == "grid")
     spaces.check(config.model, space, device, config.task.categorical, config.task.kind)
-    if spec.name == "halving" and _local(config, config.task.kind, _first(space)).trees is None:
-        raise TipcastError(
-            "C003", "search=halving", f"{config.model.name} cannot be grown on", "use search=random, tpe or grid"
-        )
+    if spec.name == "halving" and _local(config, _first(space), config.task.kind).trees is None:
+        what = f"{config.model.name} cannot be grown on"
+        raise TipcastError("C003", "search=halving", what, "use search=random, tpe or grid")
     if spec.through == "joblib":
         _check_joblib(config, space)
     return space
 
 
-def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, workers: Session) -> Study:
+def study(sweep: SweepRecord, workers: Session) -> Study:
     """Return what all trials have in common."""
-    extremes = [{name: value} for name, axis in space.items() for value in axis.tried]
-    estimators = [_local(config, plan.task.kind, each) for each in extremes]
-    shared = {each.sharing for each in estimators}
+    config, plan = sweep.config, sweep.record.plan
+    extremes = [{name: value} for name, axis in sweep.space.items() for value in axis.tried]
+    shared = {_local(config, each, plan.task.kind).sharing for each in extremes}
     return Study(
-        objective=objective,
+        objective=sweep.objective,
         sweep=uuid.uuid4().hex[:8],
         fragments=merged(plan.train.fragments, workers.frames.batch_rows),
         recipe=plan.recipe,
@@ -164,35 +154,21 @@ def identity(plain: Mapping[str, Any], data: str) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def searcher(config: SweepConfig, plan: Plan, space: Space, sweep: SweepRecord, recorded: Recorded) -> Searcher:
-    """Return what decides on the next trial.
-
-    Parameters
-    ----------
-    config, plan, space
-        Of the sweep.
-    sweep
-        With the trials that have ended in an earlier run of it.
-    recorded
-        Parameters that were proposed in an earlier run of it.
-
-    """
-    spec, known, objective = config.search, sweep.trials, sweep.objective
+def searcher(sweep: SweepRecord) -> Searcher:
+    """Return what decides on the next trial, given those that an earlier run of the sweep has proposed and ended."""
+    config, space, known, objective = sweep.config, sweep.space, sweep.trials, sweep.objective
+    spec = config.search
     if spec.name == "tpe":
-        return Tpe(space, config.seed, objective, spec.trials or 0, spec.max_concurrent, known, recorded)
-    proposals = LISTED[spec.name](spec, space, config.seed, recorded)
+        return Tpe(space, config.seed, objective, spec.trials or 0, spec.max_concurrent, known, sweep.recorded)
+    proposals = LISTED[spec.name](spec, space, config.seed, sweep.recorded)
     if spec.name == "halving":
-        return Halving(proposals, rungs(config), spec.eta, known, objective)
-    cuts = TREES in space and _local(config, plan.task.kind, _first(space)).trees is not None
-    return Listed(proposals, known, cuts=cuts)
+        rungs = ladder(int(config.model.params.get(TREES, 100)), spec.eta, spec.min_rounds)
+        return Halving(proposals, rungs, spec.eta, known, objective)
+    kind = sweep.record.plan.task.kind
+    return Listed(proposals, known, cuts=TREES in space and _local(config, _first(space), kind).trees is not None)
 
 
-def rungs(config: SweepConfig) -> tuple[int, ...]:
-    """Return the numbers of trees at which halving compares trials."""
-    return ladder(int(config.model.params.get(TREES, 100)), config.search.eta, config.search.min_rounds)
-
-
-def _local(config: SweepConfig, kind: str | None, params: Mapping[str, Any]) -> Any:
+def _local(config: SweepConfig, params: Mapping[str, Any], kind: str | None) -> Any:
     model = dataclasses.replace(config.model, params={**config.model.params, **params})
     return build.build(model, config.backend.name, "local", config.task.categorical, kind)
 
@@ -209,7 +185,7 @@ def _check_joblib(config: SweepConfig, space: Space) -> None:
         problem = f"{spec.name} does not know its trials beforehand"
     elif config.backend.name != "cpu":
         problem = "its trials compute on processors"
-    elif _local(config, config.task.kind, _first(space)).scikit_learn(config.seed) is None:
+    elif _local(config, _first(space), config.task.kind).scikit_learn(config.seed) is None:
         problem = f"scikit-learn has no {config.model.name} of its own"
     if problem:
         fix = "use search.through=pool, or search=grid_joblib and backend=cpu with svc, knn, random_forest or logistic"
@@ -221,17 +197,14 @@ def _check_numbers(spec: SearchSpec) -> None:
         raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
     if spec.through not in THROUGH:
         raise TipcastError("C003", "search.through", f"no such way: {spec.through}", f"use {' or '.join(THROUGH)}")
-    least = {"trials": 1, "points": 2, "eta": 2, "min_rounds": 1, "max_concurrent": 1}
-    least |= {"attempts": 1, "trials_per_gpu": 1, "rows": 1}
-    for name, low in least.items():
+    once = ("trials", "min_rounds", "max_concurrent", "attempts", "trials_per_gpu", "rows")
+    for name, low in {"points": 2, "eta": 2, **dict.fromkeys(once, 1)}.items():
         value = getattr(spec, name)
         if value is not None and value < low:
             raise TipcastError("C003", f"search.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
-    most = spaces.MOST
-    if (spec.trials or 0) > most:
-        raise TipcastError(
-            "C003", "search.trials", f"must be at most {most:,}, got {spec.trials:,}", f"use {most:,} or fewer"
-        )
+    if (spec.trials or 0) > spaces.MOST:
+        what = f"must be at most {spaces.MOST:,}, got {spec.trials:,}"
+        raise TipcastError("C003", "search.trials", what, f"use {spaces.MOST:,} or fewer")
     limit = spec.trial_timeout_s
     if limit is not None and not 0 < limit < math.inf:
         raise TipcastError("C003", "search.trial_timeout_s", f"must be positive, got {limit}", "set seconds, or null")

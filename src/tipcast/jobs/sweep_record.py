@@ -13,16 +13,19 @@ from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
-from tipcast.jobs.sweep_resume import OVER, ROUNDS, TRACKING, WORKER, PreviousSweep
+from tipcast.jobs.sweep_resume import PreviousSweep
 from tipcast.jobs.train_record import Record
 from tipcast.search.space import Space
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Proposal, Trial
 from tipcast.tracking.abandoned import RUNGS
-from tipcast.tracking.children import Children
+from tipcast.tracking.children import KEY, Child, Children
 from tipcast.tracking.lease import Lease
 
 LOG = logging.getLogger("tipcast")
 
+ROUNDS, OVER, WORKER = "trial.rounds", "trial.over", "trial.worker"
+"""Tags of a child."""
+TRACKING = "sweep/tracking_seconds"
 CURVE = "roc/true_positive_rate"
 """Metric of a child whose step is the false-positive rate in percent."""
 
@@ -40,6 +43,8 @@ class SweepRecord:
         self.failed: dict[int, TipcastError] = {}
         self.runs: dict[int, str] = {}
         """Trial -> child run of its latest attempt."""
+        self.recorded: dict[int, Mapping[str, Any]] = {}
+        """Parameters that an earlier run of the sweep proposed, whatever came of them."""
         self.total = 0
         self.rounds = 0
         """Trees that were grown, where trials are given up early."""
@@ -60,13 +65,16 @@ class SweepRecord:
 
     def resume(self, previous: PreviousSweep) -> None:
         """Count what an earlier run of the sweep has done."""
-        LOG.info("resumed  trials done: %d", len(previous.done))
-        self._known = len(previous.done)
-        self.trials, self._attempts = previous.trials(self.objective.metric), dict(previous.attempts)
-        self.runs = {number: child.run_id for number, child in previous.done.items()}
+        done = previous.done
+        LOG.info("resumed  trials done: %d", len(done))
+        self._known = len(done)
+        self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
+        self.runs = {number: child.run_id for number, child in done.items()}
+        self.recorded = {child.number: child.params for child in previous.children}
+        self._attempts = {child.number: child.attempt for child in previous.children}
         self.rounds = sum(trial.rounds or 0 for trial in self.trials.values())
         self._earlier_busy_s = sum(trial.seconds for trial in self.trials.values())
-        self._earlier_tracking_s = previous.tracking_s
+        self._earlier_tracking_s = previous.metrics.get(TRACKING, 0.0)
         self.remarks += previous.remarks
 
     @contextlib.contextmanager
@@ -267,3 +275,29 @@ class SweepRecord:
             "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
             "charts": self.children.charts(self.metric, maximize=self.objective.maximize),
         }
+
+
+def _trial(child: Child, metric: str) -> Trial:
+    """Return a trial as its child run tells it."""
+    metrics, tags = child.metrics, child.tags
+    rungs = [(int(trees), float(score)) for trees, score in json.loads(tags.get(RUNGS, "[]"))]
+    measured = _below("validation/", metrics)
+    if rungs:  # the process may have been killed after it had written the next score and before this tag
+        measured[metric] = rungs[-1][1]
+    return Trial(
+        key=tags[KEY],
+        number=child.number,
+        params=child.params,
+        score=measured[metric],
+        metrics=measured,
+        phases=_below("seconds/", metrics),
+        worker=tags.get(WORKER, ""),
+        attempt=child.attempt,
+        rounds=rungs[-1][0] if rungs else None,
+        rungs=rungs[:-1],
+        over=tags.get(OVER) == "true",
+    )
+
+
+def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}

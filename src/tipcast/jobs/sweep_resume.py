@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import shlex
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,8 @@ from tipcast.config.plain import to_plain
 from tipcast.config.stored import restored
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys, identity
 from tipcast.measure.origin import versions
-from tipcast.search.trial import Trial
 from tipcast.tracking.abandoned import RUNGS
-from tipcast.tracking.children import KEY, Child, Children, sweep_run
+from tipcast.tracking.children import Child, Children, sweep_run
 from tipcast.tracking.facts import facts
 from tipcast.tracking.lease import Lease, leased
 from tipcast.tracking.run import Run
@@ -30,9 +28,8 @@ from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 
-ROUNDS, OVER, WORKER, STUDY, DATA = "trial.rounds", "trial.over", "trial.worker", "sweep.study", "sweep.data"
-"""Tags that a trial or its sweep is resumed by."""
-TRACKING = "sweep/tracking_seconds"
+STUDY, DATA = "sweep.study", "sweep.data"
+"""Tags that a sweep is resumed by."""
 KEPT = ("data", "task", "model", "search", "seed")
 """Parts of the configuration that a sweep keeps from its first run."""
 
@@ -42,53 +39,46 @@ class PreviousSweep:
     """What the earlier processes of a sweep left."""
 
     config: SweepConfig
-    run_id: str
-    study: str
     plain: Mapping[str, Any]
     """Its configuration as it was written."""
-    checked: bool
-    """Whether ``study`` can be compared: sweeps of earlier releases made theirs of other facts."""
-    done: Mapping[int, Child]
-    """Trials that have ended well."""
-    attempts: Mapping[int, int]
-    """Trial -> how often it was begun."""
-    recorded: Mapping[int, Mapping[str, Any]]
-    """Trial -> its parameters, of all that were proposed, whatever came of them."""
+    run_id: str
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+    children: list[Child]
+    """By number and attempt."""
     lease: Lease
-    command: str
-    """That repeats the whole of the sweep."""
-    tracking_s: float
-    """Seconds that went into recording."""
     remarks: list[str]
     """What else was another when its trials were fitted."""
 
-    def trials(self, metric: str) -> dict[int, Trial]:
-        """Return the trials that have ended well, ranked by a metric."""
-        return {number: _trial(child, metric) for number, child in self.done.items()}
+    @property
+    def study(self) -> str:
+        """Digest that its trials are named by."""
+        return self.tags.get(STUDY, "")
+
+    @property
+    def command(self) -> str:
+        """That repeats the whole of the sweep."""
+        return self.tags.get("command", "")
+
+    @property
+    def done(self) -> dict[int, Child]:
+        """Trials that have ended well."""
+        return {child.number: child for child in self.children if child.status == "FINISHED" or _rests(child)}
 
     def check(self, data: str) -> None:
         """Refuse to mix trials on different data, or of a configuration that was changed."""
-        if not self.checked:
+        if DATA not in self.tags:  # earlier releases made their digest of other facts
             LOG.warning(
                 "run %s is of an earlier release: whether its data are what they were is not known", self.run_id
             )
         elif identity(self.plain, data) != self.study:
-            raise TipcastError(
-                "S003",
-                self.run_id,
-                "its data or its configuration are not what they were",
-                "put the data back, or start a new sweep",
-            )
+            what = "its data or its configuration are not what they were"
+            raise TipcastError("S003", self.run_id, what, "put the data back, or start a new sweep")
 
 
 @contextlib.contextmanager
 def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
-    """Hold a sweep's lease; close what its last process left open.
-
-    Parameters
-    ----------
-    config
-        What the command line composes, with ``resume``.
+    """Hold the lease of the sweep that the command line names, and close what its last process left open.
 
     Raises
     ------
@@ -110,28 +100,15 @@ def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
             children = Children(Run(run_id, run.info.experiment_id, store, client))
             found = children.found()
             _close_open(children, found)
-            done = {child.number: child for child in found if child.status == "FINISHED" or _rests(child)}
-            tags = run.data.tags
+            device, had = run.data.tags.get("device", ""), facts(client, run_id).sections["versions"]
+            remarks = _remarks(device, config.backend.name, had)
             yield PreviousSweep(
-                config=own,
-                run_id=run_id,
-                study=tags.get(STUDY, ""),
-                plain=yaml.safe_load(text),
-                checked=DATA in tags,
-                done=done,
-                attempts={child.number: child.attempt for child in found},
-                recorded={child.number: child.params for child in found},
-                lease=lease,
-                command=tags.get("command", ""),
-                remarks=_remarks(
-                    tags.get("device", ""), config.backend.name, facts(client, run_id).sections["versions"]
-                ),
-                tracking_s=run.data.metrics.get(TRACKING, 0.0),
+                own, yaml.safe_load(text), run_id, run.data.tags, run.data.metrics, found, lease, remarks
             )
 
 
 def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep's own configuration with what the command line may change of it; refuse the rest.
+    """Return a sweep's own configuration with what the command line may change of it.
 
     Parameters
     ----------
@@ -210,29 +187,3 @@ def _remarks(device: str, now: str, had: Mapping[str, Any]) -> list[str]:
     remark = f"Earlier trials were fitted with {'; '.join(moved)}: scores may differ a little for that reason alone."
     LOG.warning(remark)
     return [remark]
-
-
-def _trial(child: Child, metric: str) -> Trial:
-    """Return a trial as its child run tells it."""
-    metrics, tags = child.metrics, child.tags
-    rungs = [(int(trees), float(score)) for trees, score in json.loads(tags.get(RUNGS, "[]"))]
-    measured = _below("validation/", metrics)
-    if rungs:  # the process may have been killed after it had written the next score and before this tag
-        measured[metric] = rungs[-1][1]
-    return Trial(
-        key=tags[KEY],
-        number=child.number,
-        params=child.params,
-        score=measured[metric],
-        metrics=measured,
-        phases=_below("seconds/", metrics),
-        worker=tags.get(WORKER, ""),
-        attempt=child.attempt,
-        rounds=rungs[-1][0] if rungs else None,
-        rungs=rungs[:-1],
-        over=tags.get(OVER) == "true",
-    )
-
-
-def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,16 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import timed
+from tipcast.datasets.base import Dataset, Listing, timed
 from tipcast.datasets.listing import identical
 from tipcast.datasets.prepare import Recipe, held_out_rows
 from tipcast.datasets.registry import open_dataset
-from tipcast.evaluation.base import SHOWN, bounds, evaluator, judged_by
+from tipcast.datasets.rows import Rows
+from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.jobs import closing
-from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train_record import Record, opened
-from tipcast.jobs.training import Data, Outcome, Plan, held_out_draw
+from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
@@ -35,7 +36,6 @@ from tipcast.models.build import check
 from tipcast.models.fit import fit as fit_model
 from tipcast.models.predict import every_way, predict
 from tipcast.tasks.base import Task, make_task
-from tipcast.tracking.portable import Logged
 
 LOG = logging.getLogger("tipcast")
 
@@ -43,6 +43,11 @@ CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
+WHERE = {"train": "data.train", "validation": "data.train (validation)", "test": "data.test"}
+"""Split -> what messages call its rows."""
+
+Splits = Mapping[str, Rows]
+"""``train``, ``validation`` if there is one, ``test`` -> rows on the workers."""
 
 
 def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
@@ -55,55 +60,93 @@ def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         record = stack.enter_context(opened(config, plan, command, folder))
-        with clock.phase("cluster") as facts, progress("cluster"):
-            workers = stack.enter_context(session(config.backend, config.cluster))
-            rehearse(workers, config, plan)
-            facts.append(workers.size)
-        record.run.set_tags(workers.tags)
-        outcome, logged = finish(workers, record, clock)
-    return closing.say(summary(record, outcome, logged, clock.seconds), config.print)
+        workers = start(stack, record, clock)
+        said = finish(workers, record, clock)
+    return closing.say(said, config.print)
 
 
-def finish(workers: Session, record: Record, clock: Clock) -> tuple[Outcome, Logged]:
-    """Read, fit, test and record, on workers that are up, in a run that is open; register where that is asked for."""
+def start(stack: ExitStack, record: Record, clock: Clock) -> Session:
+    """Open the workers until a stack is left, and have them compile what they compute with."""
+    config = record.config
+    with clock.phase("cluster") as facts, progress("cluster"):
+        workers = stack.enter_context(session(config.backend, config.cluster))
+        warm_up(workers, config, record.plan)
+        facts.append(workers.size)
+    record.run.set_tags(workers.tags)
+    return workers
+
+
+def finish(workers: Session, record: Record, clock: Clock) -> dict[str, Any]:
+    """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
     config, plan, folder = record.config, record.plan, record.folder
     with recorded(workers.client, folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
-            data = read(workers, config, plan)
-            facts += [f"{part.counts.rows:,} {name} rows" for name, part in data.splits.items()]
+            splits = read(workers, config, plan)
+            facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts:
-            fitted = fit(workers, config, plan.task, data)
+            fitted = fit(workers, config, plan.task, splits)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts:
-            outcome = measure(workers, plan, fitted, data)
+            outcome = measure(workers, plan, fitted, splits)
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
-        record.data(data)
-        record.metrics(data, fitted, outcome)
-        record.plots(data, fitted, outcome)
+        record.data(splits)
+        record.metrics(outcome)
+        record.figures(outcome)
         saved = fitted.save(folder)
         columns, raw = held_out(workers, plan)
         rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
         logged, difference = record.model(saved, outcome, raw, scores, device=workers.device)
         facts.append(logged.uri)
-    record.close(data, outcome, clock.seconds, peaks(workers.client))
-    return outcome, record.register(logged, difference, data, outcome)  # last: its run is whole
-
-
-def summary(record: Record, outcome: Outcome, logged: Logged, phases: Mapping[str, float]) -> dict[str, Any]:
-    """Return what the job says at its end."""
-    test = outcome.test
+    record.close(outcome, clock.seconds, peaks(workers.client))
+    registered = record.register(logged, difference, outcome)  # last: its run is whole
     return {
         "run_id": record.run.id,
         "experiment_id": record.run.experiment_id,
         "run": record.run.link,
-        "model_uri": logged.registered or logged.uri,
-        "metrics": {f"test/{name}": value for name, value in list(test.shown().items())[:SHOWN]}
-        | bounds(test.interval, f"test/{record.judge.headline.name}"),
-        "phases": phases,
+        "model_uri": registered.registered or registered.uri,
+        "metrics": record.headlines(outcome),
+        "phases": clock.seconds,
         "command": record.command,
     }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be read, known before any worker starts."""
+
+    train: Listing
+    test: Listing
+    recipe: Recipe
+    test_recipe: Recipe
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.recipe.task
+
+    @property
+    def dataset(self) -> Dataset:
+        """What the columns mean."""
+        return self.recipe.dataset
+
+    @property
+    def periods(self) -> dict[str, str]:
+        """Split -> its period in words, or its share where rows have no time."""
+        train, test, cutoff, draw = self.train.period, self.test.period, self.recipe.cutoff, self.recipe.draw
+        if train is not None and test is not None and draw is None:
+            spans = {"train": train if cutoff is None else (train[0], cutoff)}
+            if cutoff is not None:
+                spans["validation"] = (cutoff, train[1])
+            return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
+        shares = {} if draw is None else dict(zip(("train", "validation"), draw.shares, strict=False))
+        if self.test_recipe.draw is not None:
+            (shares["test"],) = self.test_recipe.draw.shares
+        return {
+            name: f"{high - low:.0%} at random" if name in shares else "all rows"
+            for name, (low, high) in ({"train": (0.0, 1.0), "test": (0.0, 1.0)} | shares).items()
+        }
 
 
 def make_plan(config: TrainConfig) -> Plan:
@@ -112,17 +155,14 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError("C003", "seed", f"{config.seed} is no seed of every library", "use 0 to 2147483647")
     if not config.tracking.experiment.strip():
         raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
-    register = config.tracking.register
-    if register is not None and (not register or set(register) & set("/:")):
-        raise TipcastError(
-            "C003", "tracking.register", f"no name of a model: {register!r}", "use a name without / and :"
-        )
+    name = config.tracking.register
+    if name is not None and (not name or set(name) & set("/:")):
+        raise TipcastError("C003", "tracking.register", f"no name of a model: {name!r}", "use a name without / and :")
     dataset = open_dataset(config.data)
     task = make_task(config.task, dataset)
     if task.kind not in config.model.kinds:
-        raise TipcastError(
-            "C003", "task.kind", f"{task.kind} is not what {config.model.name} does", f"use a model of kind {task.kind}"
-        )
+        what = f"{task.kind} is not what {config.model.name} does"
+        raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
     recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, subsets=True)
     train = dataset.scan("train", recipe.columns)
     test = dataset.scan("test", test_recipe.columns, optional=test_recipe.optional)
@@ -132,7 +172,7 @@ def make_plan(config: TrainConfig) -> Plan:
         cutoff = split.cutoff((timed(each.period) for each in train.fragments), test.period, task.validation)
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
     held_out = dataset.test_share
-    test_recipe = dataclasses.replace(test_recipe, draw=held_out_draw(dataset, config.seed))
+    test_recipe = dataclasses.replace(test_recipe, draw=split.held_out(held_out, config.seed))
     if held_out or task.validation:
         first = (1 - held_out) * (1 - task.validation)
         shares = ((0.0, first), (first, 1 - held_out)) if task.validation else ((0.0, 1 - held_out),)
@@ -140,7 +180,7 @@ def make_plan(config: TrainConfig) -> Plan:
     return Plan(train, test, recipe, test_recipe)
 
 
-def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
+def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
     train = rows.start(workers, plan.train, plan.recipe)
     test = rows.start(workers, plan.test, plan.test_recipe)
@@ -150,28 +190,25 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Data:
     limits, task = config.data.limits, plan.task
     rows.check_counts(plan.train, loaded.per_file, plan.recipe, limits)
     rows.check_counts(plan.test, tested.per_file, plan.test_recipe, limits)
-    validation = loaded.splits[1] if len(loaded.splits) > 1 else None
-    for name, part in (
-        ("data.train", loaded.splits[0]),
-        ("data.train (validation)", validation),
-        ("data.test", tested.splits[0]),
-    ):
-        if part is not None:
-            rows.check_split(name, part.counts, task, limits)
-    if validation and (line := split.uneven(loaded.splits[0].counts.rows, validation.counts.rows, task.validation)):
-        LOG.warning(line)
-    return Data(loaded.splits[0], validation, tested.splits[0])
+    splits = dict(zip(("train", "validation"), loaded.splits, strict=False)) | {"test": tested.splits[0]}
+    for name, part in splits.items():
+        rows.check_split(WHERE[name], part.counts, task, limits)
+    if "validation" in splits:
+        held_out = splits["validation"].counts.rows
+        if line := split.uneven(splits["train"].counts.rows, held_out, task.validation):
+            LOG.warning(line)
+    return splits
 
 
-def fit(workers: Session, config: TrainConfig, task: Task, data: Data) -> Fitted:
+def fit(workers: Session, config: TrainConfig, task: Task, splits: Splits) -> Fitted:
     """Fit the model where the rows lie."""
     with progress(f"fit {config.model.name}") as told:
         return fit_model(
             workers.client,
             config.model,
             workers.device,
-            data.train,
-            data.validation,
+            splits["train"],
+            splits.get("validation"),
             config.seed,
             categorical=task.categorical,
             kind=task.kind,
@@ -180,26 +217,40 @@ def fit(workers: Session, config: TrainConfig, task: Task, data: Data) -> Fitted
         )
 
 
-def measure(workers: Session, plan: Plan, fitted: Fitted, data: Data) -> Outcome:
+@dataclass(frozen=True)
+class Outcome:
+    """A fitted model and how well it does."""
+
+    splits: Splits
+    fitted: Fitted
+    validation: Evaluation | None
+    test: Evaluation
+    subsets: Mapping[str, Estimate]
+    """Name -> the headline of a part of the test rows."""
+    profile: Mapping[str, Any]
+    """What trained-on rows and scores of others look like, see ``evaluation.drift``."""
+
+
+def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
     client, judge = workers.client, evaluator(plan.task.kind)
     validation, threshold, subsets = None, judge.threshold, {}
     with progress("evaluate"):
-        if data.validation:
-            predictions = predict(client, fitted.scorer, data.validation.x)
-            where = "data.train (validation)"
-            validation = judge.evaluate(client, predictions, judged_by(data.validation), where=where)
+        if held_out := splits.get("validation"):
+            predictions = predict(client, fitted.scorer, held_out.x)
+            validation = judge.evaluate(client, predictions, judged_by(held_out), where=WHERE["validation"])
             threshold = validation.threshold
-        predictions, truth = predict(client, fitted.scorer, data.test.x), judged_by(data.test)
-        test = judge.evaluate(client, predictions, truth, threshold=threshold, where="data.test")
-        for name, masks in data.test.subsets.items():
+        predictions, truth = predict(client, fitted.scorer, splits["test"].x), judged_by(splits["test"])
+        test = judge.evaluate(client, predictions, truth, threshold=threshold, where=WHERE["test"])
+        for name, masks in splits["test"].subsets.items():
             try:
-                subsets[name] = judge.estimate(client, predictions, truth, masks, where=f"data.test, {name}")
+                subsets[name] = judge.estimate(client, predictions, truth, masks, where=f"{WHERE['test']}, {name}")
             except TipcastError as problem:  # it has no rows, or all have one label
                 LOG.warning("no %s of test rows of %s: %s", judge.headline.title, name, problem.what)
         score = judge.profile(validation or test, "validation" if validation else "test")
-        described = profile(client, data.train.x, data.train.parts, score, plan.task.categorical)
-    return Outcome(validation, test, subsets, described)
+        train = splits["train"]
+        described = profile(client, train.x, train.parts, score, plan.task.categorical)
+    return Outcome(splits, fitted, validation, test, subsets, described)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

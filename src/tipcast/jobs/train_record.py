@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,11 +18,13 @@ from tipcast.config.plain import flatten, to_plain
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.jobs import opening
-from tipcast.jobs.training import Data, Outcome, Plan
 from tipcast.measure import origin
-from tipcast.models.base import Fitted, NativeFile
+from tipcast.models.base import NativeFile
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import Run
+
+if TYPE_CHECKING:
+    from tipcast.jobs.train import Outcome, Plan, Splits
 
 EXAMPLES = 5
 """Raw rows in the model's input example."""
@@ -72,42 +74,37 @@ class Record:
         """What the predictions are judged by."""
         return evaluator(self.plan.task.kind)
 
-    @property
-    def periods(self) -> dict[str, str]:
-        """Split -> its period in words."""
-        return self.plan.periods
-
-    def data(self, data: Data) -> None:
+    def data(self, splits: Splits) -> None:
         """Record which rows each split has and where they came from."""
-        for name, rows in data.splits.items():
-            listing, period = self.plan.test if name == "test" else self.plan.train, self.periods[name]
-            profile = {"rows": rows.counts.rows, "period": period, "files": len(listing.uris)}
+        train, test, periods = self.plan.train, self.plan.test, self.plan.periods
+        for name, rows in splits.items():
+            listing = test if name == "test" else train
+            profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(listing.uris)}
             if len(rows.counts.classes) == 2:
                 profile["positive_rate"] = rows.positive_rate
-            self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.name} {period}", name, profile)
-        uris = {"train": list(self.plan.train.uris), "test": list(self.plan.test.uris)}
-        self.run.log_text(yaml.safe_dump(uris), "data/files.yaml")
-        counts = data.test.counts
+            self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.name} {periods[name]}", name, profile)
+        self.run.log_text(yaml.safe_dump({"train": list(train.uris), "test": list(test.uris)}), "data/files.yaml")
+        counts = splits["test"].counts
         self.run.set_tags(
             {
-                "data.digest": self.plan.train.digest[:DIGEST],
-                "data.test_digest": self.plan.test.digest[:DIGEST],
+                "data.digest": train.digest[:DIGEST],
+                "data.test_digest": test.digest[:DIGEST],
                 **{f"data.test_{name}_share": f"{number / counts.rows:.4f}" for name, number in counts.extra.items()},
-                **{f"data.{name}_rows": rows.counts.rows for name, rows in data.splits.items()},
-                **{f"data.{name}_period": self.periods[name] for name in data.splits},
+                **{f"data.{name}_rows": rows.counts.rows for name, rows in splits.items()},
+                **{f"data.{name}_period": periods[name] for name in splits},
             }
         )
 
-    def metrics(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
+    def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
-        headline = self.judge.headline
+        headline, fitted = self.judge.headline, outcome.fitted
         found = logged(outcome.test, "test", headline)
         if outcome.test.threshold is not None:
             found["test/threshold"] = outcome.test.threshold
         found |= {f"test/{headline.name}_{name}": each.value for name, each in outcome.subsets.items()}
         if outcome.validation:
             found |= logged(outcome.validation, "validation", headline)
-        for name, rows in data.splits.items():
+        for name, rows in outcome.splits.items():
             found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
         self.run.log_metrics(found)
@@ -116,44 +113,32 @@ class Record:
         )
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
-    def plots(self, data: Data, fitted: Fitted, outcome: Outcome) -> None:
+    def figures(self, outcome: Outcome) -> None:
         """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
-        test, name, judge, classes = outcome.test, self.config.model.name, self.judge, self.plan.task.classes
-        subtitle = f"{name}, {test.rows:,} {self.plan.test.name} of {self.periods['test']}"
-        log = self.run.log_bytes
-        found = {"test": test} | ({"validation": outcome.validation} if outcome.validation else {})
-        lead = judge.lead(found, subtitle, classes)
+        test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
+        name, classes, periods = self.config.model.name, self.plan.task.classes, self.plan.periods
+        subtitle = f"{name}, {test.rows:,} {self.plan.test.name} of {periods['test']}"
+        lead = judge.lead(
+            {"test": test} | ({"validation": outcome.validation} if outcome.validation else {}), subtitle, classes
+        )
         log(lead, judge.figure)
         log(plots.small(lead), report.small_name(judge.figure))
         for path, drawn in judge.figures(test, subtitle, classes).items():
             log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
-        trained = f"{name}, {data.train.counts.rows:,} {self.plan.train.name} of {self.periods['train']}"
+        trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name} of {periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
             best = fitted.info.get("best_iteration")
-            log(
-                plots.history(fitted.history, metric, trained, best=None if best is None else int(best)),
-                "plots/history.png",
-            )
+            drawn = plots.history(fitted.history, metric, trained, best=None if best is None else int(best))
+            log(drawn, "plots/history.png")
 
     def model(
         self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
     ) -> tuple[portable.Logged, float]:
-        """Log the portable model and hold it against every way to score it.
-
-        Parameters
-        ----------
-        native, outcome
-            The saved model and how well it does.
-        raw
-            Held-out raw rows.
-        scores
-            Way to score them -> predictions, see ``models.predict.every_way``.
-        device
-            That the model was trained on.
+        """Log the portable model and hold it against every way to score held-out raw rows.
 
         Returns
         -------
@@ -161,7 +146,7 @@ class Record:
             The logged model and the largest difference of its scores.
 
         """
-        task, train, test = self.plan.task, self.plan.train, self.plan.test
+        task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
         facts = {
             "features": list(task.features),
             "target": task.description,
@@ -172,18 +157,17 @@ class Record:
             "trained_on": device,
             "data_digest": train.digest,
             "data_test_digest": test.digest,
-            "train_period": self.periods["train"],
+            "train_period": periods["train"],
             "trained_from": train.period[0] if train.period else None,
             "trained_until": train.period[1] if train.period else None,
-            "test_period": self.periods["test"],
+            "test_period": periods["test"],
             "run_id": self.run.id,
             "git_commit": origin.source().commit,
             "git_dirty": bool(origin.source().diff),
             "versions": {"tipcast": __version__, **origin.versions()},
         }
-        dataset = self.plan.dataset
         logged = portable.log_model(
-            self.run, native.path, native.format, facts, dataset, train.facts, raw.head(EXAMPLES)
+            self.run, native.path, native.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
         )
         expected = np.stack([np.asarray(found, dtype=np.float64) for found in scores.values()])
         difference = portable.parity(logged, raw, expected)
@@ -191,15 +175,30 @@ class Record:
         self.run.set_tags({"parity.ways": ", ".join(scores)})
         return logged, difference
 
-    def register(self, logged: portable.Logged, difference: float, data: Data, outcome: Outcome) -> portable.Logged:
-        """Register the logged model where that is asked for, with everything that the version's page should say.
+    def close(self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
+        """Record how long it took and how much memory, and write the note."""
+        self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
+        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        report_file = self.folder / "dask.html"
+        if report_file.exists():
+            self.run.log_file(report_file, "dask")
+        self.run.note(
+            report.note(
+                self.config.model.name,
+                self.judge,
+                outcome.test,
+                splits=self._splits(outcome),
+                phases=phases,
+                command=self.command,
+                validation=outcome.validation,
+                subsets=outcome.subsets,
+                run_id=self.run.id,
+                changes=origin.source().remark,
+            )
+        )
 
-        Parameters
-        ----------
-        logged, difference
-            The model, and the largest difference of its scores from the estimator's.
-        data, outcome
-            What it was trained on, and how well it does.
+    def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
+        """Register the logged model where that is asked for, with everything that the version's page should say.
 
         Returns
         -------
@@ -212,21 +211,18 @@ class Record:
             M011 where the model is not fit to be registered.
 
         """
-        name = self.config.tracking.register
+        name, manifest, metrics = self.config.tracking.register, logged.manifest, self.headlines(outcome)
         if name is None:
             return logged
-        test, manifest, headline = outcome.test, logged.manifest, self.judge.headline.name
-        metrics = {f"test/{key}": value for key, value in list(test.shown().items())[:SHOWN]}
-        metrics |= bounds(test.interval, f"test/{headline}")
-        if test.threshold is not None:
-            metrics["test/threshold"] = test.threshold
+        if outcome.test.threshold is not None:
+            metrics["test/threshold"] = outcome.test.threshold
         page = report.version_page(
             logged.uri,
             self.config.model.name,
             self.judge,
-            test,
+            outcome.test,
             subsets=outcome.subsets,
-            splits=[(split, self.periods[split], rows.counts.rows) for split, rows in data.splits.items()],
+            splits=self._splits(outcome),
             facts={
                 "target": manifest["target"],
                 "features": ", ".join(manifest["features"]),
@@ -243,27 +239,14 @@ class Record:
         )
         return registry.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
 
-    def close(self, data: Data, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
-        """Record how long it took and how much memory, and write the note."""
-        self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
-        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
-        report_file = self.folder / "dask.html"
-        if report_file.exists():
-            self.run.log_file(report_file, "dask")
-        self.run.note(
-            report.note(
-                self.config.model.name,
-                self.judge,
-                outcome.test,
-                splits=[(name, self.periods[name], rows.counts.rows) for name, rows in data.splits.items()],
-                phases=phases,
-                command=self.command,
-                validation=outcome.validation,
-                subsets=outcome.subsets,
-                run_id=self.run.id,
-                changes=origin.source().remark,
-            )
-        )
+    def headlines(self, outcome: Outcome) -> dict[str, float]:
+        """Return the first metrics of the test rows, and the bounds of the first."""
+        found = {f"test/{name}": value for name, value in list(outcome.test.shown().items())[:SHOWN]}
+        return found | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
+
+    def _splits(self, outcome: Outcome) -> list[report.Split]:
+        periods = self.plan.periods
+        return [(name, periods[name], rows.counts.rows) for name, rows in outcome.splits.items()]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A rehearsal runs what the job runs, and leaves nothing behind."""
+"""Warming up runs what the job runs, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from distributed import Client, LocalCluster
 from tipcast.compute.base import Session
 from tipcast.config.compose import compose, to_object
 from tipcast.evaluation import classification
-from tipcast.jobs.rehearsal import rehearse
 from tipcast.jobs.train import make_plan
+from tipcast.jobs.warm_up import warm_up
 from tipcast.models import base, logistic, xgboost
 
 
@@ -34,14 +34,14 @@ def planned(*words: str):
 
 
 @pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
-def test_every_model_rehearses(cpu_session: Session, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+def test_every_model_warms_up(cpu_session: Session, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     counted = []
     monkeypatch.setattr(classification, "tally", lambda *arguments, **_: counted.append(arguments))
-    rehearse(dataclasses.replace(cpu_session, rehearses=True), *planned(f"model={model}"))
+    warm_up(dataclasses.replace(cpu_session, rehearses=True), *planned(f"model={model}"))
     assert len(counted) == 2, "of all rows, and of those paid by card"
 
 
-def test_several_workers_rehearse_together(cpu_session: Session, two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workers_warm_up_together(cpu_session: Session, two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
     fit = logistic.DistributedLogistic.fit
 
@@ -51,10 +51,10 @@ def test_several_workers_rehearse_together(cpu_session: Session, two: Client, mo
 
     monkeypatch.setattr(logistic.DistributedLogistic, "fit", seen)
     session = dataclasses.replace(cpu_session, client=two, n_workers=2, rehearses=True)
-    rehearse(session, *planned("model=logistic"))
+    warm_up(session, *planned("model=logistic"))
     assert fits == [2]
 
 
-def test_nothing_is_rehearsed_where_nothing_is_compiled(cpu_session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_warms_up_where_nothing_is_compiled(cpu_session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xgboost.LocalXGBoost, "fit", None)
-    rehearse(cpu_session, *planned())
+    warm_up(cpu_session, *planned())

@@ -1,10 +1,9 @@
-"""A rehearsal: where a process compiles what it computes with on first use, it does so before the clock runs."""
+"""Warming up: where a process compiles what it computes with on first use, it does so before the clock runs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Frames, Session
 from tipcast.config.errors import travelling
@@ -14,33 +13,28 @@ from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.rows import collection
 from tipcast.evaluation.base import evaluator, values_of
-from tipcast.jobs.training import Plan
 from tipcast.models.build import build
 
+if TYPE_CHECKING:
+    from tipcast.jobs.train import Plan
 
-def rehearse(workers: Session, config: TrainConfig, plan: Plan) -> None:
+
+def warm_up(workers: Session, config: TrainConfig, plan: Plan) -> None:
     """Take one fragment through the whole job on every worker, with a tiny model; nothing where that saves nothing."""
     if not workers.rehearses:
         return
-    client, model = workers.client, config.model
-    small = dataclasses.replace(model, params={**model.params, **model.tiny}, fit=_short(model.fit))
+    client, model, task = workers.client, config.model, plan.task
+    fit = {**model.fit, "num_boost_round": None} if "num_boost_round" in model.fit else model.fit
+    small = dataclasses.replace(model, params={**model.params, **model.tiny}, fit=fit)
+    train, test = (plan.train.fragments[0], plan.recipe), (plan.test.fragments[0], plan.test_recipe)
     tasks = [
-        client.submit(
-            _rehearse,
-            (plan.train.fragments[0], plan.recipe),
-            (plan.test.fragments[0], plan.test_recipe),
-            workers.frames,
-            small,
-            workers.device,
-            workers=[address],
-            pure=False,
-        )
+        client.submit(_whole_job, train, test, workers.frames, small, workers.device, workers=[address], pure=False)
         for address in client.nthreads()
     ]
     usable = client.gather(client.map(_usable, tasks, pure=False))
     if len(tasks) > 1 and all(usable):  # what the workers say to each other has a first time too
         x, y = (client.map(_side, tasks, at=at, pure=False) for at in (0, 1))
-        task, frames = plan.task, (collection(x), collection(y) if plan.task.kind != "clustering" else None)
+        frames = collection(x), collection(y) if task.kind != "clustering" else None
         estimator = build(small, workers.device, "distributed", task.categorical, task.kind, len(task.classes))
         estimator.fit(client, *frames, frames, seed=0)
 
@@ -53,13 +47,8 @@ def _side(rows: tuple[Any, Any], at: int) -> Any:
     return rows[at]
 
 
-def _short(fit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's ``fit`` without a number of rounds that the tiny model's trees may not spread over."""
-    return {name: None if name == "num_boost_round" else value for name, value in fit.items()}
-
-
 @travelling
-def _rehearse(
+def _whole_job(
     train: tuple[Fragment, Recipe],
     test: tuple[Fragment, Recipe],
     frames: Frames,
@@ -76,9 +65,8 @@ def _rehearse(
         return None
     task = recipe.task
     estimator = build(model, device, "local", task.categorical, task.kind, len(task.classes))
-    fitted = estimator.fit(part.x, part.y, (part.x, part.y), seed=0)
-    scores = fitted.scorer.score(tested.x)
-    judge = evaluator(recipe.task.kind)
+    scores = estimator.fit(part.x, part.y, (part.x, part.y), seed=0).scorer.score(tested.x)
+    judge = evaluator(task.kind)
     judge.warm_up(scores, tested.x if tested.y is None else tested.y)
     for mask in tested.subsets.values():
         judge.warm_up(scores[mask], values_of(tested.y)[mask])
