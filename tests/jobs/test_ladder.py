@@ -13,7 +13,6 @@ import pytest
 import tipcast
 from tipcast import TipcastError, api
 from tipcast.config.schema import LocalCluster
-from tipcast.evaluation.base import Evaluation, Interval
 from tipcast.jobs import ladder
 
 
@@ -62,8 +61,7 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str) -> None:
 def test_speed_up_is_of_the_first_rung_and_efficiency_of_the_first_of_a_device() -> None:
     def climbed(device: str, size: int, fit_s: float, auc: float) -> ladder.Climbed:
         seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
-        test = Evaluation({"auc": auc, "rows": 9}, Interval(0, 1))
-        return ladder.Climbed(ladder.Rung(device, size, LocalCluster("local")), "a", seconds, test)
+        return ladder.Climbed(ladder.Rung(device, size, LocalCluster("local")), "a", seconds, auc)
 
     found = ladder.compared(
         [climbed("cpu", 1, 18, 0.8), climbed("cpu", 4, 6, 0.79), climbed("gpu", 1, 2, 0.8), climbed("gpu", 2, 0, 0.81)],

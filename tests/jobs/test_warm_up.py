@@ -14,7 +14,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.evaluation import classification
 from tipcast.jobs.train import make_plan
 from tipcast.jobs.warm_up import warm_up
-from tipcast.models import base, logistic, xgboost
+from tipcast.models import base, logistic
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def planned(*words: str):
 def test_every_model_warms_up(cpu_session: Session, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     counted = []
     monkeypatch.setattr(classification, "tally", lambda *arguments, **_: counted.append(arguments))
-    warm_up(dataclasses.replace(cpu_session, rehearses=True), *planned(f"model={model}"))
+    warm_up(cpu_session, *planned(f"model={model}"))
     assert len(counted) == 2, "of all rows, and of those paid by card"
 
 
@@ -50,11 +50,6 @@ def test_several_workers_warm_up_together(cpu_session: Session, two: Client, mon
         return fit(self, client, x, *rest, **more)
 
     monkeypatch.setattr(logistic.DistributedLogistic, "fit", seen)
-    session = dataclasses.replace(cpu_session, client=two, n_workers=2, rehearses=True)
+    session = dataclasses.replace(cpu_session, client=two, n_workers=2)
     warm_up(session, *planned("model=logistic"))
     assert fits == [2]
-
-
-def test_nothing_warms_up_where_nothing_is_compiled(cpu_session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xgboost.LocalXGBoost, "fit", None)
-    warm_up(cpu_session, *planned())

@@ -14,21 +14,17 @@ from typing import Any
 from tipcast.compute import gpus
 from tipcast.compute.cluster import cores, shared_out
 from tipcast.compute.session import check as check_session
-from tipcast.compute.session import session
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
 from tipcast.config.temporary import temporary_folder
 from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import Evaluation, evaluator
+from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing, opening
-from tipcast.jobs.rehearsal import rehearse
-from tipcast.jobs.train import finish, make_plan
+from tipcast.jobs.train import Plan, finish, make_plan, start
 from tipcast.jobs.train_record import NOT_PARAMS, SECTIONS, opened
-from tipcast.jobs.training import Plan
 from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
 from tipcast.models.build import check as check_model
 from tipcast.tracking.run import Run
 
@@ -69,7 +65,8 @@ class Climbed:
     rung: Rung
     run_id: str
     seconds: Mapping[str, float]
-    test: Evaluation
+    headline: float
+    """Of the test rows."""
 
     @property
     def job_s(self) -> float:
@@ -190,13 +187,10 @@ def climb(step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Ru
     with ExitStack() as stack:
         record = stack.enter_context(opened(own, plan, _repeat(command, step), folder, name=step.name))
         record.run.child_of(parent)
-        with clock.phase("cluster") as facts, progress("cluster"):
-            workers = stack.enter_context(session(own.backend, own.cluster))
-            rehearse(dataclasses.replace(workers, rehearses=True), own, plan)  # libraries load before the clock runs
-            facts.append(workers.size)
-        record.run.set_tags(workers.tags)
-        outcome, _ = finish(workers, record, clock)
-    return Climbed(step, record.run.id, dict(clock.seconds), outcome.test)
+        workers = start(stack, record, clock, always_warm=True)  # libraries load before the clock runs
+        said = finish(workers, record, clock)
+    headline = said["metrics"][f"test/{record.judge.headline.name}"]
+    return Climbed(step, record.run.id, dict(clock.seconds), headline)
 
 
 def _repeat(command: str, step: Rung) -> str:
@@ -218,7 +212,7 @@ def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> lis
     rows: list[dict[str, Any]] = []
     for each in climbed:
         alike = next(other for other in climbed if other.rung.device == each.rung.device)
-        difference = abs(each.test.headline - first.test.headline) / (abs(first.test.headline) or 1.0)
+        difference = abs(each.headline - first.headline) / (abs(first.headline) or 1.0)
         rows.append(
             {
                 "rung": each.rung.name,
@@ -227,7 +221,7 @@ def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> lis
                 "fit_speed_up": first.seconds["fit"] / (each.seconds["fit"] or 1e-9),
                 "speed_up": first.job_s / each.job_s,
                 "efficiency": alike.job_s * alike.rung.size / (each.job_s * each.rung.size),
-                headline: each.test.headline,
+                headline: each.headline,
                 "difference": difference,
                 "verdict": "equal" if difference <= tolerance else "NOT equal",
                 "run": each.run_id,

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
 from tipcast import __version__
+from tipcast.config.job_schemas import DoctorConfig, ScoreConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import BackendSpec, TrackingSpec
 from tipcast.measure import origin
 from tipcast.tracking.facts import CONFIG, VERSIONS
 from tipcast.tracking.run import Run, open_run
 
 
-class Configured(Protocol):
-    """What the configurations of all jobs that have a run share."""
-
-    backend: BackendSpec
-    tracking: TrackingSpec
-
-
 @contextlib.contextmanager
 def opened(
-    config: Configured,
+    config: DoctorConfig | ScoreConfig,
     command: str,
     *,
     job: str,

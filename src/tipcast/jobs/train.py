@@ -65,12 +65,13 @@ def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
     return closing.say(said, config.print)
 
 
-def start(stack: ExitStack, record: Record, clock: Clock) -> Session:
-    """Open the workers until a stack is left, and have them compile what they compute with."""
+def start(stack: ExitStack, record: Record, clock: Clock, *, always_warm: bool = False) -> Session:
+    """Open the workers until a stack is left, and warm up those that compile what they compute with, or all."""
     config = record.config
     with clock.phase("cluster") as facts, progress("cluster"):
         workers = stack.enter_context(session(config.backend, config.cluster))
-        warm_up(workers, config, record.plan)
+        if workers.rehearses or always_warm:
+            warm_up(workers, config, record.plan)
         facts.append(workers.size)
     record.run.set_tags(workers.tags)
     return workers

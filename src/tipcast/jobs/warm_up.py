@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def warm_up(workers: Session, config: TrainConfig, plan: Plan) -> None:
-    """Take one fragment through the whole job on every worker, with a tiny model; nothing where that saves nothing."""
-    if not workers.rehearses:
-        return
+    """Take one fragment through the whole job on every worker, with a tiny model."""
     client, model, task = workers.client, config.model, plan.task
     fit = {**model.fit, "num_boost_round": None} if "num_boost_round" in model.fit else model.fit
     small = dataclasses.replace(model, params={**model.params, **model.tiny}, fit=fit)
