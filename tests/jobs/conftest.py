@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import json
 import logging
 import os
@@ -82,18 +85,25 @@ def logged() -> Iterator[list[str]]:
     logger.removeHandler(handler)
 
 
-@pytest.fixture
-def job(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run a job in this process, on two threads or on every GPU."""
-
-    def run(name: str, *overrides: str) -> Ended:
-        words = [*(["print=json"] if "backend=gpu" in overrides else QUICK), *overrides]
-        if name in TRACKED:
-            words += [*QUICK_TRAIN, f"tracking.uri={store}"]
-        (composed,) = compose(name, to_overrides(words))
-        capsys.readouterr()
+def run_job(store: str, name: str, *overrides: str) -> Ended:
+    """Run a job in this process, on two threads or on every GPU; artifacts of a new experiment go below where it is."""
+    words = [*(["print=json"] if "backend=gpu" in overrides else QUICK), *overrides]
+    if name in TRACKED:
+        words += [*QUICK_TRAIN, f"tracking.uri={store}"]
+    (composed,) = compose(name, to_overrides(words))
+    with contextlib.redirect_stdout(io.StringIO()) as out:
         JOBS[name](to_object(composed.config), shlex.join(["tipcast", name, *words]))
-        said = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None)
+    said = json.loads(out.getvalue().splitlines()[-1])
+    return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None)
 
-    return run
+
+@pytest.fixture
+def job(store: str) -> Callable[..., Ended]:
+    """Run a job."""
+    return functools.partial(run_job, store)
+
+
+def children(client: Any, run: Any) -> list[Any]:
+    """Return the runs of a sweep's trials, by number."""
+    found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+    return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import logging
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ import mlflow
 import pytest
 import yaml
 from PIL import Image
+from tests.jobs.conftest import children, run_job
 
+from tipcast import cli
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.evaluation.plots import style
@@ -28,11 +33,6 @@ from tipcast.tracking.run import open_run
 TRIAL_LINE = r"trial (\d) \((\d)/9\)  validation/auc 0\.\d{4}  best (0\.\d{4} \(trial \d\))  \d+\.\d s"
 QUICK = ("data.rows=5000",)
 FEW = "model.params.n_estimators=12"
-
-
-def children(client: Any, run: Any) -> list[Any]:
-    found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
-    return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,33 @@ def artifact(client: Any, run: Any, path: str) -> bytes:
     return Path(client.download_artifacts(run.info.run_id, path)).read_bytes()
 
 
-def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(swept: Callable[..., Any], client: Any) -> None:
-    said, parent, runs = swept("search.trials=9", "search.space.max_depth=[3,4,5]", "tracking.register=swept")
+@dataclass(frozen=True)
+class Swept:
+    """A random search of nine trials."""
+
+    said: dict[str, Any]
+    parent: Any
+    runs: list[Any]
+    lines: list[str]
+    """What the console was told."""
+
+
+@pytest.fixture(scope="module")
+def nine(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    logger, lines, handler = logging.getLogger("tipcast"), list[str](), logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    with contextlib.chdir(tmp_path_factory.mktemp("nine")), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "DPI", 150)
+        patch.setattr(logger, "level", logging.INFO)
+        logger.addHandler(handler)
+        words = ("search.trials=9", "search.space.max_depth=[3,4,5]", "tracking.register=swept")
+        ended = run_job(store, "sweep", *QUICK, FEW, *words)
+        logger.removeHandler(handler)
+    return Swept(ended.said, ended.run, children(client, ended.run), lines)
+
+
+def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, client: Any) -> None:
+    said, parent, runs = nine.said, nine.parent, nine.runs
     assert said["trials"] == {"finished": 9, "failed": 0, "all": 9}
     assert [run.info.status for run in (parent, *runs)] == ["FINISHED"] * 10
     assert [run.data.tags["trial.key"] for run in runs] == [f"{said['study']}-{number:04d}" for number in range(9)]
@@ -83,23 +108,19 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(swept: Callable[..
         assert f"seconds/{name}" in parent.data.metrics
 
 
-def test_the_account_of_all_trials(
-    swept: Callable[..., Any],
-    job: Callable[..., Any],
-    client: Any,
-    logged: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(style, "DPI", 150)
-    said, parent, runs = swept("search.trials=9")
-    logged = [line for line in logged if not line.startswith("list ")]  # it has a line on a slow machine
-    assert logged[0].split()[:2] == ["run", said["run"].split()[0]], "the link comes first"
-    told = [re.fullmatch(TRIAL_LINE, line) for line in logged if line.startswith("trial ")]
+def test_what_the_console_is_told(nine: Swept) -> None:
+    said, lines = nine.said, [line for line in nine.lines if not line.startswith("list ")]  # of a slow machine
+    assert lines[0].split()[:2] == ["run", said["run"].split()[0]], "the link comes first"
+    told = [re.fullmatch(TRIAL_LINE, line) for line in lines if line.startswith("trial ")]
     assert [match[2] for match in told if match] == [str(number) for number in range(1, 10)]
     assert sorted(match[1] for match in told if match) == [str(number) for number in range(9)]
     best = said["best"]
     assert (told[-1] or "")[3] == f"{best['validation/auc']:.4f} (trial {best['trial']})"
-    assert ["list", *(line.split()[0] for line in logged if line.split()[0] in said["phases"])] == [*said["phases"]]
+    assert ["list", *(line.split()[0] for line in lines if line.split()[0] in said["phases"])] == [*said["phases"]]
+
+
+def test_the_leaderboard_the_plots_and_the_note(nine: Swept, client: Any) -> None:
+    said, parent, runs = nine.said, nine.parent, nine.runs
     table = json.loads(artifact(client, parent, "sweep/leaderboard.json"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert [row["rank"] for row in rows] == list(range(1, 10))
@@ -128,11 +149,11 @@ def test_the_account_of_all_trials(
     area = sum((a + b) / 2 for a, b in zip(rates[:-1], rates[1:], strict=True)) / 25
     assert area == pytest.approx(runs[0].data.metrics["validation/auc"], abs=0.01)
 
-    best = {name: value for name, value in said["best"].items() if name not in {"trial", "validation/auc"}}
+
+def test_the_refit_is_what_train_makes_of_the_best_parameters(nine: Swept, job: Callable[..., Any]) -> None:
+    best = {name: value for name, value in nine.said["best"].items() if name not in {"trial", "validation/auc"}}
     trained = job("train", *QUICK, FEW, *(f"model.params.{name}={value}" for name, value in best.items()))
-    assert trained.said["metrics"] == said["metrics"], "the refit is what train makes of the best parameters"
-    config = yaml.safe_load(artifact(client, parent, "config.yaml"))
-    assert config["search"]["trials"] == 9
+    assert trained.said["metrics"] == nine.said["metrics"]
 
 
 @pytest.mark.parametrize("search", ["tpe", "grid", "halving"])
@@ -413,23 +434,18 @@ def test_mistakes(swept: Callable[..., Any], words: list[str], code: str, text: 
 
 
 def test_two_sweeps_are_compared(
-    swept: Callable[..., Any], store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    nine: Swept, swept: Callable[..., Any], store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tipcast import cli
-
-    first, _, _ = swept("search.trials=2")
-    second, _, _ = swept("search.trials=3", "data.seed=1")
+    first, (second, _, _) = nine.said["run_id"], swept("search.trials=2", "data.seed=1")
     capsys.readouterr()
-    assert cli.main(["compare", first["run_id"], second["run_id"], f"tracking.uri={store}"]) == 0
+    assert cli.main(["compare", first, second["run_id"], f"tracking.uri={store}"]) == 0
     shown = capsys.readouterr().out
     for section in ("configuration", "data", "seconds", "metrics", "versions: the same"):
         assert section in shown
-    assert [line.split() for line in shown.splitlines() if "search.trials" in line] == [["search.trials", "2", "3"]]
+    assert [line.split() for line in shown.splitlines() if "search.trials" in line] == [["search.trials", "9", "2"]]
     assert "data.digest" in shown
-    assert (
-        cli.main(["compare", f"runs=[{first['run_id']},{first['run_id']}]", f"tracking.uri={store}", "print=json"]) == 0
-    )
+    assert cli.main(["compare", f"runs=[{first},{first}]", f"tracking.uri={store}", "print=json"]) == 0
     same = json.loads(capsys.readouterr().out)
     assert [same[name] for name in ("configuration", "data", "versions", "seconds", "metrics")] == [{}] * 5
-    assert cli.main(["compare", first["run_id"], f"tracking.uri={store}"]) == 2
-    assert cli.main(["compare", first["run_id"], "0" * 32, f"tracking.uri={store}"]) == 5
+    assert cli.main(["compare", first, f"tracking.uri={store}"]) == 2
+    assert cli.main(["compare", first, "0" * 32, f"tracking.uri={store}"]) == 5

@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+from tests.jobs.conftest import children
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
@@ -21,11 +22,6 @@ from tipcast.tasks.base import from_facts
 
 QUICK = ("experiment=svc_grid", "data.rows=6000", "model.fit.rows=400", "search.rows=900")
 TWO = ("cluster.processes=true", "cluster.n_workers=2", "cluster.threads_per_worker=1")
-
-
-def children(client: Any, run: Any) -> list[Any]:
-    found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
-    return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))
 
 
 @pytest.fixture(scope="module")

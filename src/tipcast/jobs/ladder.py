@@ -16,14 +16,14 @@ from tipcast.compute.cluster import cores, shared_out
 from tipcast.compute.session import check as check_session
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
-from tipcast.config.plain import flatten, to_plain
+from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
 from tipcast.config.temporary import temporary_folder
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing, opening
 from tipcast.jobs.train import Plan, finish, make_plan, start
-from tipcast.jobs.train_record import NOT_PARAMS, SECTIONS, opened
+from tipcast.jobs.train_record import SECTIONS, opened, params
 from tipcast.measure.clock import Clock
 from tipcast.models.build import check as check_model
 from tipcast.tracking.run import Run
@@ -91,14 +91,12 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     if not runnable:
         raise TipcastError("C003", "cores, gpus", f"nothing to run: {steps[0].lack}", "name what this machine has")
     plan = make_plan(config)
-    plain = to_plain(config)
-    params = flatten({name: plain[name] for name in SECTIONS if name in plain and name not in ("backend", "cluster")})
-    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
+    known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     climbed: list[Climbed] = []
     failed: dict[str, TipcastError] = {}
     with ExitStack() as stack:
         parent = stack.enter_context(
-            opening.opened(config, command, job="ladder", name=f"ladder of {config.model.name}", params=params)
+            opening.opened(config, command, job="ladder", name=f"ladder of {config.model.name}", params=known)
         )
         parent.set_tags({"data.digest": plan.train.digest, "data.test_digest": plan.test.digest})
         for step in runnable:

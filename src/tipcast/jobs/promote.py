@@ -27,6 +27,7 @@ from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN
 from tipcast.jobs import closing, opening, promote_gate
 from tipcast.jobs.promote_gate import Check, Contest, Entrant
+from tipcast.jobs.train import collect
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
@@ -193,10 +194,7 @@ def _rescored(workers: Session, config: PromoteConfig, contest: Contest) -> Cont
     client, judge = workers.client, contest.judge
     prepared = rows.start(workers, contest.test, contest.recipe)
     with progress("read", prepared):
-        loaded = rows.collect(workers, contest.test, contest.recipe, prepared)
-    rows.check_counts(contest.test, loaded.per_file, contest.recipe, config.data.limits)
-    (test,) = loaded.splits
-    rows.check_split("data.test", test.counts, contest.recipe.task, config.data.limits)
+        test = collect(workers, contest.test, contest.recipe, prepared, config.data.limits, ("test",))["test"]
     scores, found, difference = [], [], None
     with progress("score"):
         for entrant in contest.entrants:

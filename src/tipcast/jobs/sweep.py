@@ -17,7 +17,7 @@ from tipcast.datasets import rows
 from tipcast.jobs import closing, sweep_plan, sweep_report
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep, with_trials
-from tipcast.jobs.train import WHERE, finish, make_plan, start
+from tipcast.jobs.train import WHERE, collect, finish, make_plan, start
 from tipcast.jobs.train_record import opened
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
@@ -154,16 +154,13 @@ def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list
 
 def _sample(sweep: SweepRecord, workers: Session) -> Split:
     """Read the training period on the workers, refuse what cannot be trained on, and bring a sample home."""
-    config, plan = sweep.config, sweep.record.plan
+    config, plan, most = sweep.config, sweep.record.plan, sweep.config.search.rows
     reading = rows.start(workers, plan.train, plan.recipe)
     with progress("read", reading):
-        loaded = rows.collect(workers, plan.train, plan.recipe, reading)
-    rows.check_counts(plan.train, loaded.per_file, plan.recipe, config.data.limits)
-    most = config.search.rows
+        splits = collect(workers, plan.train, plan.recipe, reading, config.data.limits, ("train", "validation"))
     limits = min(most, int(config.model.fit.get("rows") or most)), most
     found, said = [], []
-    for name, part, limit in zip(("train", "validation"), loaded.splits, limits, strict=True):
-        rows.check_split(WHERE[name], part.counts, plan.task, config.data.limits)
+    for (name, part), limit in zip(splits.items(), limits, strict=True):
         parts, every = sampled.start(workers.client, part.x, part.y, limit, config.seed)
         found.append(sampled.joined(workers.client.gather(parts)))
         called = "training" if name == "train" else name

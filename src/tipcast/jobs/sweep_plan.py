@@ -53,14 +53,7 @@ def given_keys(command: str) -> list[str]:
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep whose model's space lacks the parameters that the command line sets.
-
-    Raises
-    ------
-    TipcastError
-        C003 for a parameter that is to be searched as well.
-
-    """
+    """Return a sweep whose model's space lacks the parameters that the command line sets."""
     given = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
     for name in sorted(given):
         if config.search.space.get(name) is not None:
@@ -74,14 +67,7 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
 
 
 def check(config: SweepConfig) -> Space:
-    """Refuse a search that cannot be, and return its space.
-
-    Raises
-    ------
-    TipcastError
-        C001 a parameter that the model lacks, C003 a value that cannot be.
-
-    """
+    """Refuse a search that cannot be, and return its space."""
     spec, device = config.search, config.backend.name
     _check_numbers(spec)
     if not 0 < config.task.validation < 1:
@@ -131,13 +117,7 @@ def data_digest(plan: Plan) -> str:
 def identity(plain: Mapping[str, Any], data: str) -> str:
     """Return a digest of all that decides what trials are proposed and what comes of them.
 
-    Parameters
-    ----------
-    plain
-        The configuration, as ``config.yaml`` of the sweep's run has it: later releases may read it as more.
-    data
-        Digest of the files.
-
+    ``plain`` is the configuration as ``config.yaml`` of the sweep's run has it: later releases may read it as more.
     """
     search, model = plain["search"], plain["model"]
     without_effect = set(FREE)

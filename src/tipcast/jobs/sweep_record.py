@@ -94,18 +94,7 @@ class SweepRecord:
     # As trials go on
 
     def take(self, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
-        """Write to the store what has happened, log it, and update the progress bar.
-
-        Parameters
-        ----------
-        event
-            What has happened.
-        slots
-            Worker -> trials at once.
-        bar
-            Takes the steps done, all steps and a note, see ``measure.progress``.
-
-        """
+        """Write to the store what has happened, log it, and update the progress bar (``measure.progress``)."""
         self.slots |= slots
         start = time.perf_counter()
         self._lease.check()
@@ -209,16 +198,7 @@ class SweepRecord:
 
     @property
     def best(self) -> Trial:
-        """The best trial by the validation rows, where trials are given up early of those that had all trees.
-
-        Of equals it is the first.
-
-        Raises
-        ------
-        TipcastError
-            S004 when no trial ended well.
-
-        """
+        """The best trial by the validation rows, of equals the first; S004 when none ended well."""
         if not self.trials:
             first = next(iter(self.failed.values()), None)
             what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,33 +26,30 @@ def write(sweep: SweepRecord) -> None:
     run = sweep.record.run
     run.log_table(_leaderboard(sweep), "sweep/leaderboard.json")
     pictures = _plots(sweep)
-    refit = run.client.get_run(run.id).data.tags.get(NOTE, "")
-    run.note(_note(sweep, pictures, refit))
+    text = "\n\n".join([*_note(sweep, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")])
+    run.note(text if len(text) <= MAX_NOTE else text[:MAX_NOTE].rpartition("\n\n")[0] + "\n")
 
 
 def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
-    ranked, metric = sweep.ranked, sweep.objective.metric
-    columns: dict[str, list[Any]] = {
-        "rank": list(range(1, len(ranked) + 1)),
-        "trial": [trial.number for trial in ranked],
-        sweep.metric: [trial.score for trial in ranked],
-        f"{sweep.metric}_low": [trial.metrics.get(f"{metric}_low") for trial in ranked],
-        f"{sweep.metric}_high": [trial.metrics.get(f"{metric}_high") for trial in ranked],
-    }
-    columns |= {name: [trial.params[name] for trial in ranked] for name in sweep.space}
-    if any(trial.rounds for trial in ranked):
-        columns["trees"] = [trial.rounds for trial in ranked]
-    columns |= {
-        "seconds": [round(trial.seconds, 3) for trial in ranked],
-        "attempt": [trial.attempt for trial in ranked],
-        "worker": [trial.worker for trial in ranked],
-        "run_id": [sweep.runs[trial.number] for trial in ranked],
-        "run": [_link(sweep, trial) for trial in ranked],
-    }
-    for number in sorted(sweep.failed):
-        for name, values in columns.items():
-            values.append({"trial": number, "run_id": sweep.runs[number]}.get(name))
-    return columns
+    metric, early = sweep.objective.metric, any(trial.rounds for trial in sweep.ranked)
+    rows = [
+        {
+            "rank": rank,
+            "trial": trial.number,
+            sweep.metric: trial.score,
+            **{f"{sweep.metric}_{end}": trial.metrics.get(f"{metric}_{end}") for end in ("low", "high")},
+            **{name: trial.params[name] for name in sweep.space},
+            **({"trees": trial.rounds} if early else {}),
+            "seconds": round(trial.seconds, 3),
+            "attempt": trial.attempt,
+            "worker": trial.worker,
+            "run_id": sweep.runs[trial.number],
+            "run": _link(sweep, trial),
+        }
+        for rank, trial in enumerate(sweep.ranked, 1)
+    ]
+    rows += [{"trial": number, "run_id": sweep.runs[number]} for number in sorted(sweep.failed)]
+    return {name: [row.get(name) for row in rows] for name in rows[0]}
 
 
 def _plots(sweep: SweepRecord) -> list[str]:
@@ -67,10 +64,10 @@ def _plots(sweep: SweepRecord) -> list[str]:
         "parallel": plots.parallel(values, scores, subtitle, logs=logs, metric=label, maximize=maximize),
         "seconds": plots.pareto(seconds, scores, subtitle, metric=label, maximize=maximize),
     }
-    curves = [
-        (f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}", _curve(sweep, trial))
-        for trial in ranked[:BEST]
-    ]
+    curves = []
+    for trial in ranked[:BEST]:  # the curve of a trial of an earlier run is in the store alone
+        curve = trial.curve or sweep.children.curve(sweep.runs[trial.number], CURVE)
+        curves.append((f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}", curve))
     if curves[0][1]:
         drawn = {"roc": plots.roc_overlay(curves, subtitle), **drawn}
     shown = []
@@ -88,28 +85,25 @@ def _plots(sweep: SweepRecord) -> list[str]:
     return shown
 
 
-def _curve(sweep: SweepRecord, trial: Trial) -> Sequence[float]:
-    """Return a trial's ROC curve; that of a trial of an earlier run is in the store alone."""
-    return trial.curve or sweep.children.curve(sweep.runs[trial.number], CURVE)
-
-
-def _note(sweep: SweepRecord, pictures: Sequence[str], refit: str) -> str:
-    """Write the note in Markdown, at most as long as MLflow keeps it: the note of the refit is cut first."""
+def _note(sweep: SweepRecord, pictures: Sequence[str]) -> list[str]:
+    """Write the paragraphs of the note in Markdown."""
     run, best, ranked = sweep.record.run, sweep.best, sweep.ranked
     page = charts(run.experiment_id, run.id, sweep.metric, maximize=sweep.objective.maximize)
-    found = f"[trial {best.number}]({_link(sweep, best)}), **{best.score:.4f}**, with {_params(best.params)}"
+    params = ", ".join(f"`{name}` {_value(value)}" for name, value in best.params.items())
+    found = f"[trial {best.number}]({_link(sweep, best)}), **{best.score:.4f}**, with {params}"
     parts = [
         f"### {sweep.config.search.name} search of {sweep.config.model.name}: {len(ranked)} trials",
         f"Best by {sweep.metric}: {found}. "
         "It was fitted again over all workers and tested; the model below is that one.",
         f"[Compare all trials as charts]({page})",
         _table(sweep),
-        " ".join(_facts(sweep)),
-        _failed(sweep),
-        "\n\n".join(f"![{path}](get-artifact?{urlencode({'path': path, 'run_uuid': run.id})})" for path in pictures),
+        " ".join([*sweep.remarks, *_pace(sweep)]),
     ]
-    text = "\n\n".join([part for part in parts if part] + [refit])
-    return text if len(text) <= MAX_NOTE else text[:MAX_NOTE].rpartition("\n\n")[0] + "\n"
+    if sweep.failed:
+        number, first = next(iter(sweep.failed.items()))
+        parts.append(f"{len(sweep.failed)} trials failed, as trial {number}: {first.what}.")
+    shown = [f"![{path}](get-artifact?{urlencode({'path': path, 'run_uuid': run.id})})" for path in pictures]
+    return [part for part in (*parts, *shown) if part]
 
 
 def _table(sweep: SweepRecord) -> str:
@@ -125,32 +119,18 @@ def _table(sweep: SweepRecord) -> str:
     return table(["rank", f"{sweep.metric} (95 % interval)", "seconds", *sweep.space], lines) + more
 
 
-def _facts(sweep: SweepRecord) -> list[str]:
-    spent = sum(sweep.busy.values())
+def _pace(sweep: SweepRecord) -> list[str]:
+    """Say how fast the trials of this process were; nothing where all were there already."""
+    spent, done = sum(sweep.busy.values()), len(sweep.ended_here)
     if not spent:
-        return list(sweep.remarks)
-    done, seconds = len(sweep.ended_here), max(sweep.search_s, 1e-9)
-    slots = max(sum(sweep.slots.values()), 1)
-    facts = [
-        *sweep.remarks,
+        return []
+    seconds, slots = max(sweep.search_s, 1e-9), max(sum(sweep.slots.values()), 1)
+    said = (
         f"{done} trials in {seconds:.1f} s, {60 * done / seconds:.0f} a minute: {slots} at once, the workers "
         f"{100 * spent / (seconds * slots):.0f} % busy, and {100 * sweep.tracking_s / seconds:.1f} % of the time spent "
-        "on recording them.",
-    ]
-    if sweep.rounds:
-        facts.append(f"{sweep.rounds:,} trees were grown.")
-    return facts
-
-
-def _failed(sweep: SweepRecord) -> str:
-    if not sweep.failed:
-        return ""
-    number, first = next(iter(sweep.failed.items()))
-    return f"{len(sweep.failed)} trials failed, as trial {number}: {first.what}."
-
-
-def _params(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{name}` {_value(value)}" for name, value in params.items())
+        "on recording them."
+    )
+    return [said, *([f"{sweep.rounds:,} trees were grown."] if sweep.rounds else [])]
 
 
 def _value(value: Any) -> str:

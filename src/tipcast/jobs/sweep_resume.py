@@ -78,15 +78,7 @@ class PreviousSweep:
 
 @contextlib.contextmanager
 def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
-    """Hold the lease of the sweep that the command line names, and close what its last process left open.
-
-    Raises
-    ------
-    TipcastError
-        C003 no run is named, S002 another process works on it, S003 no sweep or one that cannot be resumed, T-errors
-        of the store.
-
-    """
+    """Hold the lease of the sweep that the command line names, and close what its last process left open."""
     run_id = config.resume
     if not run_id:
         raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin a sweep")
@@ -108,23 +100,7 @@ def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
 
 
 def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep's own configuration with what the command line may change of it.
-
-    Parameters
-    ----------
-    given
-        What the command line composes.
-    own
-        With the data, task, model, search and seed of the sweep's first run.
-    command
-        The command line.
-
-    Raises
-    ------
-    TipcastError
-        C003 for an override that would be of no effect.
-
-    """
+    """Return a sweep's own configuration with what the command line, which composes ``given``, may change of it."""
     changes: dict[str, Any] = {}
     for key in given_keys(command):
         root, _, name = key.partition(".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from tipcast.compute.session import check as check_session
 from tipcast.compute.session import recorded, session
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import TrainConfig
+from tipcast.config.schema import Limits
 from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Dataset, Listing, timed
@@ -183,21 +184,28 @@ def make_plan(config: TrainConfig) -> Plan:
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
+    limits = config.data.limits
     train = rows.start(workers, plan.train, plan.recipe)
     test = rows.start(workers, plan.test, plan.test_recipe)
     with progress("read", [*train, *test]):
-        loaded = rows.collect(workers, plan.train, plan.recipe, train)
-        tested = rows.collect(workers, plan.test, plan.test_recipe, test)
-    limits, task = config.data.limits, plan.task
-    rows.check_counts(plan.train, loaded.per_file, plan.recipe, limits)
-    rows.check_counts(plan.test, tested.per_file, plan.test_recipe, limits)
-    splits = dict(zip(("train", "validation"), loaded.splits, strict=False)) | {"test": tested.splits[0]}
-    for name, part in splits.items():
-        rows.check_split(WHERE[name], part.counts, task, limits)
+        splits = collect(workers, plan.train, plan.recipe, train, limits, ("train", "validation"))
+        splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
     if "validation" in splits:
         held_out = splits["validation"].counts.rows
-        if line := split.uneven(splits["train"].counts.rows, held_out, task.validation):
+        if line := split.uneven(splits["train"].counts.rows, held_out, plan.task.validation):
             LOG.warning(line)
+    return splits
+
+
+def collect(
+    workers: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any], limits: Limits, names: Sequence[str]
+) -> dict[str, Rows]:
+    """Wait for a listing's rows, refuse what nothing can be learnt from or measured on, and return them by split."""
+    loaded = rows.collect(workers, listing, recipe, prepared)
+    rows.check_counts(listing, loaded.per_file, recipe, limits)
+    splits = dict(zip(names, loaded.splits, strict=False))
+    for name, part in splits.items():
+        rows.check_split(WHERE[name], part.counts, recipe.task, limits)
     return splits
 
 

@@ -249,6 +249,13 @@ class Record:
         return [(name, periods[name], rows.counts.rows) for name, rows in outcome.splits.items()]
 
 
+def params(config: TrainConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()) -> dict[str, Any]:
+    """Return what runs are compared by, without what the job logs ``later`` itself."""
+    plain = to_plain(config)
+    found = flatten({name: plain[name] for name in sections if name in plain})
+    return {name: value for name, value in found.items() if not name.startswith(NOT_PARAMS) and name not in later}
+
+
 @contextlib.contextmanager
 def opened(
     config: TrainConfig,
@@ -261,13 +268,7 @@ def opened(
     later: Collection[str] = (),
     resume: str | None = None,
 ) -> Iterator[Record]:
-    """Open the run with what is known before any worker starts: the configuration and where the code comes from.
-
-    Parameters ``later`` are logged by the job itself, and ``resume`` is a run that is opened again.
-    """
-    plain = to_plain(config)
-    params = flatten({name: plain[name] for name in SECTIONS if name in plain})
-    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS) and name not in later}
-    run_name = name or config.model.name
-    with opening.opened(config, command, job=job, name=run_name, params=params, resume=resume) as run:
+    """Open the run, or ``resume`` one, with what is known before any worker starts."""
+    own, known = name or config.model.name, params(config, later=later)
+    with opening.opened(config, command, job=job, name=own, params=known, resume=resume) as run:
         yield Record(run, config, plan, command, folder)
