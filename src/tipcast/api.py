@@ -196,7 +196,7 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
         if target is not None or test is not None:
             raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
         return _call(job, overrides, settings)
-    from tipcast.config.temporary import temporary_folder
+    from tipcast.config.disk import temporary_folder
 
     with temporary_folder() as folder:
         sides = {"train": frame} | ({} if test is None else {"test": test})

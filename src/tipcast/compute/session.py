@@ -8,10 +8,11 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from dask.utils import format_bytes
 from distributed import Client, performance_report
 
@@ -23,8 +24,6 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.gpu import GpuFrames
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, travelling
-
-T = TypeVar("T")
 
 LOG = logging.getLogger("tipcast")
 
@@ -48,12 +47,8 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
         raise TipcastError("C003", "backend.name", f"no such backend: {backend.name}", "use backend=cpu or backend=gpu")
     kind, instead = NOT_FOR[backend.name]
     if isinstance(cluster, kind):
-        raise TipcastError(
-            "C003",
-            f"cluster={cluster.kind}",
-            f"its workers are not for backend={backend.name}",
-            f"use cluster={instead}, or leave cluster out",
-        )
+        what, fix = f"its workers are not for backend={backend.name}", f"use cluster={instead}, or leave cluster out"
+        raise TipcastError("C003", f"cluster={cluster.kind}", what, fix)
     gpus.check(backend, cluster)
     clusters.check(cluster)
 
@@ -72,7 +67,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     with connect(cluster, "cudf" if gpu else "pandas") as client, _memory_told() if gpu else contextlib.nullcontext():
         found = own_gpus(client) if gpu else []
         if gpu:
-            everywhere(client, _warm)
+            client.gather([client.submit(_warm, workers=[address], pure=False) for address in client.nthreads()])
         workers = client.scheduler_info(n_workers=-1)["workers"]
         for address, worker in workers.items():
             memory = format_bytes(worker["memory_limit"] or 0)
@@ -105,12 +100,8 @@ def _memory_told() -> Iterator[None]:
         if not (isinstance(problem, MemoryError) or "out of memory" in str(problem)):
             raise
         said = str(problem).strip().partition("\n")[0]
-        raise TipcastError(
-            "K008",
-            "a worker's GPU",
-            f"out of memory: {said}",
-            "use more GPUs or fewer rows, or set cluster.rmm_managed=true",
-        ) from problem
+        fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
+        raise TipcastError("K008", "a worker's GPU", f"out of memory: {said}", fix) from problem
 
 
 def own_gpus(client: Client) -> list[gpus.Gpu]:
@@ -122,7 +113,7 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
         K006 a worker without a GPU, or one of several threads or workers.
 
     """
-    found = everywhere(client, gpus.visible)
+    found: dict[str, list[gpus.Gpu]] = client.run(gpus.visible)
     several = sorted(address for address, threads in client.nthreads().items() if threads > 1)
     without = sorted(address for address, there in found.items() if not there)
     first = [there[0] for there in found.values() if there]
@@ -138,15 +129,6 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
     return first
 
 
-def everywhere(client: Client, function: Callable[..., T], *arguments: Any) -> dict[str, T]:
-    """Run a function as a task on every worker; return worker's address -> result."""
-    futures = {
-        address: client.submit(function, *arguments, workers=[address], pure=False, key=None)
-        for address in client.nthreads()
-    }
-    return dict(zip(futures, client.gather(list(futures.values())), strict=True))
-
-
 @travelling
 def _warm() -> None:
     """Load the libraries and read a small file each way; then watch the device's memory."""
@@ -159,13 +141,15 @@ def _warm() -> None:
 
     cupy.cuda.set_allocator(rmm_cupy_allocator)  # one pool for CuPy and cuDF
     gpus.watch()
-    frames, names = GpuFrames(), ["time", "whole", "real"]
-    columns = frames.read_csv(b"2019-02-01 18:30:00,1,1.5\n2019-02-01 18:40:00,2,\n", names, names, ["time"])
+    frames, names = GpuFrames(), ["time", "real"]
+    table = pa.table({"time": pa.array([0, None, 3], pa.timestamp("us")), "real": [0.5, None, 2.5]})
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/warm.parquet"
-        frames.frame(cupy.stack(list(columns.values()), axis=1), names).to_parquet(path, compression="zstd")
-        read = frames.read_parquet(path, [0], names, {})
-    frames.series(read["real"], "real").values.sum().item()
+        pq.write_table(table, f"{folder}/warm.parquet", compression="zstd")
+        frames.read_parquet(f"{folder}/warm.parquet", [0], names, {})
+    frames.read_csv(b"2019-02-01 18:30:00,1.5\n", names, names, ["time"])
+    values = cupy.zeros((4, 2), dtype=cupy.float32, order="F")
+    frames.frame(values, names).values.sum().item()
+    frames.series(values[:, 0], "real").values.sum().item()
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, job_schemas, mistakes
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.temporary import temporary_folder
 
 QUIET = {
     "hydra.run.dir": ".",

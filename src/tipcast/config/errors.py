@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ParamSpec, TypeVar, final
+from typing import ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,13 +59,6 @@ class TipcastError(Exception):
             parts[longest] = parts[longest][: keep - 3] + "..."
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
-    def alone(self) -> TipcastError:
-        """Return the same error without the exceptions it came from, which may not travel between processes."""
-        return TipcastError(self.code, self.where, self.what, self.fix)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (TipcastError, (self.code, self.where, self.what, self.fix))
-
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:
     """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came from."""
@@ -75,7 +68,7 @@ def travelling(task: Callable[P, T]) -> Callable[P, T]:
         try:
             return task(*args, **kwargs)
         except TipcastError as problem:
-            told = problem.alone()
+            told = TipcastError(*problem.args)  # alone: the exceptions it came from may not travel between processes
         raise told
 
     return run

@@ -14,11 +14,11 @@ from typing import Any
 from tipcast.compute import gpus
 from tipcast.compute.cluster import cores, shared_out
 from tipcast.compute.session import check as check_session
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
-from tipcast.config.temporary import temporary_folder
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing, opening

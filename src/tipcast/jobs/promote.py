@@ -12,12 +12,12 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import session
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import DataSpec, Output
 from tipcast.config.stored import tested
-from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows
 from tipcast.datasets.listing import identical
 from tipcast.datasets.prepare import Recipe

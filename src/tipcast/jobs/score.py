@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tipcast import __version__
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import address
 from tipcast.datasets.listing import patterns
 from tipcast.jobs import closing

@@ -10,9 +10,9 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
+from tipcast.config.disk import temporary_folder
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows
 from tipcast.jobs import closing, sweep_plan, sweep_report
 from tipcast.jobs.sweep_record import SweepRecord

@@ -14,10 +14,10 @@ import numpy as np
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import recorded, session
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.schema import Limits
-from tipcast.config.temporary import temporary_folder
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Dataset, Listing, timed
 from tipcast.datasets.listing import identical

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tipcast.compute.base import Array, Frame
-from tipcast.config.disk_space import writing
+from tipcast.config.disk import writing
 from tipcast.models import native
 
 Future = Any

@@ -8,7 +8,7 @@ from typing import Any
 import dask
 
 from tipcast.compute.base import Array, Frame, to_host
-from tipcast.config.temporary import temporary_folder
+from tipcast.config.disk import temporary_folder
 from tipcast.models import native
 from tipcast.models.base import NativeFile, Scorer
 

@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.file_utils import local_file_uri_to_path
 
-from tipcast.config.disk_space import FULL
+from tipcast.config.disk import FULL
 from tipcast.tracking.store import release
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")

@@ -23,8 +23,8 @@ from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils import requirements_utils
 
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.temporary import temporary_folder
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.models import native
 from tipcast.models.base import scoring_code

@@ -30,10 +30,9 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_SOURCE_NAME,
 )
 
-from tipcast.config.disk_space import writing
+from tipcast.config.disk import remove_abandoned, temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.config.temporary import remove_abandoned, temporary_folder
 from tipcast.tracking import process
 from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.artifact_errors import artifact_named

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import filelock
 
-from tipcast.config.disk_space import FULL, free, shortage
+from tipcast.config.disk import FULL, free, shortage
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.credentials import check_address, check_credentials, check_user_info

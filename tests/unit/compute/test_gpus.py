@@ -81,15 +81,15 @@ def test_workers_of_several_threads_are_refused(client: Client) -> None:
         session.own_gpus(client)
 
 
-def test_workers_that_share_a_gpu_are_refused(single: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    same = [gpus.Gpu(0, "H", 1, "1", "GPU-1")]
-    monkeypatch.setattr(session, "everywhere", lambda *_: {"tcp://a": same, "tcp://b": same})
-    with pytest.raises(TipcastError, match="K006.*GPU-1.*more than one worker"):
-        session.own_gpus(single)
-
-
-def test_every_worker_is_asked(client) -> None:
-    assert session.everywhere(client, sum, [1, 2]) == dict.fromkeys(client.nthreads(), 3)
+def test_workers_that_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "visible", lambda: [gpus.Gpu(0, "H", 1, "1", "GPU-1")])
+    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with (
+        distributed.LocalCluster(n_workers=2, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(TipcastError, match="K006.*GPU-1.*more than one worker"),
+    ):
+        session.own_gpus(client)
 
 
 def test_nothing_is_watched_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import tipcast
-from tipcast.config import temporary
-from tipcast.config.temporary import remove_abandoned, temporary_folder
+from tipcast.config import disk
+from tipcast.config.disk import remove_abandoned, temporary_folder
 
 HOLD = """
 import time
-from tipcast.config.temporary import temporary_folder
+from tipcast.config.disk import temporary_folder
 with temporary_folder() as folder:
     (folder / "model").write_text("x")
     print(folder, flush=True)
@@ -26,12 +26,12 @@ with temporary_folder() as folder:
 
 @pytest.fixture(autouse=True)
 def _own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(temporary.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(disk.tempfile, "tempdir", str(tmp_path))
 
 
 def aged(folder: Path) -> Path:
     """Let a folder look as if it was made long ago."""
-    os.utime(folder, (time.time() - 2 * temporary.NEW_S,) * 2)
+    os.utime(folder, (time.time() - 2 * disk.NEW_S,) * 2)
     return folder
 
 
@@ -65,10 +65,10 @@ def test_what_is_left(tmp_path: Path) -> None:
 
 def test_of_another_machine_that_shares_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(temporary.socket, "gethostname", lambda: "elsewhere")
+        elsewhere.setattr(disk.socket, "gethostname", lambda: "elsewhere")
         with temporary_folder() as folder:
             kept = tmp_path / folder.name.replace("work-", "work-of")
-    aged_folders = [tmp_path / f"tipcast-work-a.{temporary.socket.gethostname()}", kept]
+    aged_folders = [tmp_path / f"tipcast-work-a.{disk.socket.gethostname()}", kept]
     for folder in aged_folders:
         folder.mkdir()
         aged(folder)

@@ -1,10 +1,12 @@
-"""Temporary folders: removed with their block, or by a later process where theirs was killed outright."""
+"""Temporary folders, removed with their block or by a later process where theirs was killed outright; a full disk."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -15,6 +17,8 @@ from pathlib import Path
 PREFIX = "tipcast-work-"
 NEW_S = 60.0
 """A younger folder may not be locked yet."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What the system says where a file may not grow."""
 
 
 @contextlib.contextmanager
@@ -47,3 +51,32 @@ def remove_abandoned() -> None:
                     shutil.rmtree(folder)
             finally:
                 os.close(file)
+
+
+def free(path: str | Path) -> str:
+    """Return the free space where a file would be, in words; empty if unknown."""
+    folder = Path(path).absolute()
+    for place in (folder, *folder.parents):
+        try:
+            return f"{shutil.disk_usage(place).free:,} bytes free"
+        except OSError:
+            continue
+    return ""
+
+
+def shortage(uri: str, message: str) -> str:
+    """Return the free space if an sqlite error says that the disk is full, else an empty text."""
+    if uri.startswith("sqlite:///") and re.search(r"disk is full|disk I/O error", message):
+        return f", {free(uri.removeprefix('sqlite:///'))}"
+    return ""
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Give an error of the system the path that was written to, which it tells of opening a file alone."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            problem.filename = str(path)
+        raise
