@@ -1,13 +1,16 @@
-"""A user's own task and dataset: a yaml in a folder and a function or a class, with no other file touched."""
+"""A user's own model, task, dataset and metric: a yaml in a folder or a function, with no other file touched."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +21,8 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
 from tipcast.datasets import registry, table_features
 from tipcast.datasets.base import Dataset, Fragment, Listing
+from tipcast.datasets.taxi.sample import sample_block
+from tipcast.evaluation import base as evaluation
 from tipcast.tasks import base
 
 TASK = """
@@ -39,6 +44,16 @@ test: null
 months: null
 options: {rows: 3000}
 """
+MODEL = """
+defaults: [/schema/model@_here_, _self_]
+name: boosted_stumps
+kinds: [classification]
+params: {n_estimators: 20, learning_rate: 0.5}
+classes:
+  classification:
+    cpu: {local: sklearn.ensemble.AdaBoostClassifier}
+tiny: {n_estimators: 2}
+"""
 WAVES_TASK = """
 defaults: [/schema/task@_here_, _self_]
 name: up
@@ -53,6 +68,11 @@ validation: 0.2
 def far(columns: Mapping[str, Array], xp: ModuleType, *, miles: float) -> Array:
     """Whether a trip is far."""
     return columns["trip_distance"] > miles
+
+
+def within_a_tenth(target: Array, prediction: Array) -> Array:
+    """Whether a trip's score is nearly its label."""
+    return abs(prediction - target) <= 0.1
 
 
 def up(columns: Mapping[str, Array], xp: ModuleType) -> Array:
@@ -108,7 +128,12 @@ class Waves(Dataset):
 @pytest.fixture
 def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Train by Python, with a folder of a user's own."""
-    for name, text in {"task/far": TASK, "task/up": WAVES_TASK, "data/waves": DATA}.items():
+    for name, text in {
+        "model/boosted_stumps": MODEL,
+        "task/far": TASK,
+        "task/up": WAVES_TASK,
+        "data/waves": DATA,
+    }.items():
         path = tmp_path / "own" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -120,13 +145,46 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def trained(**settings: Any) -> tipcast.Result:
         return tipcast.train(
             config_dir=tmp_path / "own",
-            model={"name": "xgboost", "params": {"n_estimators": 5}},
+            model=settings.pop("model", {"name": "xgboost", "params": {"n_estimators": 5}}),
             tracking={"uri": f"sqlite:///{tmp_path / 'mlflow.db'}", "system_metrics": False},
             cluster={"processes": False, "n_workers": 1, "performance_report": False},
             **settings,
         )
 
     return trained
+
+
+def test_a_model(train: Any) -> None:
+    done = train(model="boosted_stumps", data={"rows": 6000})
+    assert done.metrics["test/auc"] > 0.52
+    assert "model=boosted_stumps" in done.command
+    trips = pd.DataFrame(sample_block((1_556_668_800_000_000, 1_559_347_200_000_000), 0, 1, 20, "yellow"))
+    times = [name for name in trips if name.endswith("_datetime")]
+    scores = done.load().predict(trips.assign(**{name: trips[name].astype("datetime64[us]") for name in times}))
+    assert np.ptp(scores) > 0
+
+
+def test_a_metric(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_OWN", {kind: {} for kind in evaluation.KINDS})
+
+    evaluation.metric("classification", maximize=True)(within_a_tenth)
+    done = train(data={"rows": 4000})
+    client = mlflow.MlflowClient(done.tracking_uri)
+    assert 0 <= client.get_run(done.run_id).data.metrics["test/within_a_tenth"] <= 1
+
+
+def test_what_each_takes_is_counted() -> None:
+    def lines(text: str) -> int:
+        return sum(bool(line.strip()) for line in text.splitlines())
+
+    def python(thing: Any) -> int:
+        return lines(re.sub(r'^ +""".*"""$', "", inspect.getsource(thing), flags=re.MULTILINE))
+
+    told = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    assert f"| a model | {lines(MODEL)} lines of yaml |" in told
+    assert f"| a task | {lines(TASK)} lines of yaml, {python(far)} of Python |" in told
+    assert f"| a dataset | {lines(DATA)} lines of yaml, {python(Waves)} of Python |" in told
+    assert f"| a metric | {python(within_a_tenth)} lines of Python |" in told
 
 
 def test_a_task(train: Any) -> None:

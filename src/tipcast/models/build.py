@@ -54,9 +54,9 @@ def build(
         C002 no such model or no variant for the device and reach, C006 classes that an override changed.
 
     """
-    shipped = _shipped(model.name)
     if model.classes:
         return _of_library(model, TABLES.get(device, device), reach, categorical, kind or model.kinds[0], classes)
+    shipped = _shipped(model.name)
     kind = kind or model.kinds[0]
     if kind not in model.kinds:
         raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
