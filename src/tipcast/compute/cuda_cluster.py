@@ -35,20 +35,13 @@ def check(spec: schema.LocalCudaCluster) -> None:
     for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
         _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
-        raise TipcastError(
-            "C003",
-            "cluster.rmm_async",
-            "goes with no other pool",
-            "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false",
-        )
+        fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
+        raise TipcastError("C003", "cluster.rmm_async", "goes with no other pool", fix)
     there = len(gpus.visible())
     if spec.n_workers is not None and spec.n_workers > there:
-        raise TipcastError(
-            "K006",
-            "cluster.n_workers",
-            f"{spec.n_workers} workers need a GPU each, {there} are visible",
-            f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES",
-        )
+        what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
+        fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
+        raise TipcastError("K006", "cluster.n_workers", what, fix)
 
 
 def _check_size(key: str, value: Any) -> None:

@@ -25,14 +25,7 @@ SAME = "install the same requirements file on every machine of the cluster"
 
 
 def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
-    """Find out which GPUs this machine has, and whether the backend needs them.
-
-    Raises
-    ------
-    TipcastError
-        C010 the backend needs a GPU here and there is none.
-
-    """
+    """Find out which GPUs this machine has; C010 where the backend needs one here and there is none."""
     found = gpus.visible()
     if backend.name != "gpu":
         return ok(f"{_shown(found)}; backend={backend.name} uses none" if found else "none; backend=cpu needs none")
@@ -40,12 +33,8 @@ def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Find
         return _driver(found)
     if not cluster.kind.startswith("local"):
         return ok(f"none here; the workers of cluster={cluster.kind} need them")
-    raise TipcastError(
-        "C010",
-        "backend=gpu",
-        "no NVIDIA GPU is visible on this machine",
-        "run nvidia-smi and look at CUDA_VISIBLE_DEVICES, or use backend=cpu",
-    )
+    fix = "run nvidia-smi and look at CUDA_VISIBLE_DEVICES, or use backend=cpu"
+    raise TipcastError("C010", "backend=gpu", "no NVIDIA GPU is visible on this machine", fix)
 
 
 def _shown(found: list[gpus.Gpu]) -> str:
@@ -57,22 +46,13 @@ def _shown(found: list[gpus.Gpu]) -> str:
 def _driver(found: list[gpus.Gpu]) -> Finding:
     major = found[0].driver.partition(".")[0]
     if major.isdigit() and int(major) < LEAST_DRIVER:
-        return warning(
-            f"{_shown(found)}: CUDA 13 asks for driver {LEAST_DRIVER} or later",
-            "update the driver, or install NVIDIA's cuda-compat package",
-        )
+        fix = "update the driver, or install NVIDIA's cuda-compat package"
+        return warning(f"{_shown(found)}: CUDA 13 asks for driver {LEAST_DRIVER} or later", fix)
     return ok(_shown(found))
 
 
 def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
-    """Hold the workers that a cluster would have against this machine, without starting any.
-
-    Raises
-    ------
-    TipcastError
-        Those of ``session.check``.
-
-    """
+    """Hold the workers that a cluster would have against this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
     wanted = getattr(cluster, "n_workers", None)
     if isinstance(cluster, schema.LocalCluster):
@@ -88,10 +68,8 @@ def _on_cores(cluster: schema.LocalCluster) -> Finding:
     found = f"{_count(workers, 'worker')} of {_count(threads, 'thread')} on {_count(clusters.cores(), 'core')}"
     limit = dask.utils.parse_bytes(cluster.memory_limit) if cluster.memory_limit else 0
     if workers * limit > MEMORY_LIMIT:
-        return warning(
-            f"{found}; {workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB",
-            "lower cluster.memory_limit or cluster.n_workers",
-        )
+        what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
+        return warning(f"{found}; {what}", "lower cluster.memory_limit or cluster.n_workers")
     if workers * threads > clusters.cores():
         return warning(f"{found}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
     return ok(found)

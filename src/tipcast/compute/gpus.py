@@ -108,16 +108,12 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     unseen = importlib.util.find_spec("pynvml") is None and DRIVER.exists()
     if local and not visible() and not unseen:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        raise TipcastError(
-            "K006",
-            "backend=gpu",
-            "no NVIDIA GPU is visible" + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})"),
-            "run on a machine with one, check nvidia-smi, or use backend=cpu",
-        )
+        what = "no NVIDIA GPU is visible" + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})")
+        fix = "run on a machine with one, check nvidia-smi, or use backend=cpu"
+        raise TipcastError("K006", "backend=gpu", what, fix)
     if missing or unseen:
-        raise TipcastError(
-            "K007", "backend=gpu", f"packages are missing: {', '.join(missing or ['nvidia-ml-py'])}", INSTALL
-        )
+        what = f"packages are missing: {', '.join(missing or ['nvidia-ml-py'])}"
+        raise TipcastError("K007", "backend=gpu", what, INSTALL)
 
 
 class Watcher:
@@ -134,16 +130,12 @@ class Watcher:
         self.peak = 0
         threading.Thread(target=self._watch, daemon=True, name="tipcast-device-memory").start()
 
-    def used(self) -> int:
-        """Return what the GPU holds now, in bytes."""
+    def sample(self) -> int:
+        """Look at what the GPU holds now and return the peak so far, in bytes."""
         used = int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
         if self._pool is not None:
             used -= max(self._pool.pool_size() - self._counts.allocation_counts.current_bytes, 0)
-        return used
-
-    def sample(self) -> int:
-        """Take a sample and return the peak so far, in bytes."""
-        self.peak = max(self.peak, self.used())
+        self.peak = max(self.peak, used)
         return self.peak
 
     def _watch(self) -> None:

@@ -39,12 +39,9 @@ def check_ssh(spec: schema.SshCluster) -> None:
         fix = "name the scheduler's first, then one for each worker; a host may come twice"
         raise TipcastError("C003", "cluster.hosts", f"must be at least 2, got {len(spec.hosts)}", fix)
     if not spec.insecure:
-        raise TipcastError(
-            "C009",
-            "cluster=ssh",
-            "a scheduler runs any client's code and this one would be reached without TLS",
-            "set cluster.insecure=true on a trusted network, or start one with TLS and use cluster=scheduler",
-        )
+        what = "a scheduler runs any client's code and this one would be reached without TLS"
+        fix = "set cluster.insecure=true on a trusted network, or start one with TLS and use cluster=scheduler"
+        raise TipcastError("C009", "cluster=ssh", what, fix)
     _need("asyncssh", "cluster=ssh")
 
 
@@ -88,12 +85,9 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
                 _, client = stack.enter_context(workers.closed(start))
         except Exception as problem:
             cause = problem.__cause__ or problem
-            raise TipcastError(
-                "K001",
-                ", ".join(dict.fromkeys(spec.hosts)),
-                f"no scheduler or no worker was started over ssh: {str(cause) or type(cause).__name__}",
-                f"try `ssh HOST {python} -m tipcast --version` with each of them",
-            ) from problem
+            what = f"no scheduler or no worker was started over ssh: {str(cause) or type(cause).__name__}"
+            fix = f"try `ssh HOST {python} -m tipcast --version` with each of them"
+            raise TipcastError("K001", ", ".join(dict.fromkeys(spec.hosts)), what, fix) from problem
         workers.wait(client, spec.n_workers or len(spec.hosts) - 1, spec.wait_s, workers.SLOW)
         yield client
 

@@ -39,12 +39,9 @@ def check(spec: schema.SchedulerCluster) -> None:
 
     """
     if _is_open(spec) and not spec.insecure:
-        raise TipcastError(
-            "C009",
-            spec.address,
-            "a scheduler runs any client's code and this one is reached without TLS",
-            "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network",
-        )
+        what = "a scheduler runs any client's code and this one is reached without TLS"
+        fix = "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network"
+        raise TipcastError("C009", spec.address, what, fix)
     _connection(spec)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,14 +99,13 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
     if asked.mode is RunMode.MULTIRUN or asked.callbacks or asked.job.env_set or asked.job.chdir:
         return None
     HydraConfig.instance().set_config(config)  # ${hydra:...}
-    given: Any = OmegaConf.to_container(asked.overrides.task, resolve=False)
     with open_dict(config):
         del config["hydra"]
     try:
         OmegaConf.resolve(config)
     finally:
         HydraConfig.instance().cfg = None
-    return Composed(config, [*_own(), *given])
+    return _done(config, asked)
 
 
 def _check_own(asked: Any) -> None:
@@ -133,45 +131,36 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
             OmegaConf.resolve(config)
         except OmegaConfBaseException as problem:  # raised in here, Hydra would print it
             unresolved.append(problem)
-        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-        composed.append(Composed(config, [*_own(), *given]))
+        composed.append(_done(config, HydraConfig.get()))
 
     keys = {override.partition("=")[0] for override in overrides}
     quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
-    with temporary_folder() as folder, _errors_raised():
+    words, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    with temporary_folder() as folder:
         if "hydra.sweep.dir" not in keys:
             quiet.append(f"hydra.sweep.dir={folder}")
-        before, sys.argv = (
-            sys.argv,
-            [f"tipcast {job}", *flags, *filter(_is_override, overrides), *quiet, *conf_files.search_path()],
-        )  # argparse wants flags first
+        given = filter(_is_override, overrides)
+        sys.argv = [f"tipcast {job}", *flags, *given, *quiet, *conf_files.search_path()]  # argparse wants flags first
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
         try:
             hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(capture)()
         finally:
-            sys.argv = before
+            sys.argv = words
+            del os.environ["HYDRA_FULL_ERROR"]
+            if full_error is not None:
+                os.environ["HYDRA_FULL_ERROR"] = full_error
             GlobalHydra.instance().clear()
     for problem in unresolved:
         raise problem
     return composed
 
 
-def _own() -> list[str]:
-    """Return the flag that names a user's own folder, for the command that repeats a run."""
+def _done(config: DictConfig, asked: Any) -> Composed:
+    """Return a configuration with the overrides that repeat it, among them a user's own folder."""
     folder = conf_files.own_dir()
-    return [] if folder is None else [f"{FOLDER}{folder}"]
-
-
-@contextlib.contextmanager
-def _errors_raised() -> Iterator[None]:
-    """Let Hydra raise instead of printing a traceback and leaving."""
-    before = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop("HYDRA_FULL_ERROR")
-        if before is not None:
-            os.environ["HYDRA_FULL_ERROR"] = before
+    own = [] if folder is None else [f"{FOLDER}{folder}"]
+    given: Any = OmegaConf.to_container(asked.overrides.task, resolve=False)
+    return Composed(config, [*own, *given])
 
 
 def to_object(config: DictConfig) -> Any:

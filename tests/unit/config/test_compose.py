@@ -52,6 +52,14 @@ def test_the_launchers_experiment_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert load("train", "tracking.experiment=mine").tracking.experiment == "mine"
 
 
+@pytest.mark.parametrize("flags", [[], ["--multirun"]])
+def test_an_override_is_kept_as_it_was_given(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAME", "mine")
+    (composed,) = compose("train", [*flags, "tracking.run_name='${oc.env:NAME}'"])
+    assert composed.config.tracking.run_name == "mine"
+    assert composed.overrides == ["tracking.run_name='${oc.env:NAME}'"]
+
+
 def test_hydra_prints_nothing_of_a_mistake(capfd: pytest.CaptureFixture[str]) -> None:
     before = os.environ.get("HYDRA_FULL_ERROR")
     with pytest.raises(TipcastError):
