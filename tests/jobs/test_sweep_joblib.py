@@ -17,7 +17,7 @@ from tipcast.config.schema import SampleData
 from tipcast.datasets.base import Fragment
 from tipcast.datasets.prepare import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.models.native_svc import load
+from tipcast.models.native import load
 from tipcast.tasks.base import from_facts
 
 QUICK = ("experiment=svc_grid", "data.rows=6000", "model.fit.rows=400", "search.rows=900")

@@ -38,7 +38,7 @@ class NativeFile:
 
 def scoring_code(format: str) -> Path:
     """Return the file that loads a format, alone: it travels inside saved models."""
-    return Path(__file__).with_name({"npz-svc": "native_svc.py", "npz-knn": "native_knn.py"}.get(format, "native.py"))
+    return Path(__file__).with_name("native_knn.py" if format == "npz-knn" else "native.py")
 
 
 class Scorer(Protocol):

@@ -14,13 +14,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tipcast.compute.base import Array
+from tipcast.compute.base import Array, device_of
 from tipcast.config.errors import TipcastError
 from tipcast.models import sampled
 from tipcast.models.base import Fitted, shares
 from tipcast.models.native_knn import FORMAT, WEIGHTS, KnnScorer
 from tipcast.models.parameters import check_names, positive_int
-from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere
+from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
 
 NEIGHBOURS = 100
 HINTS = {
@@ -52,8 +52,9 @@ class _Knn(Sampled):
         if number > most:
             raise _too_many(number, f"model.fit.rows keeps {most:,} rows")
 
-    def learn(self, x: Array, y: Array, features: Sequence[str], used: str) -> Fitted:
+    def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Keep the sample."""
+        x, y = sampled.joined(taken)
         if len(np.unique(y)) < 2:
             what = f"all of the {len(y):,} rows that knn keeps are of one class"
             fix = "raise model.fit.rows, or check the target and its threshold"
@@ -68,7 +69,7 @@ class _Knn(Sampled):
             FORMAT,
             importance=shares(features, _changes(x, y, number, weights)),
             importance_kind="change of the score when the feature is shuffled",
-            info={"device": used, "rows": len(y), "distinct_rows": len(found.rows)},
+            info={"device": device_of(taken[0][0]), "rows": len(y), "distinct_rows": len(found.rows)},
         )
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from joblib import parallel_config
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
-from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
+from tipcast.models.base import Collection, Fitted, Progress, columns, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.parameters import check_names, positive_int
-from tipcast.models.sampled import chosen_by_part
+from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
@@ -62,7 +62,7 @@ def named(name: str, where: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Library(Estimator):
+class _Library(Sampled):
     library: str = ""
     """Dotted name of the class that fits."""
     reference: str = ""
@@ -101,9 +101,8 @@ class _Library(Estimator):
         """Whether the library sees features of mean 0 and variance 1."""
         return bool(self.training.get("standardize"))
 
-    @travelling
-    def learn(self, taken: Sequence[tuple[Array, Array]], features: Sequence[str], seed: int, threads: int) -> Fitted:
-        """Fit on rows of this process: (n, features) values and (n,) targets, part by part."""
+    def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
+        """Fit on rows of this process."""
         xp = module_of(taken[0][0])
         x = xp.concatenate([values for values, _ in taken])
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
@@ -163,45 +162,13 @@ class _Library(Estimator):
 
 
 @final
-@dataclass(frozen=True)
-class LocalLibrary(_Library):
-    """A library's class on the rows of one process."""
-
-    def fit(
-        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
-    ) -> Fitted:
-        """Fit on frames in memory, at most ``fit.rows`` of their rows."""
-        frames = parts(x)
-        own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
-        targets = [None] * len(frames) if y is None else parts(y)
-        taken = [_take(*part) for part in zip(frames, targets, own, strict=True)]
-        fitted: Fitted = self.learn(taken, columns(x), seed, threads)
-        return fitted
+class LocalLibrary(_Library, SampledHere):
+    """A library's class on the rows of one process, at most ``fit.rows`` of them."""
 
 
 @final
-@dataclass(frozen=True)
-class GatheredLibrary(_Library):
+class GatheredLibrary(_Library, SampledEverywhere):
     """A library's class on a sample of the rows of all workers, which one of them fits."""
-
-    def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection | None,
-        validation: tuple[Collection, Collection | None] | None,
-        seed: int,
-        progress: Progress | None = None,
-    ) -> Fitted:
-        """Take at most ``fit.rows`` of the rows to one worker, and fit on them there."""
-        frames = parts_of(client, x)
-        targets = [None] * len(frames) if y is None else parts_of(client, y)
-        own = chosen_by_part(client.gather(client.map(len, frames, pure=False)), self.training.get("rows"), seed)
-        taken = [client.submit(_take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
-        address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
-        task = client.submit(self.learn, taken, columns(x), seed, threads, workers=[address], pure=False)
-        fitted: Fitted = watched(client, [address], task.result)
-        return fitted
 
 
 @final
@@ -221,8 +188,7 @@ class DistributedLibrary(_Library):
         """Fit by all workers together."""
         frames = parts_of(client, x)
         workers = workers_of(client, frames)
-        mean, scale = _moments(client, frames)
-        used = client.submit(_device, frames[0], pure=False).result()
+        _, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
         z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
 
         def fit() -> Any:
@@ -234,30 +200,19 @@ class DistributedLibrary(_Library):
         return self.fitted(model, columns(x), mean, scale, used, None)
 
 
-def _take(x: Frame, y: Frame | None, numbers: Array) -> tuple[Array, Array]:
-    """Return some rows of a part where they are."""
-    values = x.values
-    at = module_of(values).asarray(numbers)
-    return values[at], None if y is None else y.values[at]
+def moments(x: Frame) -> tuple[int, Array, Array, str]:
+    """Return a part's rows, means, sums of squared differences from them, on the host, and where they were computed."""
+    values = x.values.astype(np.float64)
+    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
+    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
 
 
-def _moments(client: Any, frames: Sequence[Any]) -> tuple[Array, Array]:
-    """Return means and standard deviations of the features, (features,) float64; a constant one keeps its scale.
-
-    In two passes over the parts: Dask's own ``std`` of a frame takes none of cuDF.
-    """
-    rows = sum(client.gather(client.map(len, frames, pure=False)))
-    mean = sum(client.gather(client.map(_power_sums, frames, power=1, pure=False))) / rows
-    squares = sum(client.gather(client.map(_power_sums, frames, power=2, centre=mean, pure=False)))
-    scale = np.sqrt(squares / rows)
-    return mean, np.where(scale > 0, scale, 1.0)
-
-
-def _power_sums(x: Frame, power: int, centre: Array | float = 0.0) -> Array:
-    values = x.values  # a copy, of cuDF's frames
-    xp = module_of(values)
-    found: Array = to_host(((values.astype(xp.float64) - xp.asarray(centre)) ** power).sum(axis=0))
-    return found
+def standard(found: Sequence[tuple[int, Array, Array, str]]) -> tuple[int, Array, Array, str]:
+    """Return the rows of parts by their moments, means and standard deviations, 1 of what is constant, and a device."""
+    rows = sum(n for n, *_ in found)
+    mean = sum(n * m for n, m, *_ in found) / rows
+    variance = sum(s + n * (m - mean) ** 2 for n, m, s, _ in found) / rows
+    return rows, mean, np.where(variance > 0, np.sqrt(variance), 1.0), max(device for *_, device in found)
 
 
 def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
@@ -265,10 +220,6 @@ def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
     xp = module_of(values)
     scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
     return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
-
-
-def _device(x: Frame) -> str:
-    return device_of(x.values)
 
 
 def _in_double(model: Any) -> Any:
@@ -301,8 +252,9 @@ def _after_scaling(model: Any, mean: Array, scale: Array) -> Any:
 def _write(model: Any, path: Path) -> None:
     import skops.io
 
-    unknown = set(skops.io.get_untrusted_types(data=skops.io.dumps(model))) - set(native.TRUSTED)
+    content = skops.io.dumps(model)
+    unknown = set(skops.io.get_untrusted_types(data=content)) - set(native.TRUSTED)
     if unknown:
         what = f"its file would hold {', '.join(sorted(unknown))}, which nothing loads"
         raise TipcastError("C003", "model.classes", what, "use another class")
-    skops.io.dump(model, path)
+    path.write_bytes(content)

@@ -14,11 +14,12 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute.base import Frame, device_of, module_of, to_host
+from tipcast.compute.base import Frame, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
 from tipcast.models.fit import parts_of
+from tipcast.models.library import moments, standard
 from tipcast.models.parameters import check_names, positive, positive_int
 
 VALID = ("C", "max_iter", "tol")
@@ -110,11 +111,9 @@ def _newton(
     sums: Sums, features: Sequence[str], params: Mapping[str, Any], device: str, progress: Progress | None
 ) -> Fitted:
     """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
-    *moments, devices = zip(*sums(_moments), strict=True)
-    used = max(devices)
+    rows, mean, scale, used = standard(sums(_moments))
     if used.partition(":")[0] != device:
         raise TipcastError("C010", "backend", f"the rows are on {used} and not on {device}", "report this")
-    rows, mean, scale = _standard(list(zip(*moments, strict=True)))
     limit, tolerance = int(params.get("max_iter", 50)), float(params.get("tol", 1e-6))
     penalty = np.full(len(features) + 1, 1 / float(params.get("C", 1.0)))
     penalty[-1] = 0  # the intercept
@@ -157,19 +156,8 @@ def _newton(
     )
 
 
-def _moments(x: Frame, y: Frame) -> tuple[int, Any, Any, str]:
-    """Rows, means and sums of squared differences from them; and where they were computed."""
-    values = x.values.astype(np.float64)
-    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
-    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
-
-
-def _standard(parts: Sequence[tuple[int, Any, Any]]) -> tuple[int, Any, Any]:
-    """Rows, mean and standard deviation (Chan, Golub and LeVeque 1983); a constant feature keeps its scale."""
-    rows = sum(n for n, _, _ in parts)
-    mean = sum(n * m for n, m, _ in parts) / rows
-    variance = sum(s + n * (m - mean) ** 2 for n, m, s in parts) / rows
-    return rows, mean, np.where(variance > 0, np.sqrt(variance), 1.0)
+def _moments(x: Frame, y: Frame) -> Any:
+    return moments(x)
 
 
 def _terms(x: Frame, y: Frame, mean: Any, scale: Any, weights: Any) -> tuple[float, Any, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
+KERNEL_BLOCK = 4_000_000  # kernel values that are held at once, so that memory does not grow with the rows
 MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than scoring them on a processor
 
 
@@ -113,9 +114,50 @@ class LogisticScorer:
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float64, for (n, features) float32 values."""
         values = _placed(x, self.device)
-        xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
+        xp = _module(values)
         mean, scale, coef = (xp.asarray(each) for each in (self.mean, self.scale, self.coef))
         margin = (values - mean) / scale @ coef + self.intercept
+        return 0.5 * (1 + xp.tanh(0.5 * margin))  # the logistic function, without overflow
+
+
+class SvcScorer:
+    """Scores by support vectors with a Gaussian kernel on standardised features, and a sigmoid of their decision.
+
+    P(1) is the logistic function of ``slope * decision(z) + offset``, where ``decision(z)`` is
+    ``sum(dual * exp(-gamma * |z - vector|^2)) + intercept`` of the standardised features z.
+    """
+
+    def __init__(
+        self,
+        vectors: Any,
+        dual: Any,
+        intercept: float,
+        gamma: float,
+        mean: Any,
+        scale: Any,
+        slope: float,
+        offset: float,
+        device: str = "cpu",
+    ) -> None:
+        self.vectors, self.dual, self.intercept, self.gamma = vectors, dual, float(intercept), float(gamma)
+        self.mean, self.scale, self.slope, self.offset = mean, scale, float(slope), float(offset)
+        self.device = device
+
+    def arrays(self) -> dict[str, Any]:
+        """Return what the saved file holds: the constructor's arguments, without the device."""
+        return {name: value for name, value in vars(self).items() if name != "device"}
+
+    def score(self, x: Any) -> Any:
+        """Return P(1), (n,) float64, for (n, features) float32 values, wherever they are, or on a GPU."""
+        values = _placed(x, self.device)
+        xp = _module(values)
+        mean, scale, vectors, dual = (xp.asarray(each) for each in (self.mean, self.scale, self.vectors, self.dual))
+        margin = xp.empty(len(values))
+        step = max(KERNEL_BLOCK // max(len(dual), 1), 1)
+        for start in range(0, len(values), step):
+            z = (values[start : start + step] - mean) / scale
+            margin[start : start + step] = kernel(z, vectors, self.gamma, xp) @ dual
+        margin = self.slope * (margin + self.intercept) + self.offset
         return 0.5 * (1 + xp.tanh(0.5 * margin))  # the logistic function, without overflow
 
 
@@ -219,6 +261,17 @@ TRUSTED = (
 _ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy", "svc-cupy", "knn-cuml")
 
 
+def kernel(z: Any, vectors: Any, gamma: float, xp: Any = np) -> Any:
+    """Return ``exp(-gamma * |z - vector|^2)`` of (n, features) rows and (m, features) vectors, (n, m)."""
+    distances = z @ vectors.T
+    distances *= -2
+    distances += (z**2).sum(axis=1)[:, None]
+    distances += (vectors**2).sum(axis=1)
+    xp.maximum(distances, 0, out=distances)  # two that are alike may round to below it
+    distances *= -gamma
+    return xp.exp(distances, out=distances)
+
+
 def available(format: str) -> tuple[str, ...]:
     """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format."""
     return tuple(way for way in _ways(format) if _works(format, way))
@@ -247,14 +300,14 @@ def gpus() -> int:
 
 
 def load(
-    path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1, through: str | None = None
+    path: str | os.PathLike[str] | bytes, format: str, device: str = "cpu", threads: int = 1, through: str | None = None
 ) -> Any:
     """Load a saved model.
 
     Parameters
     ----------
     path
-        A file whose digest the caller has checked: a damaged one can crash the process.
+        A file, or its content, whose digest the caller has checked: a damaged one can crash the process.
     format
         One of ``PATHS``; ValueError for another.
     device
@@ -273,9 +326,9 @@ def load(
     """
     on_gpu = device == "cuda" and format != "skops"  # which has no other way
     ways = [way for way in _ways(format) if (way in _ON_GPU) == on_gpu]
-    content = Path(path).read_bytes()
+    content = path if isinstance(path, bytes) else Path(path).read_bytes()
     if device == "auto":
-        small = load(path, format, "cpu", threads)
+        small = load(content, format, "cpu", threads)
 
         def large() -> Any:
             there = next((way for way in available(format) if way in _ON_GPU), None)
@@ -308,11 +361,11 @@ def _load(content: bytes, way: str, threads: int) -> Any:
         import skops.io
 
         return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
-    if kind in ("svc", "knn"):  # a saved model of these formats holds that module in place of this one
-        module = importlib.import_module(f"tipcast.models.native_{kind}")
-        return module.loaded(content, threads, "cuda" if way in _ON_GPU else "cpu")
+    place = "cuda" if way in _ON_GPU else "cpu"
+    if kind == "knn":  # a saved model of its format holds that module in place of this one
+        return importlib.import_module("tipcast.models.native_knn").loaded(content, threads, place)
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return LogisticScorer(**arrays, device="cuda" if kind == "cupy" else "cpu")
+        return (SvcScorer if kind == "svc" else LogisticScorer)(**arrays, device=place)
 
 
 def _second_of_two(scores: Any) -> Any:
@@ -321,8 +374,11 @@ def _second_of_two(scores: Any) -> Any:
 
 
 def _one_row(values: Any) -> Any:
-    xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
-    return xp.zeros((1, values.shape[1]), dtype=xp.float32)
+    return _module(values).zeros((1, values.shape[1]), dtype=np.float32)
+
+
+def _module(values: Any) -> Any:
+    return sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
 
 
 def _values(x: Any) -> Any:

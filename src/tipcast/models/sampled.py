@@ -1,40 +1,36 @@
-"""Models that are fitted by one worker on a sample of the rows: the same rows however they are parted."""
+"""Models that one process fits on a sample of the rows: the same rows however they are parted."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
+from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import travelling
 from tipcast.models.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts
-from tipcast.models.fit import parts_of
+from tipcast.models.fit import parts_of, watched
+
+Taken = Sequence[tuple[Array, Array | None]]
+"""Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
 
 
-@dataclass(frozen=True)
-class Sampled(Estimator, ABC):
+class Sampled(Estimator):
     """A model of a sample of the rows."""
 
-    ROWS: ClassVar[int]
-    """How many rows are fitted on at most, unless ``fit.rows`` says otherwise."""
+    ROWS: ClassVar[int | None] = None
+    """How many rows are fitted on at most, unless ``fit.rows`` says otherwise; None: all."""
 
     @property
-    def most(self) -> int:
+    def most(self) -> int | None:
         """How many rows are fitted on at most."""
-        return int(self.training.get("rows") or self.ROWS)
+        return self.training.get("rows") or self.ROWS
 
-    @abstractmethod
-    def check(self) -> None:
-        """Refuse unknown parameters and impossible values."""
-
-    @abstractmethod
-    def learn(self, x: Array, y: Array, features: Sequence[str], used: str) -> Fitted:
-        """Fit on the sample, (n, features) float64 and (n,) targets on the host; ``used`` is where it comes from."""
+    def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
+        """Fit on the sample, in this process."""
+        raise NotImplementedError
 
 
 class SampledEverywhere(Sampled):
@@ -44,55 +40,37 @@ class SampledEverywhere(Sampled):
         self,
         client: Any,
         x: Collection,
-        y: Collection,
-        validation: tuple[Collection, Collection] | None,
+        y: Collection | None,
+        validation: tuple[Collection, Collection | None] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Fitted:
-        """Take the sample, and fit on it.
-
-        Parameters
-        ----------
-        client
-            ``distributed.Client`` whose workers hold the rows.
-        x, y
-            Dask DataFrame of (n, features) float32 and Series of (n,) int32 labels.
-        validation
-            Not used.
-        seed
-            Of the sample.
-        progress
-            Not called: the libraries do not tell.
-
-        Raises
-        ------
-        TipcastError
-            D015 when the sample has too few rows of a class; those of the model.
-
-        """
-        values = parts_of(client, x)
-        sample, _ = start(client, values, parts_of(client, y), self.most, seed)
-        used = client.submit(_device, values[0], pure=False)
-        fitted: Fitted = client.submit(_learn, sample, self, columns(x), used, pure=False).result()
+        """Take the sample to the worker of the most threads, and fit on it there."""
+        frames = parts_of(client, x)
+        taken, _ = start(client, frames, None if y is None else parts_of(client, y), self.most, seed)
+        address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
+        task = client.submit(_learn, self, taken, columns(x), seed, threads, workers=[address], pure=False)
+        fitted: Fitted = watched(client, [address], task.result)
         return fitted
 
 
 class SampledHere(Sampled):
     """Takes the sample from one process's rows."""
 
-    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(
+        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
+    ) -> Fitted:
         """Take the sample from frames in memory, and fit on it."""
-        values = parts(x)
-        taken = [
-            take(*each)
-            for each in zip(values, parts(y), chosen_by_part(map(len, values), self.most, seed), strict=True)
-        ]
-        return _learn(taken, self, columns(x), _device(values[0]))
+        frames = parts(x)
+        targets = [None] * len(frames) if y is None else parts(y)
+        own = chosen_by_part(map(len, frames), self.most, seed)
+        taken = [take(*part) for part in zip(frames, targets, own, strict=True)]
+        return self.learn(taken, columns(x), seed, threads)
 
 
 @travelling
-def _learn(sample: Sequence[tuple[Array, Array]], estimator: Sampled, features: Sequence[str], used: str) -> Fitted:
-    return estimator.learn(*joined(sample), features, used)
+def _learn(estimator: Sampled, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
+    return estimator.learn(taken, features, seed, threads)
 
 
 def chosen(rows: int, most: int | None, seed: int) -> Array:
@@ -114,7 +92,7 @@ def chosen(rows: int, most: int | None, seed: int) -> Array:
 
 
 def start(
-    client: Any, x: Sequence[Future], y: Sequence[Future], most: int | None, seed: int
+    client: Any, x: Sequence[Future], y: Sequence[Future] | None, most: int | None, seed: int
 ) -> tuple[list[Future], int]:
     """Start taking a sample where the rows lie.
 
@@ -123,7 +101,7 @@ def start(
     client
         ``distributed.Client`` whose workers hold the rows.
     x, y
-        Futures of (n, features) float32 DataFrames and (n,) int32 Series, part by part alike.
+        Futures of (n, features) float32 DataFrames and (n,) Series, part by part alike.
     most, seed
         See ``chosen``.
 
@@ -134,7 +112,7 @@ def start(
 
     """
     rows = client.gather(client.map(len, x, pure=False))
-    own = zip(x, y, chosen_by_part(rows, most, seed), strict=True)
+    own = zip(x, y or [None] * len(x), chosen_by_part(rows, most, seed), strict=True)
     return [client.submit(take, *part, pure=False) for part in own], sum(rows)
 
 
@@ -146,17 +124,18 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
     return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
 
 
-def take(x: Frame, y: Frame, numbers: Array) -> tuple[Array, Array]:
-    """Return some rows on the host: (n, features) float64, which no estimator rounds again, and (n,) int32."""
-    xp = module_of(x.values)
-    at = xp.asarray(numbers)
-    return to_host(x.values[at]).astype(np.float64), to_host(y.values[at])
+def take(x: Frame, y: Frame | None, numbers: Array) -> tuple[Array, Array | None]:
+    """Return some rows of a part where they are."""
+    values = x.values
+    at = module_of(values).asarray(numbers)
+    return values[at], None if y is None else y.values[at]
 
 
-def joined(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return the rows and the labels of all parts."""
-    features, labels = zip(*parts, strict=True)
-    return np.concatenate(features), np.concatenate(labels)
+def joined(taken: Taken) -> tuple[Array, Array]:
+    """Return the rows, in float64, which no estimator rounds again, and the labels of all parts on the host."""
+    features, labels = zip(*taken, strict=True)
+    x, y = (np.concatenate([to_host(each) for each in side]) for side in (features, labels))
+    return x.astype(np.float64), y
 
 
 def fitted(found: Any, format: str, **facts: Any) -> Fitted:
@@ -166,7 +145,3 @@ def fitted(found: Any, format: str, **facts: Any) -> Fitted:
 
 def _write(model: Any, path: Path) -> None:
     np.savez(path, **model.arrays())
-
-
-def _device(x: Frame) -> str:
-    return device_of(x.values)

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import native_svc, sampled
+from tipcast.models import native, sampled
 from tipcast.models.build import build
 from tipcast.search.grid_cv import path
 
@@ -40,14 +40,14 @@ def test_memory_is_bounded_whatever_the_rows(parts, spec, monkeypatch):
     scorer = build(spec("svc", fit={"rows": 300}), "cpu", "local").fit(*parts[0], None, seed=0).scorer
     x = parts[3][0]
     whole, asked = scorer.score(x), []
-    kernel = native_svc.kernel
+    kernel = native.kernel
 
     def watched(z, *more):
         asked.append(len(z))
         return kernel(z, *more)
 
-    monkeypatch.setattr(native_svc, "kernel", watched)
-    monkeypatch.setattr(native_svc, "BLOCK", 7 * len(scorer.dual))
+    monkeypatch.setattr(native, "kernel", watched)
+    monkeypatch.setattr(native, "KERNEL_BLOCK", 7 * len(scorer.dual))
     np.testing.assert_allclose(scorer.score(x), whole, rtol=0, atol=1e-12)
     assert set(asked) == {7, len(x) % 7}
     assert sum(asked) == len(x)

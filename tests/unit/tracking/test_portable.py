@@ -36,7 +36,7 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     folder = saved[format].folder
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     native = natives[format][0]
-    scorer = {"npz-svc": "native_svc.py", "npz-knn": "native_knn.py"}.get(format, "native.py")
+    scorer = "native_knn.py" if format == "npz-knn" else "native.py"
     assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", f"artifacts/{scorer}"} <= files
     assert (folder / "artifacts" / native.name).read_bytes() == native.read_bytes()
     manifest = json.loads((folder / "artifacts" / "manifest.json").read_text())
