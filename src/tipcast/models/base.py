@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tipcast.compute.base import Array, Frame
 from tipcast.config.disk import writing
@@ -79,6 +79,9 @@ class Fitted:
 @dataclass(frozen=True)
 class Estimator:
     """What every estimator is made of, see ``build.build``."""
+
+    CATEGORIES: ClassVar[bool] = False
+    """Whether ``task.categorical`` means anything to it."""
 
     params: Mapping[str, Any]
     """By the library's own names."""

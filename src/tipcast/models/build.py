@@ -14,7 +14,6 @@ from tipcast.config.schema import ModelSpec
 
 TABLES = {"cpu": "cpu", "cuda": "gpu", "gpu": "gpu"}
 """Device -> table of the model's yaml."""
-
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 """Table -> device as the estimators know it."""
 
@@ -27,12 +26,12 @@ def build(
     kind: str | None = None,
     classes: int = 0,
 ) -> Any:
-    """Make the estimator that a model's shipped table names.
+    """Make the estimator that a model's table names: a class of ours, as it is shipped, or the adapter of a library's.
 
     Parameters
     ----------
     model
-        The composed model; its class names are compared with the shipped ones and never used.
+        The composed model.
     device
         ``cpu`` or ``cuda`` (a session's device); a backend's name ``gpu`` means ``cuda``.
     reach
@@ -45,72 +44,37 @@ def build(
 
     Returns
     -------
-    Distributed or Local
+    Estimator
         See ``models.base``.
 
     Raises
     ------
     TipcastError
-        C002 no such model or no variant for the device and reach, C006 classes that an override changed.
+        C002 no such model or no variant for the device and reach, C003 not a model of the kind, or categories that it
+        does not know, C006 classes that an override may not name.
 
     """
-    if model.classes:
-        return _of_library(model, TABLES.get(device, device), reach, categorical, kind or model.kinds[0], classes)
-    shipped = _shipped(model.name)
     kind = kind or model.kinds[0]
-    if kind not in model.kinds:
-        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
-    for table in ("cpu", "gpu"):
-        if dict(getattr(model, table)) != dict(shipped.get(table) or {}):
-            raise TipcastError(
-                "C006", f"model.{table}", "an override cannot name a class", "choose a model by name, as model=xgboost"
-            )
+    cells = _cells(model, kind)
     table = TABLES.get(device, device)
-    cells = dict(shipped.get(table) or {})
-    if reach not in cells:
-        there = [f"{side}/{name}" for side in ("cpu", "gpu") for name in (shipped.get(side) or {})]
-        raise TipcastError(
-            "C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {', '.join(there)}"
-        )
-    module, _, name = str(cells[reach]).rpartition(".")
-    cls = getattr(importlib.import_module(module), name)
-    if categorical and not getattr(cls, "CATEGORIES", False):
-        raise TipcastError(
-            "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
-        )
-    return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes)
-
-
-def _of_library(
-    model: ModelSpec,
-    table: str,
-    reach: str,
-    categorical: Sequence[str],
-    kind: str,
-    classes: int,
-) -> Any:
-    """Make the adapter of a library's class; a distributed one that the yaml does not name fits on a sample."""
+    own = cells[table]
+    name = own.get(reach) or (own.get("local") if model.classes and reach == "distributed" else None)
+    if not name:
+        there = ", ".join(f"{side}/{each}" for side, found in cells.items() for each in found)
+        raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {there}")
+    if not model.classes:
+        module, _, attribute = name.rpartition(".")
+        cls = getattr(importlib.import_module(module), attribute)
+        _check_categories(model, categorical, known=cls.CATEGORIES)
+        return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes)
     from tipcast.models import library  # which, by way of what it fits with, imports this module
 
-    if categorical:
-        raise TipcastError(
-            "C003", "task.categorical", f"{model.name} knows no categories", "use model=xgboost, or task.categorical=[]"
-        )
-    if model.cpu or model.gpu:
-        raise TipcastError("C006", "model.cpu", "an override cannot name a class here", "set model.classes")
-    cells = {device: dict(own or {}) for device, own in (model.classes.get(kind) or {}).items()}
-    if kind not in model.kinds or not cells:
-        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
-    own = cells.get(table) or {}
-    if reach not in ("local", "distributed") or not own.get("local"):
-        there = ", ".join(f"{device}/{name}" for device, found in cells.items() for name in found)
-        raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {there}")
+    _check_categories(model, categorical, known=False)
     variant: Any = library.LocalLibrary if reach == "local" else library.GatheredLibrary
-    if reach == "distributed" and own.get("distributed"):
+    if reach in own and reach == "distributed":
         variant = library.DistributedLibrary
-    name = str(own.get(reach) or own["local"])
     library.named(name, f"model.classes.{kind}.{table}")
-    reference = str(cells.get("cpu", {}).get("local") or own["local"])
+    reference = cells["cpu"].get("local") or own["local"]
     return variant(dict(model.params), dict(model.fit), DEVICES[table], (), kind, classes, name, reference)
 
 
@@ -139,11 +103,29 @@ def check(
         ) from problem
 
 
+def _cells(model: ModelSpec, kind: str) -> dict[str, Mapping[str, str]]:
+    """Return a model's classes by table and reach."""
+    shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
+    if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
+        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
+    for table in DEVICES:
+        if dict(getattr(model, table) or {}) != dict(shipped.get(table) or {}):
+            fix = "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
+            raise TipcastError("C006", f"model.{table}", "an override cannot name a class here", fix)
+    cells = model.classes[kind] if model.classes else shipped
+    return {table: dict(cells.get(table) or {}) for table in DEVICES}
+
+
 def _shipped(name: str) -> Mapping[str, Any]:
     files = {path.stem: path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
     if name not in files:
-        raise TipcastError(
-            "C002", f"model.name={name}", "no such model in conf/model", f"choose one of {', '.join(files)}"
-        )
+        what, fix = "no such model in conf/model", f"choose one of {', '.join(files)}"
+        raise TipcastError("C002", f"model.name={name}", what, fix)
     loaded: Mapping[str, Any] = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     return loaded
+
+
+def _check_categories(model: ModelSpec, categorical: Sequence[str], known: bool) -> None:
+    if categorical and not known:
+        fix = "use model=xgboost, or task.categorical=[]"
+        raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)

@@ -32,7 +32,7 @@ from tipcast.models.base import (
     shares,
 )
 from tipcast.models.fit import holders, parts_of
-from tipcast.models.parameters import check_names, positive_int
+from tipcast.models.parameters import check_names, positive_int, refused
 
 CHUNKS_PER_THREAD = 8
 """Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
@@ -171,9 +171,7 @@ def judge(params: Mapping[str, Any], kind: str) -> None:
     try:
         _unfitted(kind, **{**given, "n_estimators": 1}).fit(x, np.array([0, 1] * 4))
     except (ValueError, TypeError) as problem:
-        name = next((name for name in params if name in str(problem)), "")
-        documented = f"see {type(_unfitted(kind)).__name__}'s documentation"
-        raise TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), documented) from problem
+        raise refused(problem, params, type(_unfitted(kind)).__name__) from problem
 
 
 def _unfitted(kind: str, **params: Any) -> Any:

@@ -22,7 +22,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Collection, Fitted, Progress, columns, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.parameters import check_names, positive_int
+from tipcast.models.parameters import check_names, positive_int, refused
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
@@ -86,9 +86,7 @@ class _Library(Sampled):
             with warnings.catch_warnings(action="ignore"):
                 self.make(cls, 0, 1, **few).fit(x, target)
         except (ValueError, TypeError) as problem:
-            name = next((name for name in self.params if name in str(problem)), "")
-            where = f"model.params.{name}".rstrip(".")
-            raise TipcastError("C003", where, str(problem), f"see {cls.__name__}'s documentation") from problem
+            raise refused(problem, self.params, cls.__name__) from problem
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""

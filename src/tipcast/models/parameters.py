@@ -10,21 +10,12 @@ from tipcast.config.errors import TipcastError
 
 
 def check_names(section: str, given: Collection[str], valid: Collection[str], hints: Mapping[str, str]) -> None:
-    """Refuse a name that the library does not have, or that another key decides.
-
-    Parameters
-    ----------
-    section
-        Where the names stand: ``params`` or ``fit``.
-    given, valid
-        Names the user gave, names there are.
-    hints
-        Well-known names that are not valid here -> what to use instead.
+    """Refuse a name under ``params`` or ``fit`` that the library does not have, or that another key decides.
 
     Raises
     ------
     TipcastError
-        C001 with the nearest valid name.
+        C001 with the nearest valid name, or the hint of what to use instead.
 
     """
     for name in given:
@@ -54,3 +45,9 @@ def positive(key: str, value: Any) -> float:
         what = f"must be a finite number above 0, got {value!r}"
         raise TipcastError("C003", key, what, f"set {key} to a number above 0")
     return float(value)
+
+
+def refused(problem: Exception, params: Collection[str], library: str) -> TipcastError:
+    """Return a library's own complaint about a parameter's value as C003."""
+    name = next((name for name in params if name in str(problem)), "")
+    return TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), f"see {library}'s documentation")

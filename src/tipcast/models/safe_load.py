@@ -29,10 +29,8 @@ def check(path: Path, format: str, features: Sequence[str], where: str, kind: st
 
     Parameters
     ----------
-    path
-        The file; its digest was checked.
-    format
-        What ``native.load`` calls its format.
+    path, format
+        See ``native.load``.
     features
         Names in the order of the manifest.
     where

@@ -62,7 +62,6 @@ class RecordDevice(TrainingCallback):
 @dataclass(frozen=True)
 class _XGBoost(Estimator):
     CATEGORIES: ClassVar[bool] = True
-    """Whether ``task.categorical`` means anything to it."""
 
     def check(self) -> None:
         """Refuse parameters that XGBoost would."""
