@@ -91,7 +91,7 @@ def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
 def failure(problem: Exception, where: str) -> TipcastError:
     """Return what is told of a trial that failed."""
     if isinstance(problem, TipcastError):
-        return problem.alone()
+        return TipcastError(*problem.args)  # alone: what it came from may not travel
     said = str(problem).strip().partition("\n")[0]
     if not isinstance(problem, MemoryError) and not any(word in str(problem) for word in OUT_OF_MEMORY):
         return TipcastError("S006", where, f"{type(problem).__name__}: {said}", "see the trial's parameters")
