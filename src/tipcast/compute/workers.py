@@ -104,35 +104,34 @@ def address(client: Client) -> str:
 @contextlib.contextmanager
 def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
     """Start a cluster and connect to it; close both at the end, also when Dask does not get there."""
-    with _main_not_run(), _closed(start) as both:
-        yield both
-
-
-@contextlib.contextmanager
-def _closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
-    with left_alone():
-        try:
-            cluster = start()
-        except BaseException:
-            # It takes none that has half started, and the processes end with this one.
-            atexit.unregister(close_clusters)
-            raise
-    try:
-        with Client(cluster) as client:
+    with _main_not_run():
+        with left_alone():
             try:
-                yield cluster, client
+                cluster = start()
             except BaseException:
-                _kill(cluster)
+                # It takes none that has half started, and the processes end with this one.
+                atexit.unregister(close_clusters)
                 raise
-    finally:
         try:
-            cluster.close(timeout=CLOSE_S)
-        except BaseException as problem:
-            _kill(cluster)
-            cluster.shutdown_on_close = False  # or Dask would try again as the process ends
-            if not isinstance(problem, Exception):  # Ctrl-C; what else fails counts less than what the block ended with
-                raise
-            LOG.debug("the cluster did not close: %r", problem)
+            with Client(cluster) as client:
+                try:
+                    yield cluster, client
+                except BaseException:
+                    _kill(cluster)
+                    raise
+        finally:
+            _close(cluster)
+
+
+def _close(cluster: SpecCluster) -> None:
+    try:
+        cluster.close(timeout=CLOSE_S)
+    except BaseException as problem:
+        _kill(cluster)
+        cluster.shutdown_on_close = False  # or Dask would try again as the process ends
+        if not isinstance(problem, Exception):  # Ctrl-C; what else fails counts less than what the block ended with
+            raise
+        LOG.debug("the cluster did not close: %r", problem)
 
 
 _held: list[ModuleSpec | None] = []

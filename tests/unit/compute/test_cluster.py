@@ -18,6 +18,7 @@ from distributed.comm.core import CommClosedError
 
 from tipcast.compute import cluster
 from tipcast.compute.cluster import connect, shared_out
+from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, recorded, session
 from tipcast.compute.workers import QUIET
 from tipcast.config.errors import TipcastError
@@ -51,6 +52,8 @@ def processes() -> Iterator[Client]:
     patch.setenv("MLFLOW_TRACKING_URI", "sqlite:///driver.db")
     patch.setenv("MLFLOW_S3_ENDPOINT_URL", SECRET)
     patch.setenv("DATABRICKS_TOKEN", SECRET)
+    for name in WAITING:
+        patch.delenv(name, raising=False)
     with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
         yield client
     patch.undo()
@@ -62,10 +65,11 @@ def test_every_listener_is_on_loopback(processes: Client) -> None:
     assert set(addresses) <= {"127.0.0.1", "::1"}
 
 
-def test_workers_know_nothing_of_mlflow(processes: Client) -> None:
+def test_workers_know_nothing_of_mlflow_and_how_to_wait(processes: Client) -> None:
     (seen,) = processes.run(lambda: dict(os.environ)).values()
     for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI"):
         assert not seen.get(name), name
+    assert WAITING.items() <= seen.items()
     assert seen["OMP_NUM_THREADS"] == "1"
     assert "MALLOC_TRIM_THRESHOLD_" not in seen
     assert SECRET not in seen.values()

@@ -88,19 +88,19 @@ def test_ssh_is_refused_without_hosts_consent_or_package(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        (["backend=gpu"], "local_cuda"),
-        (["backend=gpu", "cluster=scheduler"], "scheduler"),
-        (["cluster=slurm", "backend=gpu"], "slurm"),
-        (["backend=cpu"], "local"),
-        (["backend=gpu", "+cluster.environment.NCCL_DEBUG=INFO", "cluster.rmm_pool_size=8GiB"], "local_cuda"),
+        (["prepare", "backend=gpu", "out=months"], "local_cuda"),
+        (["prepare", "backend=cpu", "out=months"], "local"),
+        (["train", "backend=gpu", "cluster=scheduler"], "scheduler"),
+        (["train", "cluster=slurm", "backend=gpu"], "slurm"),
+        (["train", "backend=cpu"], "local"),
+        (["train", "backend=gpu", "+cluster.environment.NCCL_DEBUG=INFO", "cluster.rmm_pool_size=8GiB"], "local_cuda"),
     ],
 )
-@pytest.mark.parametrize("job", ["train", "prepare"])
-def test_a_backend_brings_its_cluster(job: str, words: list[str], kind: str) -> None:
-    (composed,) = compose(job, [*words, *(["out=months"] if job == "prepare" else [])])
+def test_a_backend_brings_its_cluster(words: list[str], kind: str) -> None:
+    (composed,) = compose(words[0], words[1:])
     specification = to_object(composed.config)
     assert specification.cluster.kind == kind
-    if len(words) == 3:
+    if len(words) == 4:
         assert specification.cluster.environment == {"NCCL_DEBUG": "INFO"}
         assert specification.cluster.rmm_pool_size == "8GiB"
 

@@ -14,9 +14,7 @@ import pytest
 from distributed import LocalCluster, Status
 
 from tipcast.compute import workers as worker_processes
-from tipcast.compute.cluster import connect
 from tipcast.compute.forkserver import WAITING, waiting
-from tipcast.config.schema import LocalCluster as LocalClusterSpec
 
 
 def cluster() -> LocalCluster:
@@ -114,14 +112,6 @@ def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.Mo
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert waiting() == (given or WAITING)
-
-
-def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAITING:
-        monkeypatch.delenv(name, raising=False)
-    with connect(LocalClusterSpec(kind="local", n_workers=1), "pandas") as client:
-        (found,) = client.run(lambda: dict(os.environ)).values()
-    assert WAITING.items() <= found.items()
 
 
 def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
