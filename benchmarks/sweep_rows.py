@@ -75,7 +75,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
 def frames(common: Study) -> Sequence[Any]:
     """Return training and validation rows in memory: x, y, x, y."""
     parts = [prepare_fragment(fragment, common.frames, common.recipe) for fragment in common.fragments]
-    sides = [[both[side] for both in parts if both[side].rows] for side in (0, 1)]
+    sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     return [
         pd.concat([getattr(part, name) for part in side], ignore_index=True) for side in sides for name in ("x", "y")
     ]

@@ -81,3 +81,13 @@ def test_a_forest_of_tables_that_nobody_here_made_is_as_good_as_scikit_learns(
     own = roc_auc_score(y, forest.predict_proba(x)[:, 1]) if metric == "auc" else forest.score(x, y)
     assert done.run.data.metrics[f"test/{metric}"] == pytest.approx(own, abs=within)
     assert done.run.data.metrics["parity/max_abs_diff"] <= 1e-5
+
+
+def test_random_sides_of_one_table_come_of_one_reading(job: Any, tmp_path: Path) -> None:
+    frame = datasets.load_breast_cancer(as_frame=True).frame
+    frame.to_parquet(tmp_path / "all.parquet")
+    words = ("data=table", f"data.train={tmp_path / 'all.parquet'}", "task=target", "task.target=target")
+    metrics = job("train", *SMALL, *words).run.data.metrics
+    sides = [metrics[f"{side}/rows"] for side in ("train", "validation", "test")]
+    assert metrics["train/rows_read"] == len(frame) == sum(sides)
+    assert not {"validation/rows_read", "test/rows_read"} & set(metrics)

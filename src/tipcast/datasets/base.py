@@ -55,7 +55,7 @@ class Listing:
     digest: str
     """One digest over all files' digests."""
     name: str
-    """What its rows are, in the plural: ``yellow trips`` or ``rows``."""
+    """What its rows are, in the plural: ``blobs rows`` or ``rows``."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the manifest of a model that is trained on them says of them beside."""
     notes: tuple[str, ...] = ()
@@ -118,17 +118,23 @@ class FileScan:
 
 
 @dataclass(frozen=True)
-class FileCounts:
-    """What is known of a file after its rows were read."""
+class Counts:
+    """What the driver knows of rows that were read, without having them."""
 
     rows: int
     """Rows kept."""
     rows_read: int
-    """Rows before any was dropped."""
+    """Rows before any was dropped; of a fragment's parts, counted with the first only, as are the next two."""
     dropped: Mapping[str, int]
     """Reason -> rows."""
+    raw_bytes: int = 0
+    """Memory of the raw columns read."""
     extra: Mapping[str, int] = field(default_factory=dict)
     """The dataset's own counts."""
+    bytes: int = 0
+    """Memory of features and target."""
+    classes: tuple[int, ...] = ()
+    """Rows of each class; empty for values."""
 
 
 class Dataset(ABC):
@@ -146,7 +152,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def code(self) -> ModuleType:
-        """The module with ``needed_columns``, ``compute`` and ``impossible``, see ``data.taxi.features``."""
+        """The module with ``needed_columns``, ``compute`` and ``impossible``."""
 
     @property
     @abstractmethod
@@ -225,7 +231,7 @@ class Dataset(ABC):
         """Return name -> (rows,) bool: rows that a model is measured on by themselves too."""
         return {}
 
-    def check_files(self, listing: Listing, per_file: Mapping[str, FileCounts], limits: Limits) -> None:
+    def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file of which too much had to be dropped.
 
         Raises
@@ -303,19 +309,7 @@ class Part:
     """(rows,) Series: int32 classes or float32 values; None where nothing is predicted."""
     subsets: Mapping[str, Array]
     """Name -> (rows,) bool; empty where the recipe does not ask."""
-    rows: int
-    classes: tuple[int, ...]
-    """Rows of each class; empty for values."""
-    bytes: int
-    """Memory of x and y."""
-    extra: Mapping[str, int]
-    """A dataset's own counts."""
-    rows_read: int
-    """Rows of the fragment before any was dropped; counted with its first part only, as are the next two."""
-    raw_bytes: int
-    """Memory of the raw columns read."""
-    dropped: Mapping[str, int]
-    """Reason -> rows."""
+    counts: Counts
 
 
 def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:

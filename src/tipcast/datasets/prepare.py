@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import travelling
-from tipcast.datasets.base import Dataset, Fragment, Part
+from tipcast.datasets.base import Counts, Dataset, Fragment, Part
 from tipcast.datasets.split import Draw
 from tipcast.tasks.base import Task
 
@@ -51,16 +51,6 @@ class Recipe:
     def optional(self) -> tuple[str, ...]:
         """Those that are read where a file has them."""
         return tuple(name for name in self.dataset.optional if name not in self.columns) if self.subsets else ()
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What was read before anything was dropped; a fragment's other parts have none of their own."""
-
-    rows: int
-    bytes: int
-    dropped: Mapping[str, int]
-    extra: Mapping[str, int]
 
 
 @travelling
@@ -106,12 +96,12 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
         columns = {name: values[known] for name, values in columns.items()}
         side = None if side is None else side[known]
         target = None if target is None else target[known]
-    read = _Read(rows, size, dropped, extra)
+    read = Counts(0, rows, dropped, size, extra)
     parts = []
     for at, chosen in enumerate(_sides(columns, fragment, recipe, side)):
         own = columns if chosen is None else {name: values[chosen] for name, values in columns.items()}
         of_side = target if target is None or chosen is None else target[chosen]
-        parts.append(_part(own, of_side, frames, recipe, read if at == 0 else _Read(0, 0, {}, {})))
+        parts.append(_part(own, of_side, frames, recipe, read if at == 0 else Counts(0, 0, {})))
     return tuple(parts)
 
 
@@ -139,7 +129,7 @@ def _sides(
     return [before, ~before]
 
 
-def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, recipe: Recipe, read: _Read) -> Part:
+def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, recipe: Recipe, read: Counts) -> Part:
     xp: ModuleType = frames.xp
     dataset, task = recipe.dataset, recipe.task
     matrix = dataset.compute(columns, task.features, xp)
@@ -159,13 +149,13 @@ def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, re
         x=frames.frame(matrix, task.features),
         y=None if target is None else frames.series(target, "target"),
         subsets=dataset.subsets(columns, xp) if recipe.subsets else {},
-        rows=len(matrix),
-        classes=classes,
-        bytes=int(matrix.nbytes + (0 if target is None else target.nbytes)),
-        extra={**read.extra, **counted},
-        rows_read=read.rows,
-        raw_bytes=read.bytes,
-        dropped=read.dropped,
+        counts=replace(
+            read,
+            rows=len(matrix),
+            classes=classes,
+            bytes=int(matrix.nbytes + (0 if target is None else target.nbytes)),
+            extra={**read.extra, **counted},
+        ),
     )
 
 

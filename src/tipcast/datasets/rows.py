@@ -12,25 +12,12 @@ from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
-from tipcast.datasets.base import FileCounts, Fragment, Listing, Part, merged
+from tipcast.datasets.base import Counts, Fragment, Listing, Part, merged
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.tasks.base import Task
 
-
-@dataclass(frozen=True)
-class Counts(FileCounts):
-    """What the driver needs to know of a part, without its rows."""
-
-    bytes: int = 0
-    raw_bytes: int = 0
-    classes: tuple[int, ...] = ()
-    """Rows of each class; empty for values."""
-
-
 TASKS_PER_WORKER = 6
 """Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
-SUMS = ("rows", "bytes", "rows_read", "raw_bytes")
-"""Numbers of Counts and of Part that add up."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +132,7 @@ def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
     """Return what the driver needs to know of a fragment's parts."""
-    names = (*SUMS, "classes", "extra", "dropped")
-    return tuple(Counts(**{name: getattr(part, name) for name in names}) for part in parts)
+    return tuple(part.counts for part in parts)
 
 
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int, recipe: Recipe) -> Rows:
@@ -170,15 +156,15 @@ def _field(parts: Sequence[Part], side: int, name: str, subset: str | None) -> A
     return found if subset is None else found[subset]
 
 
-def total(counts: Sequence[FileCounts]) -> Counts:
+def total(counts: Sequence[Counts]) -> Counts:
     """Return the sums of counts."""
     dropped: Counter[str] = Counter()
     extra: Counter[str] = Counter()
     for count in counts:
         dropped.update(count.dropped)
         extra.update(count.extra)
-    classes = itertools.zip_longest(*(getattr(count, "classes", ()) for count in counts), fillvalue=0)
-    sums = {name: sum(getattr(count, name) for count in counts) for name in SUMS}
+    classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
+    sums = {name: sum(getattr(count, name) for count in counts) for name in ("rows", "bytes", "rows_read", "raw_bytes")}
     return Counts(**sums, classes=tuple(map(sum, classes)), extra=dict(extra), dropped=dict(dropped))
 
 

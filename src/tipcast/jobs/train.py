@@ -184,12 +184,20 @@ def make_plan(config: TrainConfig) -> Plan:
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
-    limits = config.data.limits
-    train = rows.start(workers, plan.train, plan.recipe)
-    test = rows.start(workers, plan.test, plan.test_recipe)
-    with progress("read", [*train, *test]):
-        splits = collect(workers, plan.train, plan.recipe, train, limits, ("train", "validation"))
-        splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
+    limits, names = config.data.limits, ("train", "validation") if plan.task.validation else ("train",)
+    drawn = plan.test_recipe.draw
+    if drawn is not None and plan.recipe.draw is not None:  # all are rows of the same files: one reading
+        shares = (*plan.recipe.draw.shares, *drawn.shares)
+        recipe = dataclasses.replace(plan.test_recipe, draw=split.Draw(config.seed, shares))
+        reading = rows.start(workers, plan.test, recipe)
+        with progress("read", reading):
+            splits = collect(workers, plan.test, recipe, reading, limits, (*names, "test"))
+    else:
+        train = rows.start(workers, plan.train, plan.recipe)
+        test = rows.start(workers, plan.test, plan.test_recipe)
+        with progress("read", [*train, *test]):
+            splits = collect(workers, plan.train, plan.recipe, train, limits, names)
+            splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
     if "validation" in splits:
         held_out = splits["validation"].counts.rows
         if line := split.uneven(splits["train"].counts.rows, held_out, plan.task.validation):

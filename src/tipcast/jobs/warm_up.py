@@ -57,9 +57,9 @@ def _whole_job(
     fragment, recipe = train
     if recipe.cutoff is not None:
         recipe = dataclasses.replace(recipe, cutoff=sum(timed(fragment.period)) // 2)
-    part = max(prepare_fragment(fragment, frames, recipe), key=lambda each: each.rows)
+    part = max(prepare_fragment(fragment, frames, recipe), key=lambda each: each.counts.rows)
     (tested,) = prepare_fragment(test[0], frames, test[1])
-    if not all(part.classes) or not all(tested.classes):
+    if not all(part.counts.classes) or not all(tested.counts.classes):
         return None
     task = recipe.task
     estimator = build(model, device, "local", task.categorical, task.kind, len(task.classes))

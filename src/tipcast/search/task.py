@@ -12,7 +12,7 @@ from typing import Any, final
 from distributed import WorkerPlugin, get_worker, secede
 
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.datasets.rows import Counts
+from tipcast.datasets.base import Counts
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.search import worker_cache

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tipcast.datasets.base import Fragment, Part
+from tipcast.datasets.base import Counts, Fragment, Part
 from tipcast.datasets.prepare import prepare_fragment
-from tipcast.datasets.rows import Counts, counted
+from tipcast.datasets.rows import counted
 from tipcast.models.base import Grown, Split
 from tipcast.search.trial import Study
 
@@ -98,15 +98,15 @@ def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     """Join parts into one frame and one series (None where nothing is predicted), emptying the list on the way."""
     xp = study.frames.xp
     names = list(study.recipe.features)
-    rows = sum(part.rows for part in parts)
+    rows = sum(part.counts.rows for part in parts)
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
     x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
     y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
     parts.reverse()
     while parts:
         part = parts.pop()
-        x[at : at + part.rows] = part.x.values
+        x[at : at + part.counts.rows] = part.x.values
         if y is not None and part.y is not None:
-            y[at : at + part.rows] = part.y.values
-        at += part.rows
+            y[at : at + part.counts.rows] = part.y.values
+        at += part.counts.rows
     return study.frames.frame(x, names), None if y is None else study.frames.series(y, "target")

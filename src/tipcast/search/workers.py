@@ -16,7 +16,7 @@ from distributed import SchedulerPlugin
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.rows import Counts
+from tipcast.datasets.base import Counts
 from tipcast.search import task
 from tipcast.search.task import SLOT, TrialSlots
 from tipcast.search.trial import Study

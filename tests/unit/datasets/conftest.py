@@ -19,7 +19,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets import rows as on_workers
-from tipcast.datasets.base import Listing
+from tipcast.datasets.base import Counts, Listing
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
@@ -89,13 +89,13 @@ class TripFiles:
             setattr(spec, name, value)
         return Taxi(spec).scan("train", columns)
 
-    def checked(self, listing: Listing) -> dict[str, on_workers.Counts]:
+    def checked(self, listing: Listing) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
         per_file = self.counts(listing)
         on_workers.check_counts(listing, per_file, RECIPE, Limits())
         return per_file
 
-    def counts(self, listing: Listing) -> dict[str, on_workers.Counts]:
+    def counts(self, listing: Listing) -> dict[str, Counts]:
         """Read all fragments and count their rows."""
         counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), RECIPE)) for fragment in listing.fragments]
         return on_workers.per_file(listing.fragments, counts)
@@ -109,7 +109,7 @@ class TripFiles:
         assert FORM.match(str(error)), str(error)
         assert Path(file).name in str(error)
         assert not column or f"'{column}'" in str(error)
-        assert str(pickle.loads(pickle.dumps(error.alone()))) == str(error)
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
         return error
 
 

@@ -58,9 +58,9 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
     (fragment,) = _listing(trip_files, recipe, spoil).fragments
     (part,) = prepare_fragment(fragment, frames, recipe)
     trips = spoil(trip_files.trips())[2:]
-    assert part.rows == 998
-    assert part.rows_read == 1000
-    assert part.dropped == {"fare_not_positive": 1, "fare_missing": 1}
+    assert part.counts.rows == 998
+    assert part.counts.rows_read == 1000
+    assert part.counts.dropped == {"fare_not_positive": 1, "fare_missing": 1}
     assert list(part.x.columns) == list(NAMES)
     assert part.x.dtypes.unique().tolist() == [np.dtype("float32")]
     assert part.x["passenger_count"].iloc[0] == -1
@@ -68,9 +68,9 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
     assert part.x["pickup_hour"].tolist() == trips["tpep_pickup_datetime"].dt.hour.tolist()
     assert part.y.dtype == np.int32
     assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
-    assert part.classes == (998 - part.y.sum(), part.y.sum())
+    assert part.counts.classes == (998 - part.y.sum(), part.y.sum())
     assert part.subsets == {}
-    assert part.extra == {"missing_passengers": 1}
+    assert part.counts.extra == {"missing_passengers": 1}
 
 
 def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
@@ -82,12 +82,14 @@ def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
         fragment, frames, Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut)
     )
     expected = int((trip_files.trips()["tpep_pickup_datetime"] < pd.Timestamp("2019-02-20")).sum())
-    assert (before.rows, after.rows) == (expected, 1000 - expected)
-    assert [sum(both) for both in zip(before.classes, after.classes, strict=True)] == list(all_rows.classes)
-    assert (before.rows_read, after.rows_read) == (1000, 0)
+    assert (before.counts.rows, after.counts.rows) == (expected, 1000 - expected)
+    assert [sum(both) for both in zip(before.counts.classes, after.counts.classes, strict=True)] == list(
+        all_rows.counts.classes
+    )
+    assert (before.counts.rows_read, after.counts.rows_read) == (1000, 0)
     for cutoff, rows in ((fragment.period[0], (0, 1000)), (fragment.period[1], (1000, 0))):
         parts = prepare_fragment(fragment, frames, dataclasses.replace(whole, cutoff=cutoff))
-        assert tuple(part.rows for part in parts) == rows
+        assert tuple(part.counts.rows for part in parts) == rows
 
 
 def test_card_and_cash(trip_files: Any, frames: Frames) -> None:
@@ -97,7 +99,7 @@ def test_card_and_cash(trip_files: Any, frames: Frames) -> None:
     (part,) = prepare_fragment(fragment, frames, recipe)
     payment = trip_files.trips()["payment_type"]
     assert part.subsets["card"].tolist() == (payment == 1).tolist()
-    assert part.extra["cash"] == int((payment == 2).sum())
+    assert part.counts.extra["cash"] == int((payment == 2).sum())
 
 
 def test_without_a_payment_column_no_row_is_known_to_be_paid_by_card(trip_files: Any, frames: Frames) -> None:
@@ -105,5 +107,5 @@ def test_without_a_payment_column_no_row_is_known_to_be_paid_by_card(trip_files:
     (fragment,) = _listing(trip_files, recipe, lambda frame: frame.drop(columns="payment_type")).fragments
     (part,) = prepare_fragment(fragment, frames, recipe)
     assert not part.subsets["card"].any()
-    assert len(part.subsets["card"]) == part.rows == 1000
-    assert part.extra["cash"] == 0
+    assert len(part.subsets["card"]) == part.counts.rows == 1000
+    assert part.counts.extra["cash"] == 0

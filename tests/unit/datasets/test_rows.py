@@ -14,7 +14,7 @@ from tipcast.compute.base import Frames, Session
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
-from tipcast.datasets.base import Fragment, merged
+from tipcast.datasets.base import Counts, Fragment, merged
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
@@ -62,7 +62,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
 
 
 def test_summary_of_nothing_is_no_number() -> None:
-    nothing = rows.Rows([], [], {}, rows.Counts(0, 0, {}), ())
+    nothing = rows.Rows([], [], {}, Counts(0, 0, {}), ())
     assert np.isnan(nothing.positive_rate)
     assert nothing.summary()["partitions"] == 0
     assert "rows_read" not in nothing.summary()

@@ -69,7 +69,7 @@ def rows_of(table: Table, recipe: Recipe, which: str = "train") -> tuple[pd.Data
     parts = [prepare_fragment(fragment, CpuFrames(), recipe) for fragment in listing.fragments]
     y = None if parts[0][0].y is None else pd.concat([part[0].y for part in parts], ignore_index=True)
     x = pd.concat([part[0].x for part in parts], ignore_index=True)
-    return x, y, [sum(part[side].rows for part in parts) for side in range(len(parts[0]))]
+    return x, y, [sum(part[side].counts.rows for part in parts) for side in range(len(parts[0]))]
 
 
 def test_columns_by_their_type(table: Callable[..., Table]) -> None:

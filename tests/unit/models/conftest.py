@@ -13,8 +13,9 @@ from distributed import Client, LocalCluster
 
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.rows import Counts, collection
+from tipcast.datasets.base import Counts
 from tipcast.datasets.rows import Rows as SplitRows
+from tipcast.datasets.rows import collection
 from tipcast.models.base import Fitted
 from tipcast.models.fit import fit as fit_model
 

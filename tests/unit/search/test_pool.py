@@ -48,7 +48,7 @@ def swept(client: Client, study: Study, searcher: Any, **more: Any) -> tuple[dic
 def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
     """What a loop gets that reads, builds its own matrix and fits for each trial."""
     parts = [prepare_fragment(fragment, study.frames, study.recipe) for fragment in study.fragments]
-    sides = [[both[side] for both in parts if both[side].rows] for side in (0, 1)]
+    sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
     y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
     found = {}

@@ -15,8 +15,8 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, FilesData, Limits, SampleData, TlcData
 from tipcast.datasets.base import (
+    Counts,
     Dataset,
-    FileCounts,
     FileScan,
     Fragment,
     Listing,
@@ -173,7 +173,7 @@ class Taxi(Dataset):
         rows = len(columns["pickup"])
         return {"card": columns["payment_type"] == CARD if "payment_type" in columns else xp.zeros(rows, dtype=bool)}
 
-    def check_files(self, listing: Listing, per_file: Mapping[str, FileCounts], limits: Limits) -> None:
+    def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file of which too much had to be dropped, see ``rules.check_file``."""
         for uri, counts in per_file.items():
             rules.check_file(uri, listing.columns[uri], counts, limits)

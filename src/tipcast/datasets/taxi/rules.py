@@ -11,7 +11,7 @@ from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
-from tipcast.datasets.base import FileCounts, Period
+from tipcast.datasets.base import Counts, Period
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
 from tipcast.datasets.taxi.schema import ZONES
 
@@ -130,7 +130,7 @@ def missing_passengers(columns: Mapping[str, Array]) -> int:
     return 0 if values is None or values.dtype.kind != "f" else int((values != values).sum())
 
 
-def check_file(uri: str, names: Mapping[str, str], counts: FileCounts, limits: Limits) -> None:
+def check_file(uri: str, names: Mapping[str, str], counts: Counts, limits: Limits) -> None:
     """Refuse a file of which too much had to be dropped.
 
     Parameters
@@ -184,5 +184,5 @@ def check_file(uri: str, names: Mapping[str, str], counts: FileCounts, limits: L
         )
 
 
-def _of(rows: int, counts: FileCounts) -> str:
+def _of(rows: int, counts: Counts) -> str:
     return f"{rows} of {counts.rows_read} rows"

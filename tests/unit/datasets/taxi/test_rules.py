@@ -9,9 +9,9 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
-from tipcast.datasets.base import Fragment, Listing
+from tipcast.datasets.base import Counts, Fragment, Listing
 from tipcast.datasets.prepare import Recipe
-from tipcast.datasets.rows import Counts, check_counts
+from tipcast.datasets.rows import check_counts
 from tipcast.datasets.taxi import rules
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
