@@ -87,14 +87,7 @@ class Look:
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     """Look at a CSV file's header, its beginning, and all of its dates that are written with slashes.
 
-    Parameters
-    ----------
-    uri
-        Path or address.
-    request
-        What is asked of every file.
-    period
-        That the file's name tells: it decides between month/day and day/month.
+    The period that the file's name tells decides between month/day and day/month.
 
     Raises
     ------
@@ -112,7 +105,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
         raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
     whole = address.read_range(uri, storage, 0, -1) if size <= WHOLE and not (packed or address.scheme(uri)) else None
     dates, notes = "iso", []
-    if has_slashes(whole or first):
+    if b"/" in (whole or first) and _SLASHES.search(whole or first):
         dates, note = _reading(_slashed(_pieces(uri, storage, packed, where)), period)
         notes.append(note)
     return Look(uri, storage, size, packed, head, _digest(uri, storage, whole, size, first), dates, tuple(notes))
@@ -135,7 +128,7 @@ def _pieces(uri: str, storage: Mapping[str, Any], packed: bool, where: str) -> I
             ) from problem
 
 
-def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, int, int]]:
+def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, ...]]:
     """Return the distinct dates written with slashes, as their three numbers."""
     found: set[tuple[bytes, ...]] = set()
     rest = b""
@@ -143,16 +136,16 @@ def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, int, int]]:
         lines, _, rest = (rest + piece).rpartition(b"\n")
         found.update(_DATE.findall(lines))
     found.update(_DATE.findall(rest))
-    return {(int(a), int(b), int(year)) for a, b, year in found}
+    return {tuple(map(int, date)) for date in found}
 
 
-def _reading(dates: Iterable[tuple[int, int, int]], period: Period | None) -> tuple[str, str]:
+def _reading(dates: Iterable[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
     """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do."""
     fits = {}
     for name, month, day in (("month_first", 0, 1), ("day_first", 1, 0)):
         starts = [_midnight(date[2], date[month], date[day]) for date in dates]
-        inside = sum(period is not None and start is not None and period[0] <= start < period[1] for start in starts)
-        fits[name] = (-starts.count(None), inside)
+        low, high = period or (0, 0)
+        fits[name] = (-starts.count(None), sum(start is not None and low <= start < high for start in starts))
     chosen = "day_first" if fits["day_first"] > fits["month_first"] else "month_first"
     return chosen, f"dates with slashes read as {'month/day/year' if chosen == 'month_first' else 'day/month/year'}"
 
@@ -260,28 +253,10 @@ def _decode(raw: bytes, where: str, line: int) -> str:
         ) from problem
 
 
-def has_slashes(raw: bytes) -> bool:
-    """Whether dates like 01/31/2021 stand anywhere in the bytes."""
-    return b"/" in raw and _SLASHES.search(raw) is not None
-
-
 def blocks(start: int, size: int, block_bytes: int, next_line: Callable[[int], int]) -> list[tuple[int, int]]:
-    """Cut rows into blocks of about ``block_bytes`` that end at newlines.
+    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines.
 
-    Parameters
-    ----------
-    start, size
-        Offset of the first row, bytes of the file.
-    block_bytes
-        Wanted bytes of a block.
-    next_line
-        Offset -> offset after the next newline from there, or ``size``.
-
-    Returns
-    -------
-    list of tuple
-        Offset and length of each block.
-
+    ``next_line`` returns the offset after the next newline from an offset, or ``size``.
     """
     cut = []
     while start < size:
@@ -307,17 +282,9 @@ class Fault:
 def find_fault(
     block: bytes, header: Sequence[str], columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], object]
 ) -> Fault | None:
-    """Find the first row that ``parse`` refuses, by halving; None where it refuses none alone.
+    """Find the first row of whole lines that ``parse`` refuses, by halving; None where it refuses none alone.
 
-    Parameters
-    ----------
-    block
-        Whole lines.
-    header, columns
-        All columns, and those that were asked for.
-    parse
-        Parses bytes for some columns, or raises ValueError.
-
+    ``columns`` are those asked for of all in the ``header``; ``parse`` raises ValueError.
     """
     lines = block.splitlines(keepends=True)
     low, high = 0, len(lines)

@@ -27,18 +27,7 @@ BEGINNING = 64 << 10
 def scan_files(
     named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], FileScan]
 ) -> tuple[list[FileScan], tuple[str, ...]]:
-    """Find files and look at each.
-
-    Parameters
-    ----------
-    named
-        A path, glob, folder or address, or a list of them.
-    request
-        What is asked of every file.
-    key
-        The configuration's name for ``named``, for messages.
-    scan
-        Looks at one file's footer or header.
+    """Find the files that are named, and look at the footer or header of each; ``key`` is for messages.
 
     Returns
     -------
@@ -51,24 +40,16 @@ def scan_files(
         D001 D002 D021 D022 and those of ``scan``, each naming the file.
 
     """
-    uris, twice = _distinct(uri for pattern in patterns(named, key) for uri in expand(pattern, request))
-    with ThreadPoolExecutor(min(_AT_ONCE, len(uris))) as pool:
+    every = [uri for pattern in patterns(named, key) for uri in expand(pattern, request)]
+    uris = list(dict.fromkeys(every))
+    more = len(every) - len(uris)
+    twice = (f"{more} file{'s' if more > 1 else ''} named twice, read once",) if more else ()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda uri: scan(uri, request), uris)), twice
 
 
 def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> Listing:
-    """Make one listing of many files: in time order where they have a period, then by name.
-
-    Parameters
-    ----------
-    scans
-        At least one; all have a period or none has.
-    name, facts
-        Of the listing.
-    notes
-        Lines worth a log line beside those of the files.
-
-    """
+    """Make one listing of one file or more: in time order where they have periods, then by name."""
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), file.uri))
     periods = [file.period for file in ordered if file.period]
     said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
@@ -91,13 +72,6 @@ def patterns(named: Any, key: str) -> list[str]:
             "C004", key, "names no file", f"set {key} to a path, a glob, a folder, an address or a list of them"
         )
     return [str(pattern) for pattern in chosen]
-
-
-def _distinct(uris: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
-    every = list(uris)
-    distinct = list(dict.fromkeys(every))
-    more = len(every) - len(distinct)
-    return distinct, (f"{more} file{'s' if more > 1 else ''} named twice, read once",) if more else ()
 
 
 def expand(pattern: str, request: ScanRequest) -> list[str]:
@@ -211,13 +185,7 @@ def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
     """Return one line that names two files of equal content, whose rows would count twice, or nothing.
 
     Local files are compared by content where size and beginning (of Parquet files the footer) are equal, remote ones by
-    footer or by size and ETag alone.
-
-    Raises
-    ------
-    TipcastError
-        D001 a file that is gone, D022 a store that does not answer.
-
+    footer or by size and ETag alone; D001 a file that is gone, D022 a store that does not answer.
     """
     known: dict[object, list[str]] = {}
     pairs: list[tuple[str, str]] = []

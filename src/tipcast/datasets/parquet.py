@@ -1,23 +1,26 @@
-"""Parquet files by their footers: types, row groups, ranges of times and digest, without reading a row."""
+"""Parquet files by their footers, without reading a row: types, row groups, ranges of times; and many as one."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import io
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period
+from tipcast.datasets.base import Fragment, Period, merged
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
-_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 @dataclass(frozen=True)
@@ -73,38 +76,23 @@ class Footer:
                 found.append(None)
                 continue
             first, last = int(counted.min_raw), int(counted.max_raw)
-            found.append(
-                (first // 1000, last // 1000)
-                if unit == "ns"
-                else (first * _MICROSECONDS[unit], last * _MICROSECONDS[unit])
-            )
+            factor, divisor = _MICROSECONDS[unit]
+            found.append((first * factor // divisor, last * factor // divisor))
         return found
 
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
-        pieces: list[tuple[tuple[int, ...], int]] = []
-        for group, rows in enumerate(self.group_rows):
-            if pieces and pieces[-1][1] + rows <= MERGED_ROWS:
-                pieces[-1] = ((*pieces[-1][0], group), pieces[-1][1] + rows)
-            elif rows:
-                pieces.append(((group,), rows))
         found, first = [], 0
-        for groups, rows in pieces:
+        for group, rows in enumerate(self.group_rows):
             options = {"storage": self.storage, "first": first}
-            found.append(Fragment(self.uri, "parquet", groups, columns, period, self.digest, rows, options))
+            if rows:
+                found.append(Fragment(self.uri, "parquet", (group,), columns, period, self.digest, rows, options))
             first += rows
-        return tuple(found)
+        return merged(found, MERGED_ROWS)
 
 
 def read_footer(uri: str, options: Mapping[str, Any]) -> Footer:
-    """Read a file's footer.
-
-    Parameters
-    ----------
-    uri
-        Path or address.
-    options
-        The user's fsspec options.
+    """Read a file's footer; ``options`` are the user's, for fsspec.
 
     Raises
     ------
@@ -164,3 +152,64 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
     )
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A file that was put together."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class _Counted(io.RawIOBase):
+    """Counts and digests what is written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest, self._at = file, hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, content: Any) -> int:
+        self._file.write(content)
+        self._digest.update(content)
+        self._at += len(content)
+        return len(content)
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def concatenate(parts: Sequence[AbstractContextManager[BinaryIO]], target: BinaryIO, compression: str) -> Joined:
+    """Write the rows of Parquet files of one schema, in their order, as one file, a row group in memory at a time.
+
+    A single part is copied as it is; ``compression`` is pyarrow's name. ValueError: a part is no Parquet file, or its
+    schema is another one.
+    """
+    out = _Counted(target)
+    writer: pq.ParquetWriter | None = None
+    rows = 0
+    try:
+        for part in parts:
+            with part as file:
+                source = pq.ParquetFile(file, page_checksum_verification=True)
+                rows += source.metadata.num_rows
+                if len(parts) == 1:
+                    file.seek(0)
+                    shutil.copyfileobj(file, out)
+                    break
+                if writer is None:
+                    writer = pq.ParquetWriter(
+                        out, source.schema_arrow, compression=compression, write_page_checksum=True
+                    )
+                for at in range(source.num_row_groups):
+                    writer.write_table(source.read_row_group(at))
+    finally:
+        if writer is not None:
+            writer.close()
+    return Joined(rows, out.tell(), out.sha256())

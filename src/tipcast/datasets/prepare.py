@@ -55,16 +55,7 @@ class Recipe:
 
 @travelling
 def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tuple[Part, ...]:
-    """Read one fragment and make its features and target.
-
-    Parameters
-    ----------
-    fragment
-        What to read; only ``recipe.columns`` of it are.
-    frames
-        The device's frame library.
-    recipe
-        What to make.
+    """Read the recipe's columns of one fragment, and make features and target on the frames' device.
 
     Returns
     -------
@@ -138,12 +129,11 @@ def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, re
         target = target.astype(xp.float32)
     elif target is not None:
         target = target.astype(xp.int32)
-        positives = int(target.sum()) if len(task.classes) == 2 else 0
-        classes = (
-            (len(target) - positives, positives)
-            if len(task.classes) == 2
-            else tuple(int(rows) for rows in xp.bincount(target, minlength=len(task.classes)))
-        )
+        if len(task.classes) == 2:
+            positives = int(target.sum())
+            classes = len(target) - positives, positives
+        else:
+            classes = tuple(int(rows) for rows in xp.bincount(target, minlength=len(task.classes)))
     counted = dataset.own_counts(columns, cleaned=True) if recipe.subsets else {}
     return Part(
         x=frames.frame(matrix, task.features),
@@ -163,23 +153,13 @@ def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, re
 def held_out_rows(
     fragment: Fragment, recipe: Recipe, facts: Mapping[str, object], rows: int
 ) -> tuple[dict[str, Array], pd.DataFrame]:
-    """Read the first clean rows of a fragment, on the host, where a model's user has them.
-
-    Parameters
-    ----------
-    fragment
-        Where to read.
-    recipe
-        What is made of the rows.
-    facts
-        Of the listing that the model is trained on: they decide names of raw columns.
-    rows
-        Most rows to return.
+    """Read the first clean ``rows`` of a fragment, on the host.
 
     Returns
     -------
     tuple
-        The canonical columns, and the same rows as a pandas DataFrame under their raw names.
+        The canonical columns, and the same rows as a pandas DataFrame under their raw names, which the ``facts`` of the
+        listing decide that the model is trained on.
 
     """
     from tipcast.compute.cpu import CpuFrames  # imports pandas

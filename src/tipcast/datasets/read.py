@@ -21,22 +21,9 @@ from tipcast.datasets.delimited import Fault, find_fault
 
 
 def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-    """Read columns of a fragment.
+    """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
 
-    Parameters
-    ----------
-    fragment
-        What to read.
-    frames
-        The device's frame library.
-    columns
-        Canonical names, all of ``fragment.columns`` by default.
-
-    Returns
-    -------
-    dict
-        Canonical name -> (rows,) array: times int64 microseconds with the smallest int64 for null, numbers integer or
-        float64 with NaN for null.
+    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null.
 
     Raises
     ------
@@ -59,13 +46,13 @@ def _parquet(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict
     with undamaged(fragment):
         read = frames.read_parquet(fragment.uri, fragment.part, tuple(own.values()), fragment.options["storage"])
     if any(len(values) != fragment.rows for values in read.values()):
-        raise TipcastError(
-            "D005",
-            address.shown(fragment.uri),
-            "has changed since it was listed",
-            "let the file be while a job reads it",
-        )
+        raise _changed(fragment)
     return read
+
+
+def _changed(fragment: Fragment) -> TipcastError:
+    what = "has changed since it was listed"
+    return TipcastError("D005", address.shown(fragment.uri), what, "let the file be while a job reads it")
 
 
 @contextlib.contextmanager
@@ -113,12 +100,7 @@ def csv_block(fragment: Fragment) -> bytes:
         else address.read_range(fragment.uri, fragment.options["storage"], offset, length)
     )
     if 0 <= length != len(block):
-        raise TipcastError(
-            "D005",
-            address.shown(fragment.uri),
-            "has changed since it was listed",
-            "let the file be while a job reads it",
-        )
+        raise _changed(fragment)
     return block
 
 
@@ -157,21 +139,15 @@ def refusal(fragment: Fragment, fault: Fault | None, problem: str) -> TipcastErr
     where = address.shown(fragment.uri)
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
-    storage = fragment.options["storage"]
     offset, length = fragment.part
-    before = (
-        _unpacked(fragment)[: fragment.options["start"]]
-        if length < 0
-        else address.read_range(fragment.uri, storage, 0, offset)
-    )
+    if length < 0:
+        before = _unpacked(fragment)[: fragment.options["start"]]
+    else:
+        before = address.read_range(fragment.uri, fragment.options["storage"], 0, offset)
     line = f"line {before.count(10) + fault.line + 1}"
     if fault.encoding:
-        return TipcastError(
-            "D016",
-            where,
-            f"{line}: column {fault.column!r} is not UTF-8",
-            "convert the file, e.g. with iconv -f LATIN1 -t UTF-8",
-        )
+        what = f"{line}: column {fault.column!r} is not UTF-8"
+        return TipcastError("D016", where, what, "convert the file, e.g. with iconv -f LATIN1 -t UTF-8")
     column = f": column {fault.column!r}:" if fault.column else ""
     return TipcastError(
         "D005", where, f"{line}{column} {fault.what}", "correct or remove that row, or download the file again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec
@@ -17,33 +17,18 @@ GROUP = "tipcast.datasets"
 """Entry points of installed packages that name datasets."""
 
 
-class DatasetClass(Protocol):
-    """What makes a dataset."""
-
-    def open(self, spec: DataSpec) -> Dataset:
-        """Make it of its configuration; errors of files are D-errors."""
-
-    def of_model(self, manifest: Mapping[str, Any]) -> Dataset:
-        """Make it of what ``Dataset.facts`` put into a saved model's manifest, without a configuration."""
+NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
+"""``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
+SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])
+"""``data.source`` -> the class."""
 
 
-SOURCES: dict[str, DatasetClass] = {
-    "sample": Taxi,
-    "files": Taxi,
-    "tlc": Taxi,
-    "blobs": Blobs,
-    "regression": Regression,
-    "table": Table,
-}
-"""``data.source`` -> the dataset."""
-NAMES: dict[str, DatasetClass] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
-"""``Dataset.name`` -> the dataset."""
-
-
-def register(name: str, dataset: DatasetClass) -> None:
+def register(name: str, dataset: Any) -> None:
     """Make a dataset known under a name: that of its configuration's ``source`` and of ``Dataset.name``.
 
-    An installed package does the same with an entry point of the group ``tipcast.datasets``.
+    Its class makes it by ``open(spec)`` of its configuration, and by ``of_model(manifest)`` of what ``Dataset.facts``
+    put into a saved model's manifest. An installed package does the same with an entry point of the group
+    ``tipcast.datasets``.
     """
     SOURCES[name] = NAMES[name] = dataset
 
@@ -62,11 +47,12 @@ def open_dataset(spec: DataSpec) -> Dataset:
     if spec.source not in SOURCES:
         ways = ", ".join(f"data={name}" for name in SOURCES)
         raise TipcastError("C003", "data.source", f"no such source: {spec.source}", f"use {ways}")
-    return SOURCES[spec.source].open(spec)
+    dataset: Dataset = SOURCES[spec.source].open(spec)
+    return dataset
 
 
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
-    """Make the dataset that a saved model was trained on; models of the first version are of taxi trips.
+    """Make the dataset that a saved model was trained on; those of the first version do not name theirs.
 
     Raises
     ------
@@ -80,7 +66,8 @@ def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     if name not in NAMES:
         what = f"was trained on a dataset that is not known here: {name}"
         raise TipcastError("M002", "the model", what, f"install the package that has it as an entry point in {GROUP}")
-    return NAMES[name].of_model(manifest)
+    dataset: Dataset = NAMES[name].of_model(manifest)
+    return dataset
 
 
 def _installed(name: str) -> None:

@@ -68,12 +68,8 @@ def collection(parts: Sequence[Any]) -> Any:
     import dask.dataframe as dd  # half a second that a fit on one worker does without
 
     first = parts[0]
-    meta = first.client.submit(_empty, first, pure=False).result()
+    meta = first.client.submit(lambda part: part.iloc[:0], first, pure=False).result()
     return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
-
-
-def _empty(part: Any) -> Any:
-    return part.iloc[:0]
 
 
 @dataclass(frozen=True)
@@ -86,28 +82,12 @@ class Loaded:
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
-    client, fragments = session.client, _fragments(session, listing)
-    return list(
-        client.map(prepare_fragment, fragments, frames=session.frames, recipe=recipe, pure=False, key="prepare")
-    )
+    fragments, given = _fragments(session, listing), {"frames": session.frames, "recipe": recipe}
+    return list(session.client.map(prepare_fragment, fragments, **given, pure=False, key="prepare"))
 
 
 def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Loaded:
-    """Wait for prepared fragments and gather their counts, never their rows.
-
-    Parameters
-    ----------
-    session
-        The workers.
-    listing, recipe
-        What was prepared, and how.
-    prepared
-        Futures of ``start``.
-
-    Returns
-    -------
-    Loaded
-        As many splits as the recipe made parts.
+    """Wait for what ``start`` began, and gather its counts, never its rows; as many splits as the recipe has parts.
 
     Raises
     ------
@@ -139,13 +119,13 @@ def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side:
     filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
 
     def field(name: str, subset: str | None = None) -> list[Any]:
-        key = name if subset is None else subset
-        return list(client.map(_field, filled, side=side, name=name, subset=subset, pure=False, key=key))
+        return list(client.map(_field, filled, side=side, name=name, subset=subset, pure=False, key=subset or name))
 
+    names = recipe.dataset.subset_names if recipe.subsets else ()
     return Rows(
         x=field("x"),
         y=field("y") if recipe.task.has_target else [],
-        subsets={name: field("subsets", name) for name in recipe.dataset.subset_names} if recipe.subsets else {},
+        subsets={name: field("subsets", name) for name in names},
         counts=total(counts),
         parts=tuple(count.rows for count in counts if count.rows),
     )
@@ -179,17 +159,6 @@ def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]
 def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits) -> None:
     """Refuse a file of which too much had to be dropped, and a period of which too little is left.
 
-    Parameters
-    ----------
-    listing
-        What was read.
-    per_file
-        Address as in the fragments -> its sums.
-    recipe
-        What was made of it.
-    limits
-        Shares of a file's rows.
-
     Raises
     ------
     TipcastError
@@ -204,18 +173,7 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recip
 
 
 def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
-    """Refuse rows that nothing can be learnt from or measured on.
-
-    Parameters
-    ----------
-    where
-        What the rows are, for the message.
-    counts
-        How many there are, and how many of each class.
-    task
-        What is predicted of them.
-    limits
-        Fewest rows.
+    """Refuse rows that nothing can be learnt from or measured on; ``where`` says in the message which they are.
 
     Raises
     ------

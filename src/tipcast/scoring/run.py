@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import merged
-from tipcast.datasets.concatenate import Joined
+from tipcast.datasets.parquet import Joined
 from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line

@@ -15,7 +15,7 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period
-from tipcast.datasets.concatenate import Joined, concatenate
+from tipcast.datasets.parquet import Joined, concatenate
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer

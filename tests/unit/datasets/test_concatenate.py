@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tipcast.datasets.concatenate import concatenate
+from tipcast.datasets.parquet import concatenate
 
 
 def rows(count: int, seed: int) -> pa.Table:
