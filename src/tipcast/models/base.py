@@ -23,7 +23,10 @@ Parts = Frame | Sequence[Frame]
 History = Mapping[str, Mapping[str, Sequence[float]]]
 """Split -> metric -> one value per round or iteration."""
 
-Progress = Callable[[int, int], None]
+Validation = tuple[Any, Any] | None
+"""Features and targets of the rows that decide when to stop, as ``Parts`` or as collections."""
+
+Progress = Callable[[int, int], None] | None
 """Called with the steps done and all steps, by estimators that can tell."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import forest, native
-from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
+from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, Validation, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.parameters import check_names
 
@@ -82,13 +82,7 @@ class DistributedCumlForest(_CumlForest):
     """One forest grown from the rows of all workers, each tree by all of them together: ``cuml.dask``'s."""
 
     def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection,
-        validation: tuple[Collection, Collection] | None,
-        seed: int,
-        progress: Progress | None = None,
+        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow the trees; nothing is stopped early, and cuML does not tell its progress."""
         import cuml.dask.ensemble
@@ -110,7 +104,7 @@ class DistributedCumlForest(_CumlForest):
 class LocalCumlForest(_CumlForest):
     """One forest grown inside one process, several trees at once."""
 
-    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in device memory."""
         import cuml.ensemble
 

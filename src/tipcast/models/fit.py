@@ -44,7 +44,7 @@ def fit(
     categorical: Sequence[str] = (),
     kind: str = "classification",
     classes: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = None,
 ) -> Fitted:
     """Fit a model on rows that lie on workers.
 
@@ -134,14 +134,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
     A frozen worker is given up when the scheduler has not heard of it for Dask's ``worker-ttl``. The scheduler itself
     looks only once in that time, and then waits for the worker to be started anew.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    workers
-        Addresses of the workers that the fit needs.
-    fit
-        What is run, with the client as the current one; where a worker is lost it is left to end by itself.
+    The fit has the client as the current one; where a worker is lost it is left to end by itself.
 
     Raises
     ------
@@ -162,9 +155,8 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
 
     threading.Thread(target=run, daemon=True, name="fit").start()
     ttl = parse_timedelta(dask.config.get("distributed.scheduler.worker-ttl"))
-    heard: dict[
-        str, tuple[float, float]
-    ] = {}  # worker -> the scheduler's time of its last word, ours when that was new
+    # worker -> the scheduler's time of its last word, ours when that was new
+    heard: dict[str, tuple[float, float]] = {}
     while True:
         ended([outcome], timeout=LOOK_S)
         problem = outcome.exception() if outcome.done() else None
@@ -203,14 +195,6 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
 
     XGBoost locks the same workers inside of it, by their addresses: such a lock of a client that is gone is released
     with ours.
-
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    workers
-        Addresses.
-
     """
     lock = MultiLock([LOCK + address for address in workers], client)
     lock.id = f"{client.id}{BETWEEN}{lock.id}"

@@ -27,6 +27,7 @@ from tipcast.models.base import (
     Parts,
     Progress,
     Split,
+    Validation,
     columns,
     parts,
     shares,
@@ -56,7 +57,7 @@ COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
 class _Forest(Estimator):
     def check(self) -> None:
         """Refuse parameters that scikit-learn would: it judges the values itself, by one tree on eight rows."""
-        valid = set(self.unfitted().get_params()) - set(RESERVED)
+        valid = set(_unfitted(self.kind).get_params()) - set(RESERVED)
         check_names("params", list(self.params), valid, RESERVED)
         check_names("fit", list(self.training), (), {})
         judge(self.given, self.kind)
@@ -65,10 +66,6 @@ class _Forest(Estimator):
     def given(self) -> dict[str, Any]:
         """Parameters without a criterion that is left to the kind."""
         return {name: value for name, value in self.params.items() if name != "criterion" or value is not None}
-
-    def unfitted(self, **params: Any) -> Any:
-        """Return scikit-learn's forest of the task's kind."""
-        return _unfitted(self.kind, **params)
 
     @property
     def trees(self) -> int:
@@ -87,22 +84,9 @@ class DistributedForest(_Forest):
     """
 
     def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection,
-        validation: tuple[Collection, Collection] | None,
-        seed: int,
-        progress: Progress | None = None,
+        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
     ) -> Fitted:
-        """Grow the trees, tree i with the seed that scikit-learn gives its tree i; ``progress`` hears of them.
-
-        Raises
-        ------
-        TipcastError
-            D015 when a worker that grows trees from its own rows holds one class only.
-
-        """
+        """Grow the trees, tree i with the seed that scikit-learn gives its tree i; ``progress`` hears of them."""
         features, values, targets = columns(x), parts_of(client, x), parts_of(client, y)
         workers = _workers(client, values, targets, self.trees)
         tasks = {}
@@ -114,7 +98,7 @@ class DistributedForest(_Forest):
                 chunk = client.submit(_grow, rows, self, seed, start, stop, **there)
                 tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
-        forest = self.unfitted()
+        forest = _unfitted(self.kind)
         for chunk, found in completed(client, list(tasks)):
             forest, grown[tasks.pop(chunk)] = found
             chunk.release()
@@ -131,40 +115,33 @@ class DistributedForest(_Forest):
 class LocalForest(_Forest):
     """One forest grown inside one process."""
 
-    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         values, target = _stack(parts(x), parts(y))
         _check_classes(target, self.kind)
-        forest = self.unfitted(**self.given, random_state=seed, n_jobs=threads)
+        forest = _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
 
     def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
         """Grow the most trees once; the first of them are the forest of a smaller size."""
-        most = self.unfitted(**{**self.given, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
+        most = _unfitted(self.kind, **{**self.given, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
         most.fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return [_first(most, size, columns(prepared.x)) for size in sizes]
 
     def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
         """Grow more trees, with the seeds that they have in one long fit."""
-        forest = state or self.unfitted(**self.given, random_state=seed, n_jobs=threads, warm_start=True)
+        forest = state or _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads, warm_start=True)
         forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
 
     def scikit_learn(self, seed: int) -> Any:
         """Return the forest itself."""
-        return self.unfitted(**self.given, random_state=seed, n_jobs=1)
+        return _unfitted(self.kind, **self.given, random_state=seed, n_jobs=1)
 
 
 def judge(params: Mapping[str, Any], kind: str) -> None:
-    """Let scikit-learn's forest of a task's kind judge its parameters, by one tree on eight rows.
-
-    Raises
-    ------
-    TipcastError
-        C003 with scikit-learn's own words.
-
-    """
+    """Let scikit-learn's forest judge its parameters, by one tree on eight rows: C003 with its own words."""
     positive_int("model.params.n_estimators", params.get("n_estimators", 100))
     x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
     given = {name: value for name, value in params.items() if name not in PER_COLUMN}
@@ -256,7 +233,7 @@ def _grow(rows: tuple[Any, Any], estimator: _Forest, seed: int, start: int, stop
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
     params = {**estimator.given, "n_estimators": stop - start}
-    forest = estimator.unfitted(**params, random_state=state, n_jobs=1).fit(x, y)
+    forest = _unfitted(estimator.kind, **params, random_state=state, n_jobs=1).fit(x, y)
     grown, forest.estimators_ = forest.estimators_, []
     forest._sample_weight = None  # of every row, under class_weight
     return forest, grown

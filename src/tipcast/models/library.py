@@ -20,7 +20,7 @@ from joblib import parallel_config
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import Collection, Fitted, Progress, columns, shares
+from tipcast.models.base import Collection, Fitted, Progress, Validation, columns, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.parameters import check_names, positive_int, refused
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
@@ -179,9 +179,9 @@ class DistributedLibrary(_Library):
         client: Any,
         x: Collection,
         y: Collection | None,
-        validation: tuple[Collection, Collection | None] | None,
+        validation: Validation,
         seed: int,
-        progress: Progress | None = None,
+        progress: Progress = None,
     ) -> Fitted:
         """Fit by all workers together."""
         frames = parts_of(client, x)

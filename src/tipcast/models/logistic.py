@@ -17,7 +17,7 @@ import numpy as np
 from tipcast.compute.base import Frame, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, columns, parts, shares
+from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, Validation, columns, parts, shares
 from tipcast.models.fit import parts_of
 from tipcast.models.library import moments, standard
 from tipcast.models.parameters import check_names, positive, positive_int
@@ -30,7 +30,7 @@ HINTS = {
 }
 
 Sums = Callable[..., list[Any]]
-"""Applies a function of (x, y, *arguments) to every part and returns the parts' results."""
+"""Applies a function of (x, y, **arguments) to every part and returns the parts' results."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +50,13 @@ class DistributedLogistic(_Logistic):
     """One regression over the rows of all workers."""
 
     def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection,
-        validation: tuple[Collection, Collection] | None,
-        seed: int,
-        progress: Progress | None = None,
+        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
     ) -> Fitted:
-        """Minimise ``sum(log loss) + |coef|^2 / (2 C)`` over standardised features; the intercept is not penalised.
-
-        Parameters
-        ----------
-        client
-            ``distributed.Client`` whose workers hold the rows.
-        x, y
-            Dask DataFrame of (n, features) float32 and Series of (n,) int32 labels.
-        validation, seed
-            Not used: there is nothing to stop early and nothing random.
-        progress
-            Called with the iterations done and ``max_iter``.
-
-        """
+        """Minimise ``sum(log loss) + |coef|^2 / (2 C)`` over standardised features; the intercept is not penalised."""
         values, labels = parts_of(client, x), parts_of(client, y)
 
-        def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-            tasks = client.map(function, values, labels, **_named(arguments), pure=False)
-            return list(client.gather(tasks))
+        def sums(function: Callable[..., Any], **arguments: Any) -> list[Any]:
+            return list(client.gather(client.map(function, values, labels, **arguments, pure=False)))
 
         return _newton(sums, columns(x), self.params, self.device, progress)
 
@@ -86,11 +66,11 @@ class DistributedLogistic(_Logistic):
 class LocalLogistic(_Logistic):
     """One regression inside one process."""
 
-    def fit(self, x: Parts, y: Parts, validation: tuple[Parts, Parts] | None, seed: int, threads: int = 1) -> Fitted:
+    def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
         """Minimise the same objective over frames in memory."""
 
-        def sums(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-            return [function(*part, **_named(arguments)) for part in zip(parts(x), parts(y), strict=True)]
+        def sums(function: Callable[..., Any], **arguments: Any) -> list[Any]:
+            return [function(*part, **arguments) for part in zip(parts(x), parts(y), strict=True)]
 
         return _newton(sums, columns(x), self.params, self.device, None)
 
@@ -103,13 +83,7 @@ class LocalLogistic(_Logistic):
         return make_pipeline(StandardScaler(), LogisticRegression(**self.params, solver="newton-cholesky"))
 
 
-def _named(arguments: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(("mean", "scale", "weights"), arguments, strict=False))
-
-
-def _newton(
-    sums: Sums, features: Sequence[str], params: Mapping[str, Any], device: str, progress: Progress | None
-) -> Fitted:
+def _newton(sums: Sums, features: Sequence[str], params: Mapping[str, Any], device: str, progress: Progress) -> Fitted:
     """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
     rows, mean, scale, used = standard(sums(_moments))
     if used.partition(":")[0] != device:
@@ -119,7 +93,8 @@ def _newton(
     penalty[-1] = 0  # the intercept
 
     def evaluate(weights: Any) -> tuple[float, float, Any, Any]:
-        loss, gradient, hessian = (sum(parts) for parts in zip(*sums(_terms, mean, scale, weights), strict=True))
+        terms = sums(_terms, mean=mean, scale=scale, weights=weights)
+        loss, gradient, hessian = (sum(parts) for parts in zip(*terms, strict=True))
         total = loss + 0.5 * float(penalty @ weights**2)
         return float(loss) / rows, float(total), gradient + penalty * weights, hessian + np.diag(penalty)
 

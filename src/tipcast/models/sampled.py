@@ -10,7 +10,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import travelling
-from tipcast.models.base import Collection, Estimator, Fitted, Future, Parts, Progress, columns, parts
+from tipcast.models.base import Collection, Estimator, Fitted, Future, Parts, Progress, Validation, columns, parts
 from tipcast.models.fit import parts_of, watched
 
 Taken = Sequence[tuple[Array, Array | None]]
@@ -41,9 +41,9 @@ class SampledEverywhere(Sampled):
         client: Any,
         x: Collection,
         y: Collection | None,
-        validation: tuple[Collection, Collection | None] | None,
+        validation: Validation,
         seed: int,
-        progress: Progress | None = None,
+        progress: Progress = None,
     ) -> Fitted:
         """Take the sample to the worker of the most threads, and fit on it there."""
         frames = parts_of(client, x)
@@ -57,9 +57,7 @@ class SampledEverywhere(Sampled):
 class SampledHere(Sampled):
     """Takes the sample from one process's rows."""
 
-    def fit(
-        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
-    ) -> Fitted:
+    def fit(self, x: Parts, y: Parts | None, validation: Validation, seed: int, threads: int = 1) -> Fitted:
         """Take the sample from frames in memory, and fit on it."""
         frames = parts(x)
         targets = [None] * len(frames) if y is None else parts(y)
@@ -74,18 +72,7 @@ def _learn(estimator: Sampled, taken: Taken, features: Sequence[str], seed: int,
 
 
 def chosen(rows: int, most: int | None, seed: int) -> Array:
-    """Return the numbers of the rows that are taken, ascending: all, or a draw in which each row is as likely.
-
-    Parameters
-    ----------
-    rows
-        How many there are.
-    most
-        How many may be taken; None: all.
-    seed
-        Of the draw.
-
-    """
+    """Return the numbers of at most so many of the rows, ascending: all, or a draw in which each row is as likely."""
     if most is None or rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
@@ -94,16 +81,7 @@ def chosen(rows: int, most: int | None, seed: int) -> Array:
 def start(
     client: Any, x: Sequence[Future], y: Sequence[Future] | None, most: int | None, seed: int
 ) -> tuple[list[Future], int]:
-    """Start taking a sample where the rows lie.
-
-    Parameters
-    ----------
-    client
-        ``distributed.Client`` whose workers hold the rows.
-    x, y
-        Futures of (n, features) float32 DataFrames and (n,) Series, part by part alike.
-    most, seed
-        See ``chosen``.
+    """Start taking a sample of rows, futures of (n, features) DataFrames and (n,) Series, where they lie.
 
     Returns
     -------

@@ -31,6 +31,7 @@ from tipcast.models.base import (
     Parts,
     Progress,
     Split,
+    Validation,
     columns,
     parts,
     shares,
@@ -79,13 +80,7 @@ class DistributedXGBoost(_XGBoost):
     """One booster trained by all workers together, each on the rows that it holds, by ``xgboost.dask``."""
 
     def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection,
-        validation: tuple[Collection, Collection] | None,
-        seed: int,
-        progress: Progress | None = None,
+        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
     ) -> Fitted:
         """Train; with validation rows stop early and keep the best rounds. XGBoost does not tell its progress."""
         from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
@@ -165,9 +160,7 @@ class _State:
 class LocalXGBoost(_XGBoost):
     """One booster trained inside one process."""
 
-    def fit(
-        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, seed: int, threads: int = 1
-    ) -> Fitted:
+    def fit(self, x: Parts, y: Parts | None, validation: Validation, seed: int, threads: int = 1) -> Fitted:
         """Train on frames in memory; with validation rows stop early and keep the best rounds."""
         return self.fit_prepared(self._matrices(x, y, validation, threads), seed, threads)
 
@@ -215,20 +208,11 @@ class LocalXGBoost(_XGBoost):
         Each round draws from a seed of its own, so that the same stops give the same trees whatever this thread did in
         between. Where rows or columns are drawn, other stops give other trees: XGBoost's sampler begins anew at each.
         """
-        planned, (rows, held_out) = self._planned(prepared), prepared
+        planned = self._planned(prepared)
         before = state.scores if state else ()
-        history: dict[str, dict[str, list[float]]] = {}
-        with _threaded(threads):
-            booster = xgboost.train(
-                {**planned.params, "seed": seed, "seed_per_iteration": True, "nthread": threads},
-                rows,
-                trees - len(before),
-                evals=[(held_out, "validation")],
-                evals_result=history,
-                verbose_eval=False,
-                xgb_model=state.raw if state else None,
-                callbacks=[RecordDevice()],
-            )
+        on = {"xgb_model": state.raw} if state else {}
+        more = dataclasses.replace(planned, params={**planned.params, "seed_per_iteration": True}, stop_after=None)
+        booster, history = _boost(dataclasses.replace(more, rounds=trees - len(before)), prepared, seed, threads, **on)
         name, new = list(history["validation"].items())[-1]
         scores = (*before, *new)
         left = _State(booster.save_raw("ubj"), scores)
@@ -236,12 +220,10 @@ class LocalXGBoost(_XGBoost):
         if planned.stop_after is not None:
             booster = booster[: len(used)] if len(used) < len(scores) else booster
             _mark_best(booster, name, used)
-        found = fitted(planned, booster, {"validation": {name: list(used)}}, list(rows.feature_names or []))
+        found = fitted(planned, booster, {"validation": {name: list(used)}}, list(prepared[0].feature_names or []))
         return Grown(found, len(scores), left, over)
 
-    def _matrices(
-        self, x: Parts, y: Parts | None, validation: tuple[Parts, Parts | None] | None, threads: int
-    ) -> Matrices:
+    def _matrices(self, x: Parts, y: Parts | None, validation: Validation, threads: int) -> Matrices:
         options = self.plan().matrix(columns(x))
         with _threaded(threads):
             rows = _matrix(x, y, threads, options)
@@ -253,7 +235,7 @@ class LocalXGBoost(_XGBoost):
         return self.plan(1 + max(int(each.get_label().max()) for each in prepared if each is not None))
 
 
-def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int) -> tuple[xgboost.Booster, History]:
+def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int, **more: Any) -> tuple[xgboost.Booster, History]:
     rows, held_out = prepared
     history: dict[str, dict[str, list[float]]] = {}
     with _threaded(threads):
@@ -266,6 +248,7 @@ def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int) -> tuple[
             evals_result=history,
             verbose_eval=False,
             callbacks=[RecordDevice()],
+            **more,
         )
     return booster, history
 

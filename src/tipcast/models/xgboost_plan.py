@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -92,8 +92,11 @@ class Plan:
     """Rounds without improvement on the validation rows after which training stops."""
     device: str
     categorical: tuple[str, ...]
-    max_bin: int = field(default=256)
-    kind: str = "classification"
+
+    @property
+    def max_bin(self) -> int:
+        """Bins of a feature at most."""
+        return int(self.params.get("max_bin", 256))
 
     def matrix(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix of these features.
@@ -116,21 +119,17 @@ def plan(
     classes: int = 0,
     tell: bool = False,
 ) -> Plan:
-    """Translate a model's ``params`` and ``fit``.
+    """Translate a model's ``params``, by the names of XGBoost's scikit-learn interface, and ``fit``.
 
     Parameters
     ----------
     params
-        Names of XGBoost's scikit-learn interface; ``n_estimators`` counts trees. A null leaves the choice to XGBoost.
+        ``n_estimators`` counts trees. A null leaves the choice to XGBoost.
     training
         ``num_boost_round``: rounds that the trees are spread over, null for one tree a round;
         ``early_stopping_rounds``, null for never.
-    device
-        The session's device, ``cpu`` or ``cuda``.
-    categorical
-        Features that are categories; names that the data lacks are of no effect.
-    kind, classes
-        Of the task: ``classification``, ``multiclass`` of so many classes, or ``regression``.
+    device, categorical, kind, classes
+        See ``build.build``; names of categories that the data lacks are of no effect.
     tell
         Whether to say what was translated.
 
@@ -180,6 +179,7 @@ def plan(
             f"{trees} trees do not spread evenly over {rounds} rounds",
             "set it to null or to a divisor of model.params.n_estimators",
         )
+    positive_int("model.params.max_bin", given.get("max_bin", 256))
     stop = training.get("early_stopping_rounds")
     native = {"objective": objective, "device": device, "num_parallel_tree": trees // rounds, **given}
     if kind == "multiclass":
@@ -190,20 +190,11 @@ def plan(
         stop_after=None if stop is None else positive_int("model.fit.early_stopping_rounds", stop),
         device=device,
         categorical=tuple(categorical),
-        max_bin=positive_int("model.params.max_bin", given.get("max_bin", 256)),
-        kind=kind,
     )
 
 
 def try_out(planned: Plan) -> None:
-    """Let XGBoost itself judge the values, by one round on eight rows.
-
-    Raises
-    ------
-    TipcastError
-        C003 with XGBoost's own words.
-
-    """
+    """Let XGBoost itself judge the values, by one round on eight rows: C003 with its own words."""
     x = np.arange(16, dtype=np.float32).reshape(8, 2)
     settings = dict(planned.params) | {"device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
     try:
