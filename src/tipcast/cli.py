@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__
 from tipcast.config.errors import TipcastError
@@ -78,9 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OWN_PROCESS.set()
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
-        return _guarded(lambda: _logged(given, words))
-    with _handlers_kept():
-        return _guarded(lambda: _logged(given, words))
+    return _guarded(lambda: _logged(given, words))
 
 
 def usage() -> str:
@@ -140,11 +138,11 @@ def _load_ahead(composed: Composed) -> None:
 
 def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
-    stop = _Stop()
+    stop, before = _Stop(), dict[int, Any]()
     if threading.current_thread() is threading.main_thread():  # no other may
-        signal.signal(signal.SIGTERM, stop)
-        for number in (signal.SIGHUP, signal.SIGINT):  # nohup ignores them
-            if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+        for number, handler in before.items():
+            if number == signal.SIGTERM or handler in {signal.SIG_DFL, signal.default_int_handler}:  # nohup ignores
                 signal.signal(number, stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
@@ -171,6 +169,9 @@ def _guarded(run: Callable[[], int]) -> int:
         return TERMINATED
     finally:
         sys.unraisablehook = dropped
+        if not OWN_PROCESS.is_set():  # the process goes on after the job
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _with_notes(ending: str, problem: BaseException) -> str:
@@ -181,19 +182,6 @@ def _with_notes(ending: str, problem: BaseException) -> str:
         notes += getattr(cause, "__notes__", [])
         cause = cause.__context__
     return ": ".join([ending, *dict.fromkeys(notes)])
-
-
-@contextlib.contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Leave the signals' handlers as they are in a process that goes on after the job."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
 
 
 class _Terminated(SystemExit):

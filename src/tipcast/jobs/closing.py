@@ -10,16 +10,7 @@ from tipcast.config.schema import Output
 
 
 def say(result: Mapping[str, Any], form: Output) -> Mapping[str, Any]:
-    """Print a job's result and return it.
-
-    Parameters
-    ----------
-    result
-        What to say, in order; nested mappings become one line each as text.
-    form
-        ``text``: aligned lines; ``json``: one object on one line; ``none``: nothing.
-
-    """
+    """Print a job's result as aligned lines, as one object on one line, or not at all; return it."""
     if form is Output.json:
         print(json.dumps(result), flush=True)
     if form is not Output.text:

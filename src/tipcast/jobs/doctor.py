@@ -43,14 +43,7 @@ COLOURS = {State.ok: "32", State.warning: "33", State.fail: "31"}
 
 
 def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says.
-
-    Raises
-    ------
-    TipcastError
-        That of the first check that fails.
-
-    """
+    """Run the job; return what it says, or raise the error of the first check that fails."""
     checks = chosen(config)
     limit_s = PATIENCE_S + max(config.cluster.wait_s + config.cluster.connect_timeout_s, config.tracking.wait_s)
     text, width = config.print is Output.text, max(map(len, ("check", *checks)))
@@ -144,19 +137,9 @@ def examine(name: str, check: Callable[[], Finding], limit_s: float) -> Finding:
 
 
 def row(name: str, finding: Finding, columns: int, *, coloured: bool) -> str:
-    """Return the lines of one check, broken between words only: an address stays in one piece to be copied.
+    """Return the lines of one check, whose name is as wide as the first column.
 
-    Parameters
-    ----------
-    name
-        Of the check, as wide as the first column.
-    finding
-        What it found.
-    columns
-        Width of a line.
-    coloured
-        Whether a terminal shows the state in its colour.
-
+    They are broken between words only: an address stays in one piece to be copied.
     """
     state = f"{finding.state.value:<{STATE}}"
     if coloured:

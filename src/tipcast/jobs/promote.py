@@ -47,15 +47,7 @@ PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "see
 
 
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says.
-
-    Raises
-    ------
-    TipcastError
-        M020 where the gate does not pass and ``force`` is not set; M021 a model that is not registered; M022 an alias
-        that moved meanwhile; M023 test rows that are not known.
-
-    """
+    """Run the job; return what it says."""
     _check(config)
     clock = Clock()
     client = open_store(config.tracking)

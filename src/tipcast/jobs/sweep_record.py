@@ -60,20 +60,18 @@ class SweepRecord:
         self.remarks: list[str] = []
         """What else the note says of the search."""
         self._attempts: dict[int, int] = {}
-        self._earlier_busy_s, self._earlier_tracking_s = 0.0, 0.0
-        self._started, self._known = time.monotonic(), 0
+        self._earlier_tracking_s = 0.0
+        self._started = time.monotonic()
 
     def resume(self, previous: PreviousSweep) -> None:
         """Count what an earlier run of the sweep has done."""
         done = previous.done
         LOG.info("resumed  trials done: %d", len(done))
-        self._known = len(done)
         self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
         self.runs = {number: child.run_id for number, child in done.items()}
         self.recorded = {child.number: child.params for child in previous.children}
         self._attempts = {child.number: child.attempt for child in previous.children}
         self.rounds = sum(trial.rounds or 0 for trial in self.trials.values())
-        self._earlier_busy_s = sum(trial.seconds for trial in self.trials.values())
         self._earlier_tracking_s = previous.metrics.get(TRACKING, 0.0)
         self.remarks += previous.remarks
 
@@ -172,12 +170,11 @@ class SweepRecord:
         """Return the best trial so far, the pace, and how busy the workers were; empty before a trial has ended."""
         if not self.trials:
             return ""
-        done = self.done - self._known
-        if not done:
+        if not self.ended_here:
             return self._best()
         elapsed = max(time.monotonic() - self._started, 1e-9)
         share = sum(self.busy.values()) / (elapsed * max(sum(self.slots.values()), 1))
-        return f"{self._best()}, {60 * done / elapsed:.0f} trials/min, {100 * share:.0f} % busy"
+        return f"{self._best()}, {60 * len(self.ended_here) / elapsed:.0f} trials/min, {100 * share:.0f} % busy"
 
     def _best(self) -> str:
         return f"best {self.best.score:.4f} (trial {self.best.number})"
@@ -226,7 +223,7 @@ class SweepRecord:
             "sweep/failed": len(self.failed),
             f"sweep/best_validation_{self.objective.metric}": self.best.score,
             TRACKING: self._earlier_tracking_s + self.tracking_s,
-            "sweep/busy_seconds": self._earlier_busy_s + sum(self.busy.values()),
+            "sweep/busy_seconds": sum(trial.seconds for trial in self.trials.values()),
         }
         if self.rounds:
             found["sweep/rounds"] = self.rounds

@@ -33,26 +33,11 @@ DIGEST = 16
 SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
 """Parts of the configuration that runs are compared by."""
 NOT_PARAMS = (
-    "cluster.wait_s",
-    "cluster.worker_ttl_s",
-    "cluster.allowed_failures",
-    "cluster.connect_timeout_s",
-    "cluster.performance_report",
-    "cluster.dashboard",
-    "data.limits",
-    "task.kind",
-    "task.function",
-    "task.target",
-    "task.columns",
-    "task.params",
-    "task.classes",
-    "task.description",
-    "model.kinds",
-    "model.cpu",
-    "model.gpu",
-    "model.space",
-    "model.tiny",
-)
+    "cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s",
+    "cluster.performance_report", "cluster.dashboard", "data.limits", "task.kind", "task.function", "task.target",
+    "task.columns", "task.params", "task.classes", "task.description", "model.kinds", "model.cpu", "model.gpu",
+    "model.space", "model.tiny",
+)  # fmt: skip
 """Keys that no run is compared by; the whole configuration is an artifact."""
 
 
@@ -138,14 +123,7 @@ class Record:
     def model(
         self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
     ) -> tuple[portable.Logged, float]:
-        """Log the portable model and hold it against every way to score held-out raw rows.
-
-        Returns
-        -------
-        tuple
-            The logged model and the largest difference of its scores.
-
-        """
+        """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
         facts = {
             "features": list(task.features),
@@ -198,19 +176,7 @@ class Record:
         )
 
     def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
-        """Register the logged model where that is asked for, with everything that the version's page should say.
-
-        Returns
-        -------
-        Logged
-            With the version's URI where it was registered.
-
-        Raises
-        ------
-        TipcastError
-            M011 where the model is not fit to be registered.
-
-        """
+        """Register the logged model where that is asked for, with everything that the version's page should say."""
         name, manifest, metrics = self.config.tracking.register, logged.manifest, self.headlines(outcome)
         if name is None:
             return logged
