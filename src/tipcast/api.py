@@ -47,21 +47,7 @@ class Composed:
 
 
 def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
-    """Compose and check a job's configuration: one, several with ``--multirun``, none after flags that only show.
-
-    Parameters
-    ----------
-    job
-        Name of a module in ``tipcast.jobs`` and of a file in conf/.
-    arguments
-        What follows the job's name on the command line.
-
-    Raises
-    ------
-    TipcastError
-        C-errors of what was typed.
-
-    """
+    """Compose and check what follows a job's name: one, several with ``--multirun``, none after flags that show."""
     from tipcast.config.arguments import as_given, named, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
@@ -246,16 +232,7 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Re
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return keywords and nested mappings as overrides of Hydra.
-
-    Parameters
-    ----------
-    settings
-        Key -> value; a mapping has those of the keys below it.
-    prefix
-        What the keys are below, with a dot at its end.
-
-    """
+    """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of Hydra."""
     found: list[str] = []
     for name, value in settings.items():
         key = f"{prefix}{name}"

@@ -243,12 +243,12 @@ def test_a_lead_with_fewer_trees_is_none() -> None:
 
 def test_the_same_trials_for_any_number_of_workers(swept: Callable[..., Any]) -> None:
     found = []
-    for workers, threads in ((1, 1), (2, 1), (1, 8)):
+    for workers, threads in ((1, 1), (2, 4)):
         _, _, runs = swept(
             "search.trials=5", f"cluster.n_workers={workers}", f"cluster.threads_per_worker={threads}", "seed=3"
         )
         found.append([(run.data.params, run.data.metrics["validation/auc"]) for run in runs])
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

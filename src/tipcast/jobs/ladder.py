@@ -21,9 +21,10 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
-from tipcast.jobs import closing, opening
+from tipcast.jobs import closing
+from tipcast.jobs.opening import opened
 from tipcast.jobs.train import Plan, finish, make_plan, start
-from tipcast.jobs.train_record import SECTIONS, opened, params
+from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.measure.clock import Clock
 from tipcast.models.build import check as check_model
 from tipcast.tracking.run import Run
@@ -96,7 +97,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     failed: dict[str, TipcastError] = {}
     with ExitStack() as stack:
         parent = stack.enter_context(
-            opening.opened(config, command, job="ladder", name=f"ladder of {config.model.name}", params=known)
+            opened(config, command, job="ladder", name=f"ladder of {config.model.name}", params=known)
         )
         parent.set_tags({"data.digest": plan.train.digest, "data.test_digest": plan.test.digest})
         for step in runnable:
@@ -183,12 +184,14 @@ def climb(step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Ru
     own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
     clock = Clock()
     with ExitStack() as stack:
-        record = stack.enter_context(opened(own, plan, _repeat(command, step), folder, name=step.name))
-        record.run.child_of(parent)
+        repeat = _repeat(command, step)
+        run = stack.enter_context(opened(own, repeat, job="train", name=step.name, params=params(own)))
+        run.child_of(parent)
+        record = Record(run, own, plan, repeat, folder)
         workers = start(stack, record, clock, always_warm=True)  # libraries load before the clock runs
         said = finish(workers, record, clock)
     headline = said["metrics"][f"test/{record.judge.headline.name}"]
-    return Climbed(step, record.run.id, dict(clock.seconds), headline)
+    return Climbed(step, run.id, dict(clock.seconds), headline)
 
 
 def _repeat(command: str, step: Rung) -> str:

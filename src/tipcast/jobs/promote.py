@@ -25,7 +25,8 @@ from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.split import held_out
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN
-from tipcast.jobs import closing, opening, promote_gate
+from tipcast.jobs import closing, promote_gate
+from tipcast.jobs.opening import opened
 from tipcast.jobs.promote_gate import Check, Contest, Entrant
 from tipcast.jobs.train import collect
 from tipcast.measure import origin
@@ -61,17 +62,11 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 LOG.info("%s holds %s already", uri, config.alias)
                 return closing.say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             contest = _contest(client, config, challenger, before, folder)
-        plain, period, digest = to_plain(config), contest.period, contest.test.digest[:16]
-        record = stack.enter_context(
-            opening.opened(
-                config,
-                command,
-                job="promote",
-                name=f"promote {version}",
-                params={name: plain[name] for name in PARAMS} | {"test_period": period},
-                tags={"model": uri, "data.test_digest": digest},
-            )
-        )
+        plain = to_plain(config)
+        params = {name: plain[name] for name in PARAMS} | {"test_period": contest.period}
+        tags = {"model": uri, "data.test_digest": contest.test.digest[:16]}
+        run = opened(config, command, job="promote", name=f"promote {version}", params=params, tags=tags)
+        record = stack.enter_context(run)
         with clock.phase("cluster") as facts:
             workers = stack.enter_context(session(config.backend, config.cluster))
             facts.append(workers.size)

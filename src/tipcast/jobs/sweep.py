@@ -15,10 +15,11 @@ from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
 from tipcast.datasets import rows
 from tipcast.jobs import closing, sweep_plan, sweep_report
+from tipcast.jobs.opening import opened
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep, with_trials
 from tipcast.jobs.train import WHERE, collect, finish, make_plan, start
-from tipcast.jobs.train_record import opened
+from tipcast.jobs.train_record import Record, params
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models import sampled
@@ -61,9 +62,9 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         folder = stack.enter_context(temporary_folder())
         name = f"{config.search.name} search of {config.model.name}"
         later = ["search.trials", *(f"model.params.{name}" for name in space)]
-        record = stack.enter_context(
-            opened(config, plan, command, folder, job="sweep", name=name, later=later, resume=config.resume)
-        )
+        known = params(config, later=later)
+        run = opened(config, command, job="sweep", name=name, params=known, resume=config.resume)
+        record = Record(stack.enter_context(run), config, plan, command, folder)
         record.run.set_tags(tags)
         headline = record.judge.headline
         objective = Objective(tags[STUDY], headline.name, headline.maximize)

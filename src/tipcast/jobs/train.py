@@ -27,7 +27,8 @@ from tipcast.datasets.rows import Rows
 from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.jobs import closing
-from tipcast.jobs.train_record import Record, opened
+from tipcast.jobs.opening import opened
+from tipcast.jobs.train_record import Record, params
 from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
@@ -60,7 +61,8 @@ def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
         plan = make_plan(config)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        record = stack.enter_context(opened(config, plan, command, folder))
+        run = opened(config, command, job="train", name=config.model.name, params=params(config))
+        record = Record(stack.enter_context(run), config, plan, command, folder)
         workers = start(stack, record, clock)
         said = finish(workers, record, clock)
     return closing.say(said, config.print)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
-from tipcast.jobs import opening
 from tipcast.measure import origin
 from tipcast.models.base import NativeFile
 from tipcast.tracking import portable, registry
@@ -220,21 +218,3 @@ def params(config: TrainConfig, sections: Collection[str] = SECTIONS, later: Col
     plain = to_plain(config)
     found = flatten({name: plain[name] for name in sections if name in plain})
     return {name: value for name, value in found.items() if not name.startswith(NOT_PARAMS) and name not in later}
-
-
-@contextlib.contextmanager
-def opened(
-    config: TrainConfig,
-    plan: Plan,
-    command: str,
-    folder: Path,
-    *,
-    job: str = "train",
-    name: str | None = None,
-    later: Collection[str] = (),
-    resume: str | None = None,
-) -> Iterator[Record]:
-    """Open the run, or ``resume`` one, with what is known before any worker starts."""
-    own, known = name or config.model.name, params(config, later=later)
-    with opening.opened(config, command, job=job, name=own, params=known, resume=resume) as run:
-        yield Record(run, config, plan, command, folder)
