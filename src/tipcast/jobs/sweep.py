@@ -111,10 +111,8 @@ def search_by_pool(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
                 slots,
                 spec.max_concurrent,
             )
-        with clock.phase("search") as facts, sweep.timed(), progress(f"{spec.name} search") as bar:
-            for event in Pool(trial_workers, spec.attempts, spec.trial_timeout_s).events(searcher):
-                sweep.take(event, trial_workers.slots, bar)
-            facts.append(sweep.pace())
+        events = Pool(trial_workers, spec.attempts, spec.trial_timeout_s).events(searcher)
+        sweep.follow(f"{spec.name} search", ((event, trial_workers.slots) for event in events), clock)
 
 
 def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
@@ -134,10 +132,7 @@ def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None
     study = sweep_plan.study(sweep, workers)
     trials = GridCv(workers.client, study, local.scikit_learn(config.seed), sample).events(missing)
     slots = dict(workers.client.nthreads())
-    with clock.phase("search") as facts, sweep.timed(), progress("grid search by joblib") as bar:
-        for event in trials:
-            sweep.take(event, slots, bar)
-        facts.append(sweep.pace())
+    sweep.follow("grid search by joblib", ((event, slots) for event in trials), clock)
 
 
 def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list[str]:

@@ -8,13 +8,15 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.jobs.sweep_resume import PreviousSweep
 from tipcast.jobs.train_record import Record
+from tipcast.measure.clock import Clock
+from tipcast.measure.progress import progress
 from tipcast.search.space import Space
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Proposal, Trial
 from tipcast.tracking.abandoned import RUNGS
@@ -90,6 +92,15 @@ class SweepRecord:
             raise
 
     # As trials go on
+
+    def follow(self, title: str, told: Iterable[tuple[Event, Mapping[str, int]]], clock: Clock) -> None:
+        """Record a search: its events, each with how many trials each worker takes at once."""
+        with clock.phase("search") as facts, progress(title) as bar:
+            self._started = time.monotonic()
+            for event, slots in told:
+                self.take(event, slots, bar)
+            self.search_s = max(time.monotonic() - self._started, 1e-9)
+            facts.append(self.pace())
 
     def take(self, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
         """Write to the store what has happened, log it, and update the progress bar (``measure.progress``)."""
@@ -178,13 +189,6 @@ class SweepRecord:
 
     def _best(self) -> str:
         return f"best {self.best.score:.4f} (trial {self.best.number})"
-
-    @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
-        """Time the search."""
-        self._started = time.monotonic()
-        yield
-        self.search_s = max(time.monotonic() - self._started, 1e-9)
 
     @property
     def done(self) -> int:
