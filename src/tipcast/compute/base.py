@@ -87,8 +87,8 @@ class Session:
     n_workers: int
     n_threads: int
     """Threads of all workers together."""
-    rehearses: bool = False
-    """Whether a process compiles what it computes with on first use, so that it should rehearse before it is timed."""
+    compiles: bool = False
+    """Whether a process compiles what it computes with on first use, so that it should warm up before it is timed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """What a run's tags say of the workers' devices."""
 

@@ -78,7 +78,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
             frames=GpuFrames() if gpu else CpuFrames(),
             n_workers=len(workers),
             n_threads=sum(worker["nthreads"] for worker in workers.values()),
-            rehearses=gpu,
+            compiles=gpu,
             tags={
                 "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
                 "gpu.count": str(len(found)),
