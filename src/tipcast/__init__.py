@@ -10,17 +10,8 @@ except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
 __all__ = [
-    "Result",
-    "TipcastError",
-    "__version__",
-    "compare",
-    "ladder",
-    "prepare",
-    "promote",
-    "score",
-    "sweep",
-    "train",
-]
+    "Result", "TipcastError", "__version__", "compare", "ladder", "prepare", "promote", "score", "sweep", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -158,15 +158,13 @@ def _guarded(run: Callable[[], int]) -> int:
             tag_run(problem)
         print(problem, file=sys.stderr)
         return problem.exit_code
-    except KeyboardInterrupt as problem:
-        print(_with_notes("interrupted", problem), file=sys.stderr)
-        return INTERRUPTED
+    except (KeyboardInterrupt, _Terminated) as problem:
+        interrupted = isinstance(problem, KeyboardInterrupt)
+        print(_with_notes("interrupted" if interrupted else "terminated", problem), file=sys.stderr)
+        return INTERRUPTED if interrupted else TERMINATED
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except _Terminated as problem:
-        print(_with_notes("terminated", problem), file=sys.stderr)
-        return TERMINATED
     finally:
         sys.unraisablehook = dropped
         if not OWN_PROCESS.is_set():  # the process goes on after the job

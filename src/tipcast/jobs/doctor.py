@@ -88,6 +88,9 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     else:
         workers = partial(check_workers, backend, cluster)
     data = {f"data.{name}": partial(_check_data, config.data, name) for name in periods}
+    if not data:
+        what, fix = "no period is named, so no rows were looked for", "add data.train=... and data.test=..."
+        data = {"data": partial(warning, what, fix)}
     return {
         "python": partial(check_python, backend.name, platform.python_version(), platform.platform()),
         "gpus": partial(check_gpus, backend, cluster),
@@ -99,17 +102,13 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         "temp folder": partial(check_folder, Path(tempfile.gettempdir())),
         "workers": workers,
         "tracking": partial(check_store, config.tracking),
-        **(data or {"data": _no_period}),
+        **data,
     }
 
 
 def _check_data(data: DataSpec, which: str) -> Finding:
     """List one side of the data as a job does, but download nothing."""
     return ok(open_dataset(data).describe(which))
-
-
-def _no_period() -> Finding:
-    return warning("no period is named, so no rows were looked for", "add data.train=... and data.test=...")
 
 
 def examine(name: str, check: Callable[[], Finding], limit_s: float) -> Finding:
