@@ -129,10 +129,10 @@ def known(entrant: Entrant) -> list[Check]:
     """Check what training and registering have left, and the files' digests against what the registry has kept."""
     tests = {name: value for name, value in entrant.metrics.items() if name.startswith("test/")}
     odd = [name for name, value in tests.items() if not math.isfinite(value) or abs(value) > HUGE]
-    headline = evaluator(str(entrant.manifest["task"]["kind"])).headline.name
-    finite = (
-        f"{odd[0]} is not finite" if odd else f"{len(tests)} test metrics are finite" if tests else "there are none"
-    )
+    headline = f"test/{evaluator(str(entrant.manifest['task']['kind'])).headline.name}"
+    finite = f"{odd[0]} is not finite" if odd else f"{len(tests)} test metrics are finite"
+    if headline not in tests:
+        finite = f"there is no {headline}"
     parity = entrant.metrics.get(PARITY, math.nan)
     apart = f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
     fetched, tags = entrant.fetched, entrant.tags
@@ -145,7 +145,7 @@ def known(entrant: Entrant) -> list[Check]:
         said = f"no {lacking[0]} in its manifest" if lacking else "model file and manifest are as registered"
     return [
         Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
-        Check("metrics", f"test/{headline}" in tests and not odd, f"{odd[0]} is not finite" if odd else finite),
+        Check("metrics", headline in tests and not odd, finite),
         Check("parity", parity <= TOLERANCE, apart),
         Check("digests", not wrong and not lacking, said),
     ]
@@ -188,12 +188,10 @@ def _unseen_draw(entrants: Sequence[Entrant], test: Listing) -> Check:
     """Check, of rows without a time, that all were trained on other files or held out the same rows of these."""
     trained = [entrant for entrant in entrants if entrant.manifest["data_digest"] == test.digest]
     draws = {tuple(entrant.params.get(name) for name in ("seed", "data.test_share")) for entrant in trained}
-    if not trained:
-        return Check("test rows", True, "of other files than what was trained")
+    said = "held out by the same draw" if trained else "of other files than what was trained"
     if len(draws) > 1:
-        told = " and ".join(entrant.name for entrant in trained)
-        return Check("test rows", False, f"{told} were tested on other rows of the same files")
-    return Check("test rows", True, "held out by the same draw")
+        said = f"{' and '.join(entrant.name for entrant in trained)} were tested on other rows of the same files"
+    return Check("test rows", len(draws) < 2, said)
 
 
 def compared(contest: Contest, margin: float, *, certain: bool) -> Check:
