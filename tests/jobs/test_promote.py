@@ -22,7 +22,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Listing
 from tipcast.jobs import train
-from tipcast.jobs.promote_gate import Entrant, unseen
+from tipcast.jobs.promote_gate import Entrant, known, unseen
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
 
@@ -231,6 +231,12 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
     assert not found.passed
     assert "version 1 was trained on" in found.what
     assert "version 2" not in found.what
+
+
+def test_a_run_without_the_headline() -> None:
+    fetched = Fetched(Path(), "", {"task": {"kind": "classification"}}, NAME, "1", "", None, "")
+    found = {check.name: check for check in known(Entrant(fetched, "FINISHED", {"test/brier": 0.2}, {}, {}))}
+    assert (found["metrics"].passed, found["metrics"].what) == (False, "there is no test/auc")
 
 
 def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
