@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import scipy.special  # noqa: F401 - early, see train
+
 from tipcast.compute import gpus
 from tipcast.compute.cluster import cores, shared_out
 from tipcast.compute.session import check as check_session

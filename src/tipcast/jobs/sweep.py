@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import scipy.special  # noqa: F401 - early, see train
+
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder

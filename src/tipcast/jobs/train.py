@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
@@ -40,6 +41,9 @@ from tipcast.models.predict import every_way, predict
 from tipcast.tasks.base import Task, make_task
 
 LOG = logging.getLogger("tipcast")
+
+# SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
+# in their order, which takes seconds where SciPy comes after thousands of others. Workers do without.
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
