@@ -24,14 +24,7 @@ cannot give up while NCCL begins; workers of this machine are killed with the jo
 
 
 def check(spec: schema.LocalCudaCluster) -> None:
-    """Refuse what Dask-CUDA would refuse after seconds.
-
-    Raises
-    ------
-    TipcastError
-        C003 a size, or settings that exclude each other; K006 more workers than GPUs.
-
-    """
+    """Refuse what Dask-CUDA would after seconds: a size or settings that exclude each other, more workers than GPUs."""
     for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
         _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):

@@ -30,14 +30,7 @@ TLS_FIX = "set cluster.tls_ca_file, tls_cert and tls_key to PEM files (or Dask's
 
 
 def check(spec: schema.SchedulerCluster) -> None:
-    """Refuse an address that must not or cannot be connected to, without connecting.
-
-    Raises
-    ------
-    TipcastError
-        C009 an address that needs TLS, C004 no certificates for a ``tls://`` address, C003 files that are none.
-
-    """
+    """Refuse, without connecting, an address without TLS (C009), without certificates (C004) or with bad ones."""
     if _is_open(spec) and not spec.insecure:
         what = "a scheduler runs any client's code and this one is reached without TLS"
         fix = "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network"
@@ -74,14 +67,7 @@ def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[st
 
 @contextlib.contextmanager
 def opened(spec: schema.SchedulerCluster, _: str) -> Iterator[Client]:
-    """Connect and wait for the workers.
-
-    Raises
-    ------
-    TipcastError
-        K001 no scheduler answers in time, K002 too few workers in time.
-
-    """
+    """Connect and wait for the workers; K001 where no scheduler answers in time."""
     if _is_open(spec):
         LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
     security, arguments = _connection(spec)
