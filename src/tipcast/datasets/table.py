@@ -269,19 +269,28 @@ class Table(Dataset):
         return scan
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
-        """Give each file its time; of files that are both sides the last ``test_share`` is for testing."""
+        """Give each file the side's period, and leave out those parts of it that have no row of that time."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            spans = list(pool.map(functools.partial(_span, time=str(self.time)), scans))
-        first, last = min(start for start, _ in spans), max(stop for _, stop in spans)
+            ranges = list(pool.map(functools.partial(_ranges, time=str(self.time)), scans))
+        known = [each for of_file in ranges for each in of_file if each]
+        low, high = min(first for first, _ in known), max(last for _, last in known) + split.MINUTE
         if self.spec and self.spec.test is None:
-            border = last - int((last - first) * self.spec.test_share)
-            low, high = (first, border) if which == "train" else (border, last)
-            spans = [(max(start, low), min(stop, high)) for start, stop in spans]
-        return [
-            replace(scan, period=span, fragments=tuple(replace(part, period=span) for part in scan.fragments))
-            for scan, span in zip(scans, spans, strict=True)
-            if span[0] < span[1]
-        ]
+            border = high - int((high - low) * self.spec.test_share)
+            low, high = (low, border) if which == "train" else (border, high)
+        found = []
+        for scan, of_file in zip(scans, ranges, strict=True):
+            own = [each for each in of_file if each]
+            start = max(low, min(first for first, _ in own))
+            stop = min(high, max(last for _, last in own) + split.MINUTE)
+            if start < stop:
+                inside = [
+                    part
+                    for part, each in zip(scan.fragments, of_file, strict=True)
+                    if each and each[0] < stop and each[1] >= start
+                ]
+                parts = tuple(replace(part, period=(start, stop)) for part in inside or scan.fragments[-1:])
+                found.append(replace(scan, period=(start, stop), fragments=parts))
+        return found
 
 
 def _named(spec: TableData, which: str) -> Any:
@@ -355,19 +364,20 @@ def _medians(fragment: Fragment, names: Sequence[str]) -> dict[str, float]:
     return {name: float(np.median(values)) if len(values) else 0.0 for name, values in known.items()}
 
 
-def _span(scan: FileScan, time: str) -> Period:
-    """Return a file's first time, and the one after its last."""
-    ranges: list[Period | None] = []
+def _ranges(scan: FileScan, time: str) -> list[Period | None]:
+    """Return the first and last time in each fragment of a file, None where it has none."""
+    found: list[Period | None] = []
     if scan.fragments[0].format == "parquet":
-        ranges = parquet.read_footer(scan.uri, scan.fragments[0].options["storage"]).time_ranges(time)
-    if not ranges or None in ranges:
-        ranges = []
-        for fragment in scan.fragments:
-            times = replace(fragment, options={**fragment.options, "times": (time,)})
-            values = read_fragment(times, CpuFrames(), (time,))[time]
-            values = values[values != np.iinfo(np.int64).min]
-            ranges.append((int(values.min()), int(values.max())) if len(values) else None)
-    known = [each for each in ranges if each]
-    if not known:
+        groups = parquet.read_footer(scan.uri, scan.fragments[0].options["storage"]).time_ranges(time)
+        told = {at: each for at, each in enumerate(groups) if each}
+        if len(told) == len(groups):
+            of_parts = [[told[at] for at in part.part] for part in scan.fragments]
+            return [(min(first for first, _ in each), max(last for _, last in each)) for each in of_parts]
+    for fragment in scan.fragments:
+        times = replace(fragment, options={**fragment.options, "times": (time,)})
+        values = read_fragment(times, CpuFrames(), (time,))[time]
+        values = values[values != np.iinfo(np.int64).min]
+        found.append((int(values.min()), int(values.max())) if len(values) else None)
+    if not any(found):
         raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
-    return min(first for first, _ in known), max(last for _, last in known) + split.MINUTE
+    return found
