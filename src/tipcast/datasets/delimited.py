@@ -9,9 +9,12 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from fsspec.utils import seek_delimiter
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
@@ -45,16 +48,6 @@ class Look:
     """``iso``, ``month_first`` or ``day_first``."""
     notes: tuple[str, ...]
 
-    def next_line(self, offset: int) -> int:
-        """Return the offset after the next newline from ``offset``, or the file's size."""
-        while offset < self.size:
-            window = address.read_range(self.uri, self.storage, offset, _WINDOW)
-            at = window.find(b"\n")
-            if at >= 0:
-                return offset + at + 1
-            offset += len(window)
-        return self.size
-
     def fragment(self, columns: Mapping[str, str], times: Sequence[str], period: Period | None) -> Fragment:
         """Return the whole file as one fragment; ``times`` are the canonical columns that hold dates and times."""
         options = {
@@ -70,18 +63,28 @@ class Look:
         """Cut the file into blocks; a compressed one stays whole."""
         if self.packed:
             return (whole,)
-        cuts = blocks(self.head.start, self.size, block_bytes, self.next_line)
+        with self._opened() as file:
+            cuts = blocks(file, self.head.start, self.size, block_bytes)
         return tuple(replace(whole, part=cut) for cut in cuts)
 
     def ends(self, whole: Fragment) -> tuple[Fragment, ...]:
         """Return the first rows, and the last where those are others; nothing of a compressed file."""
         if self.packed:
             return ()
-        start, stop = self.head.start, self.next_line(min(self.head.start + ENDS, self.size) - 1)
+        start = self.head.start
+        with self._opened() as file:
+            stop = _next_line(file, min(start + ENDS, self.size) - 1)
+            last = _next_line(file, max(stop, self.size - ENDS) - 1)
         found = [replace(whole, part=(start, stop - start))]
-        if stop < self.size and (last := self.next_line(max(stop, self.size - ENDS) - 1)) < self.size:
+        if stop < self.size and last < self.size:
             found.append(replace(whole, part=(last, self.size - last)))
         return tuple(found)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        with address.opened(self.uri, self.storage) as file, address.reaching(self.uri):
+            address.seekable(self.uri, file)
+            yield file
 
 
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
@@ -179,8 +182,6 @@ class Head:
     """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
     start: int
     """Offset of the first row."""
-    line: int
-    """Its line number, from 1."""
 
 
 def read_head(raw: bytes, where: str) -> Head:
@@ -210,9 +211,14 @@ def read_head(raw: bytes, where: str) -> Head:
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
-    start, line = _skip_blank(raw, start, 1)
+    start = _skip_blank(raw, start)
     end = raw.find(b"\n", start) + 1 or len(raw)
-    text = _decode(raw[start:end], where, line)
+    try:
+        text = raw[start:end].decode()
+    except UnicodeDecodeError as problem:
+        line, bad = raw.count(b"\n", 0, start) + 1, raw[start + problem.start]
+        what = f"line {line} is not UTF-8 (byte {bad:#04x})"
+        raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
     names = tuple(name.strip() for name in next(csv.reader([text.strip("\r\n")])))
@@ -222,46 +228,38 @@ def read_head(raw: bytes, where: str) -> Head:
         raise TipcastError(
             "D007", where, f"{counted(len(names), 'column')} found between commas{hint}", "write it as CSV with commas"
         )
-    start, line = _skip_blank(raw, end, line + 1)
+    start = _skip_blank(raw, end)
     first = raw[start : raw.find(b"\n", start) + 1 or len(raw)].decode(errors="replace").strip("\r\n")
     fields = next(csv.reader([first]), [])
     extra = len(fields) - len(names) if not any(fields[len(names) :]) else 0
     header = tuple(
         name if name and names.index(name) == at else f"_{at}" for at, name in enumerate(names + ("",) * max(extra, 0))
     )
-    return Head(names, header, start, line)
+    return Head(names, header, start)
 
 
-def _skip_blank(raw: bytes, start: int, line: int) -> tuple[int, int]:
+def _skip_blank(raw: bytes, start: int) -> int:
     while start < len(raw):
         end = raw.find(b"\n", start) + 1 or len(raw)
         if raw[start:end].strip():
             break
-        start, line = end, line + 1
-    return start, line
+        start = end
+    return start
 
 
-def _decode(raw: bytes, where: str, line: int) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as problem:
-        raise TipcastError(
-            "D016",
-            where,
-            f"line {line} is not UTF-8 (byte {raw[problem.start]:#04x})",
-            "convert it, e.g. with iconv -f LATIN1 -t UTF-8",
-        ) from problem
+def _next_line(file: BinaryIO, offset: int) -> int:
+    """Return the offset after the next newline from ``offset``, or the file's size."""
+    file.seek(offset)
+    seek_delimiter(file, b"\n", _WINDOW)
+    return file.tell()
 
 
-def blocks(start: int, size: int, block_bytes: int, next_line: Callable[[int], int]) -> list[tuple[int, int]]:
-    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines.
-
-    ``next_line`` returns the offset after the next newline from an offset, or ``size``.
-    """
+def blocks(file: BinaryIO, start: int, size: int, block_bytes: int) -> list[tuple[int, int]]:
+    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines."""
     cut = []
     while start < size:
-        aim = start + max(block_bytes, 1)
-        stop = size if aim >= size else next_line(aim - 1)
+        aim = start + block_bytes
+        stop = size if aim >= size else _next_line(file, aim - 1)
         cut.append((start, stop - start))
         start = stop
     return cut

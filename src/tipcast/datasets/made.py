@@ -46,6 +46,15 @@ class Made(Dataset):
         return tuple(f"x{number}" for number in range(self.columns))
 
     @classmethod
+    def open(cls, spec: DataSpec) -> Self:
+        """Make the dataset of its configuration; C003 for numbers that no rows can be made of."""
+        if not isinstance(spec, BlobsData | RegressionData):
+            fix = f"use data={spec.source}"
+            raise TipcastError("C003", "data.source", f"{spec.source} has a configuration of its own", fix)
+        _check_numbers(spec)
+        return cls(spec.columns, spec)
+
+    @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
         """Make the dataset that a model was trained on."""
         return cls(int(manifest["dataset_columns"]))
@@ -78,13 +87,12 @@ class Made(Dataset):
         Raises
         ------
         TipcastError
-            C003 numbers that cannot be, C004 a side that rows are not made for.
+            C004 a side that rows are not made for.
 
         """
         spec = self.spec
         if spec is None or which not in SIDES:
             raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
-        check_numbers(spec)
         rows = spec.rows if which == "train" else spec.test_rows
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
         own = {name: value for name, value in vars(spec).items() if name != "limits"}
@@ -126,14 +134,6 @@ class Made(Dataset):
 class Blobs(Made):
     """Gaussian blobs around centres drawn by the seed, as scikit-learn's ``make_blobs``; the label is the centre."""
 
-    @classmethod
-    def open(cls, spec: DataSpec) -> Blobs:
-        """Make the dataset of its configuration."""
-        if not isinstance(spec, BlobsData):
-            raise TipcastError("C003", "data.source", "blobs have a configuration of their own", "use data=blobs")
-        check_numbers(spec)
-        return cls(spec.columns, spec)
-
     @property
     def name(self) -> str:
         """``blobs``."""
@@ -157,14 +157,6 @@ class Blobs(Made):
 class Regression(Made):
     """A linear regression: standard normal features, coefficients drawn by the seed, and normal noise."""
 
-    @classmethod
-    def open(cls, spec: DataSpec) -> Regression:
-        """Make the dataset of its configuration."""
-        if not isinstance(spec, RegressionData):
-            raise TipcastError("C003", "data.source", "it has a configuration of its own", "use data=regression")
-        check_numbers(spec)
-        return cls(spec.columns, spec)
-
     @property
     def name(self) -> str:
         """``regression``."""
@@ -185,8 +177,8 @@ class Regression(Made):
         return values, values @ coefficients + spec.noise * draw.standard_normal(rows)
 
 
-def check_numbers(spec: BlobsData | RegressionData) -> None:
-    """Refuse numbers that no rows can be made of; C003."""
+def _check_numbers(spec: BlobsData | RegressionData) -> None:
+    """Refuse numbers that no rows can be made of."""
     least = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
     for name, low in least.items():
         value = getattr(spec, name, low)

@@ -18,21 +18,10 @@ MINUTE = 60_000_000
 
 
 def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | None:
-    """Return where validation begins.
+    """Return where validation begins: microseconds since 1970, a whole minute, or None where validation is 0.
 
-    Parameters
-    ----------
-    trained
-        Periods of the training files in microseconds since 1970, which may overlap and leave gaps.
-    test
-        Period of the test rows.
-    validation
-        Share of the time that the training files cover, at its end; the time of gaps between them does not count.
-
-    Returns
-    -------
-    int or None
-        Microseconds since 1970, a whole minute; None where validation is 0.
+    It is a share of the time that the training files' periods cover, at its end; they may overlap, and the time of gaps
+    between them does not count.
 
     Raises
     ------
@@ -80,16 +69,7 @@ def _union(periods: Iterable[Period]) -> list[Period]:
 
 
 def uneven(train: int, held_out: int, validation: float) -> str | None:
-    """Return a line to say where validation is less than half or more than twice its share of the rows, else None.
-
-    Parameters
-    ----------
-    train, held_out
-        Rows before and from the cutoff.
-    validation
-        Share of the time.
-
-    """
+    """Return a line to say where validation has less than half or more than twice its share of the rows, else None."""
     share = held_out / max(train + held_out, 1)
     if validation == 0 or validation / 2 <= share <= validation * 2:
         return None
