@@ -27,14 +27,7 @@ _CONNECT_S = 10
 
 
 def scheme(uri: str) -> str:
-    """Return ``s3``, ``https``, ``http`` or, for a local path, an empty string.
-
-    Raises
-    ------
-    TipcastError
-        D021 for any other scheme, and for http:// off this machine.
-
-    """
+    """Return ``s3``, ``https``, ``http`` or, of a local path, nothing; D021 another one, or http:// elsewhere."""
     name, mark, _ = uri.partition("://")
     if not mark or name == "file":
         return ""
@@ -142,14 +135,7 @@ def _unreached(uri: str, problem: Exception) -> TipcastError:
 
 @contextmanager
 def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes.
-
-    Raises
-    ------
-    TipcastError
-        As ``reaching`` does.
-
-    """
+    """Open a file for reading bytes; errors as ``reaching``."""
     with ExitStack() as stack:
         with reaching(uri):
             file = filesystem(uri, options).open(uri, "rb") if scheme(uri) else Path(uri).open("rb")  # noqa: SIM115
@@ -158,14 +144,7 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
 
 
 def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) -> bytes:
-    """Read ``length`` bytes from ``start`` on (to the end where it is -1).
-
-    Raises
-    ------
-    TipcastError
-        As ``reaching`` does; D022 also for a server that does not serve ranges.
-
-    """
+    """Read ``length`` bytes from ``start`` on (to the end where it is -1); errors as ``reaching`` and ``seekable``."""
     with opened(uri, options) as file, reaching(uri):
         seekable(uri, file)
         file.seek(start)
@@ -173,14 +152,7 @@ def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) ->
 
 
 def seekable(uri: str, file: Any) -> None:
-    """Refuse a remote file that can only be read from its beginning.
-
-    Raises
-    ------
-    TipcastError
-        D022.
-
-    """
+    """Refuse a remote file that can only be read from its beginning; D022."""
     if scheme(uri) and type(file).__name__ == "HTTPStreamingFile":
         raise TipcastError(
             "D022", shown(uri), "the server does not serve parts of files", "download the file and use its local path"
@@ -188,14 +160,7 @@ def seekable(uri: str, file: Any) -> None:
 
 
 def size(uri: str, options: Mapping[str, Any]) -> int:
-    """Return the bytes of a file.
-
-    Raises
-    ------
-    TipcastError
-        As ``reaching`` does.
-
-    """
+    """Return the bytes of a file; errors as ``reaching``."""
     with reaching(uri):
         if not scheme(uri):
             return Path(uri).stat().st_size

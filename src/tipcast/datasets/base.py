@@ -313,28 +313,14 @@ class Part:
 
 
 def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
-    """Join neighbouring row groups of a Parquet file while their rows stay within ``most``, for tasks that cost alike.
-
-    Parameters
-    ----------
-    fragments
-        In file order.
-    most
-        Rows; 0 joins nothing.
-
-    """
+    """Join neighbouring row groups of a Parquet file while their rows are at most ``most``: tasks that cost alike."""
     joined: list[Fragment] = []
     for fragment in fragments:
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and last.uri == fragment.uri
-            and last.format == fragment.format == "parquet"
-            and last.rows is not None
-            and fragment.rows is not None
-            and last.rows + fragment.rows <= most
-        ):
-            joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=last.rows + fragment.rows)
+        last = joined[-1] if joined else fragment
+        rows = (last.rows or 0) + (fragment.rows or 0)
+        known = fragment.format == "parquet" and None not in (last.rows, fragment.rows)
+        if joined and last.uri == fragment.uri and known and rows <= most:
+            joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=rows)
         else:
             joined.append(fragment)
     return tuple(joined)

@@ -101,34 +101,38 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)
     size = address.size(uri, storage)
-    packed = address.last_name(uri).lower().endswith(".gz")
-    first = next(_pieces(uri, storage, packed, where), b"") if size else b""
+    packed = _is_packed(uri)
+    first = next(pieces(uri, storage), b"") if size else b""
     head = read_head(first, where)
     if not first[head.start :].strip():
         raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
     whole = address.read_range(uri, storage, 0, -1) if size <= WHOLE and not (packed or address.scheme(uri)) else None
     dates, notes = "iso", []
     if b"/" in (whole or first) and _SLASHES.search(whole or first):
-        dates, note = _reading(_slashed(_pieces(uri, storage, packed, where)), period)
+        dates, note = _reading(_slashed(pieces(uri, storage)), period)
         notes.append(note)
     return Look(uri, storage, size, packed, head, _digest(uri, storage, whole, size, first), dates, tuple(notes))
 
 
-def _pieces(uri: str, storage: Mapping[str, Any], packed: bool, where: str) -> Iterator[bytes]:
-    """Yield the file's (decompressed) bytes, ``ENDS`` at a time."""
+def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield a file's bytes, those of a ``.gz`` decompressed, ``ENDS`` at a time; D004 D005, and as ``reaching``."""
+    where, begun = address.shown(uri), False
     with address.opened(uri, storage) as file, address.reaching(uri):
         try:
-            stream: Any = gzip.GzipFile(fileobj=file) if packed else file
+            stream: Any = gzip.GzipFile(fileobj=file) if _is_packed(uri) else file
             while data := stream.read(ENDS):
+                begun = True
                 yield data
-        except gzip.BadGzipFile as problem:
-            raise TipcastError(
-                "D004", where, "is not compressed with gzip though its name ends in .gz", "rename it to end in .csv"
-            ) from problem
-        except (EOFError, zlib.error) as problem:
-            raise TipcastError(
-                "D005", where, "is a gzip file that was cut off or damaged", "download it again"
-            ) from problem
+        except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+            if isinstance(problem, gzip.BadGzipFile) and not begun:
+                what = "is not compressed with gzip though its name ends in .gz"
+                raise TipcastError("D004", where, what, "rename it to end in .csv") from problem
+            what = "is a gzip file that was cut off or damaged"
+            raise TipcastError("D005", where, what, "download it again") from problem
+
+
+def _is_packed(uri: str) -> bool:
+    return address.last_name(uri).lower().endswith(".gz")
 
 
 def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, ...]]:

@@ -158,14 +158,7 @@ def _of_folder(files: Sequence[str], folder: str, where: str) -> list[str]:
 
 
 def check_format(uri: str, request: ScanRequest) -> str:
-    """Return ``parquet`` or ``csv`` as a file's name says.
-
-    Raises
-    ------
-    TipcastError
-        D001 missing, D003 empty, D004 neither Parquet nor CSV.
-
-    """
+    """Return ``parquet`` or ``csv`` as a file's name says; D001 missing, D003 empty, D004 neither."""
     name = address.last_name(uri).lower()
     if name.endswith((*PARQUET, *CSV)):
         return "parquet" if name.endswith(PARQUET) else "csv"

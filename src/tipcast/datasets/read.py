@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import fsspec
@@ -17,7 +15,7 @@ from tipcast.compute.cpu import MISSING
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import Fragment
-from tipcast.datasets.delimited import Fault, find_fault
+from tipcast.datasets.delimited import Fault, find_fault, pieces
 
 
 def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -57,14 +55,7 @@ def _changed(fragment: Fragment) -> TipcastError:
 
 @contextlib.contextmanager
 def undamaged(fragment: Fragment) -> Iterator[None]:
-    """Tell what a reader of Parquet raises in one line.
-
-    Raises
-    ------
-    TipcastError
-        D001 gone, D005 damaged, D022 not reached.
-
-    """
+    """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not reached."""
     where = address.shown(fragment.uri)
     try:
         yield
@@ -85,14 +76,7 @@ def _span(groups: Sequence[int]) -> str:
 
 
 def csv_block(fragment: Fragment) -> bytes:
-    """Return the rows of a CSV fragment as they are written.
-
-    Raises
-    ------
-    TipcastError
-        D001 gone, D005 changed or damaged, D022 not reached.
-
-    """
+    """Return the rows of a CSV fragment as they are written; D001 gone, D005 changed or damaged, D022 not reached."""
     offset, length = fragment.part
     block = (
         _unpacked(fragment)[fragment.options["start"] :]
@@ -123,15 +107,7 @@ def _csv(fragment: Fragment, own: Mapping[str, str], frames: Frames) -> dict[str
 
 
 def _unpacked(fragment: Fragment) -> bytes:
-    where = address.shown(fragment.uri)
-    with address.opened(fragment.uri, fragment.options["storage"]) as file, address.reaching(fragment.uri):
-        packed = file.read()
-    try:
-        return gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error) as problem:
-        raise TipcastError(
-            "D005", where, "is a gzip file that was cut off or damaged", "download it again"
-        ) from problem
+    return b"".join(pieces(fragment.uri, fragment.options["storage"]))
 
 
 def refusal(fragment: Fragment, fault: Fault | None, problem: str) -> TipcastError:
