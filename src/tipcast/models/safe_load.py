@@ -20,6 +20,7 @@ from tipcast.models import native
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
 CLASSIFICATION = "classification"
+AGAIN = "train and register it again"
 LIMIT_S = 120.0
 """How long a parse may take."""
 
@@ -46,14 +47,18 @@ def check(path: Path, format: str, features: Sequence[str], where: str, kind: st
     """
     found = _parsed(path, format, where)
     if not _fits(np.asarray(found["predictions"]), kind):
-        raise _unreadable(where, f"its {format} file does not predict as a model for {kind} does")
+        raise TipcastError("M007", where, f"its {format} file does not predict as a model for {kind} does", AGAIN)
     if found["number"] != len(features):
-        raise _other(where, f"its file has {found['number']} features, its manifest {len(features)}")
+        raise TipcastError(
+            "M002", where, f"its file has {found['number']} features, its manifest {len(features)}", AGAIN
+        )
     if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
-        raise _other(where, "its file does not name its features")
+        raise TipcastError("M002", where, "its file does not name its features", AGAIN)
     for at, (own, told) in enumerate(zip(found["names"] or features, features, strict=True), 1):
         if own != told:
-            raise _other(where, f"feature {at} is {own!r} in its file and {told!r} in its manifest")
+            raise TipcastError(
+                "M002", where, f"feature {at} is {own!r} in its file and {told!r} in its manifest", AGAIN
+            )
 
 
 def _fits(predictions: NDArray[np.float64], kind: str) -> bool:
@@ -79,23 +84,15 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
             words, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=variables
         )
     except subprocess.TimeoutExpired as problem:
-        raise _unreadable(where, f"its {format} file was not parsed within {LIMIT_S:g} s") from problem
+        raise TipcastError("M007", where, f"its {format} file was not parsed within {LIMIT_S:g} s", AGAIN) from problem
     if ended.returncode:
         said = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
         how = said[-1] if said else f"exit code {ended.returncode}"
         if ended.returncode < 0:
             how = f"it crashed its library by signal {-ended.returncode}"
-        raise _unreadable(where, f"its {format} file does not parse: {how}")
+        raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return found
-
-
-def _other(where: str, what: str) -> TipcastError:
-    return TipcastError("M002", where, what, "train and register it again")
-
-
-def _unreadable(where: str, what: str) -> TipcastError:
-    return TipcastError("M007", where, what, "train and register it again")
 
 
 def facts(path: Path, format: str) -> dict[str, Any]:
