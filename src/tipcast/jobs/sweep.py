@@ -19,7 +19,7 @@ from tipcast.datasets import rows
 from tipcast.jobs import closing, sweep_plan, sweep_report
 from tipcast.jobs.opening import opened
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep, with_trials
+from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep
 from tipcast.jobs.train import WHERE, collect, finish, make_plan, start
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.clock import Clock
@@ -56,9 +56,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         if previous:
             previous.check(data)
             tags = {STUDY: previous.study, "sweep.resumed_by": command}  # parameters tell of the first cluster alone
-            command = previous.command or command
-            if config.search.trials != previous.config.search.trials:
-                command = with_trials(command, config.search.trials)
+            command = previous.command(config, command)
         else:
             tags = {STUDY: sweep_plan.identity(to_plain(config), data), DATA: data}
         folder = stack.enter_context(temporary_folder())

@@ -55,10 +55,13 @@ class PreviousSweep:
         """Digest that its trials are named by."""
         return self.tags.get(STUDY, "")
 
-    @property
-    def command(self) -> str:
-        """That repeats the whole of the sweep."""
-        return self.tags.get("command", "")
+    def command(self, config: SweepConfig, command: str) -> str:
+        """Return the command line that repeats the whole of the sweep, which may have more trials now."""
+        words = shlex.split(self.tags.get("command") or command)
+        if config.search.trials != self.config.search.trials:
+            words = [word for word in words if word.lstrip("+").partition("=")[0] != "search.trials"]
+            words.append(f"search.trials={config.search.trials}")
+        return shlex.join(words)
 
     @property
     def done(self) -> dict[int, Child]:
@@ -113,12 +116,6 @@ def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> Sweep
             fix = "set it to more, or leave it out" if _grows(own, key) else "leave it out, or start a new sweep"
             raise TipcastError("C003", key, f"the sweep has {was}, and a resumed one keeps it", fix)
     return dataclasses.replace(own, search=dataclasses.replace(own.search, **changes))
-
-
-def with_trials(command: str, trials: int | None) -> str:
-    """Return the command line of a sweep with another number of trials."""
-    words = [word for word in shlex.split(command) if word.lstrip("+").partition("=")[0] != "search.trials"]
-    return shlex.join([*words, f"search.trials={trials}"])
 
 
 def _grows(own: SweepConfig, key: str) -> bool:
