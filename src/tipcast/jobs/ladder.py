@@ -78,15 +78,7 @@ class Climbed:
 
 
 def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says.
-
-    Raises
-    ------
-    TipcastError
-        C003 for numbers of cores or GPUs that cannot be, the first error of a rung after all have run, and those of
-        ``train``.
-
-    """
+    """Run the job; return what it says, or raise the first error of a rung after all have run."""
     if not config.tolerance >= 0:
         raise TipcastError("C003", "tolerance", f"must be at least 0, got {config.tolerance}", "use 0.01")
     steps = rungs(config)
@@ -207,9 +199,7 @@ def _repeat(command: str, step: Rung) -> str:
 def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> list[dict[str, Any]]:
     """Return a row of each rung: seconds, speed-up, efficiency, and whether its headline agrees with the first one's.
 
-    Speed-up is against the first rung that ran; efficiency is that against the first one of the same device, by cores
-    or GPUs.
-
+    Speed-up is against the first rung that ran; efficiency is that against the first of the same device, by size.
     """
     first = climbed[0]
     rows: list[dict[str, Any]] = []
