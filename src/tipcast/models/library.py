@@ -134,6 +134,7 @@ class _Library(Sampled):
         if used.partition(":")[0] != self.device:
             raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
         model = _in_double(model.as_sklearn()) if hasattr(model, "as_sklearn") else model
+        vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         found = len(getattr(model, "classes_", ()))
