@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
+OUTSIDE_PERIOD = "outside_period"
+"""Why a row is dropped whose time is not in the period of its file."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,19 @@ class Dataset(ABC):
         import pyarrow as pa  # of no use to the workers of a sweep, which import this
 
         return dict.fromkeys(header, pa.string())
+
+    def month_files(self) -> Listing:
+        """List what is to be written as one file a month, with all its columns; C003 where rows have no months."""
+        what = f"rows of {self.name} have no months to write"
+        raise TipcastError("C003", "data.source", what, "use data=sample, data=files or data=tlc")
+
+    def month_name(self, month: str, facts: Mapping[str, Any]) -> str:
+        """Return the name of the file of a month, ``YYYY-MM``; ``facts`` of the listing."""
+        return f"{month}.parquet"
+
+    def stored_columns(self, there: Iterable[str], facts: Mapping[str, Any]) -> dict[str, pa.Field]:
+        """Return the name and type that canonical columns have in the file of a month, in its order."""
+        raise NotImplementedError
 
     def describe(self, which: str) -> str:
         """Say what one side of the data holds, without downloading anything; errors as ``scan``."""

@@ -18,11 +18,11 @@ from tipcast.compute.session import check, session
 from tipcast.compute.workers import completed
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PrepareConfig
+from tipcast.datasets import months
+from tipcast.datasets.base import Dataset
 from tipcast.datasets.listing import identical
-from tipcast.datasets.taxi import months
-from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.months import Written, add_to_manifest, is_current, read_manifest
-from tipcast.datasets.taxi.schema import COLUMNS, REQUIRED
+from tipcast.datasets.months import Written, add_to_manifest, is_current, read_manifest
+from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress, worth_a_line
@@ -45,10 +45,11 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         out = str(Path(out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     layout = months.Layout(config.row_group_rows, config.compression)
     with clock.phase("list"):
-        listing = Taxi(config.data).scan("months", REQUIRED, optional=COLUMNS)
+        dataset = open_dataset(config.data)
+        listing = dataset.month_files()
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
-        planned = months.plan(listing, layout)
+        planned = months.plan(dataset, listing, layout)
         manifest = read_manifest(out)
         due = [month for month in planned if not is_current(out, month.name, month.recipe, manifest)]
     with contextlib.ExitStack() as stack:
@@ -58,7 +59,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
             with clock.phase("write") as facts:
-                manifest |= _written(workers, out, due, layout, listing.facts["colour"], token)
+                manifest |= _written(dataset, workers, out, due, layout, listing.facts, token)
                 facts.append(f"{sum(manifest[month.name].rows for month in due):,} rows in {len(due)} months")
     names = [month.name for month in planned]
     rows = sum(manifest[name].rows for name in names)
@@ -92,18 +93,19 @@ def _written(*write: Any) -> dict[str, Written]:
     try:
         return _write(*write)
     except OSError as problem:
-        where = problem.filename or write[1]
+        where = problem.filename or write[2]
         raise TipcastError(
             "D023", where, f"cannot be written: {problem.strerror or problem}", "check the path, rights and free space"
         ) from problem
 
 
 def _write(
+    dataset: Dataset,
     workers: Session,
     out: str,
     due: Sequence[months.Month],
     layout: months.Layout,
-    colour: str,
+    facts: Mapping[str, Any],
     token: str,
 ) -> dict[str, Written]:
     """Write the months in parallel, each into the manifest as soon as it is whole."""
@@ -111,7 +113,7 @@ def _write(
     filesystem.makedirs(folder, exist_ok=True)
     futures = {
         workers.client.submit(
-            months.write_month, month, out, layout, tuple(COLUMNS), colour, CpuFrames(), token, pure=False
+            months.write_month, dataset, month, out, layout, facts, CpuFrames(), token, pure=False
         ): month
         for month in due
     }

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from tipcast.datasets.taxi.old_profile import in_edges
+from tipcast.datasets.taxi.dataset import in_edges
 from tipcast.evaluation import drift
 from tipcast.evaluation.classification import Classification
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -29,7 +29,6 @@ from tipcast.datasets.listing import check_block_bytes
 from tipcast.datasets.read import read_fragment
 from tipcast.datasets.taxi import features, readable, rules, sample, schema
 from tipcast.datasets.taxi.files import list_files, scan_file
-from tipcast.datasets.taxi.old_profile import in_edges
 from tipcast.datasets.taxi.tlc import list_months
 
 CARD, CASH = 1, 2
@@ -38,6 +37,8 @@ IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
+MILES = np.concatenate(([0.0], np.geomspace(0.1, 200, 96)))
+"""Borders that distances were counted between: code i was from the one before to the i-th, code 0 was missing."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Taxi(Dataset):
         return list_files(named, request, key)
 
     def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a profile whose bins are edges or values, see ``old_profile``."""
+        """Return a profile whose bins are edges or values, see ``in_edges``."""
         return in_edges(told)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
@@ -142,8 +143,7 @@ class Taxi(Dataset):
         """Return times, whole numbers and doubles for the TLC's columns; all others stay text."""
         types = dict.fromkeys(header, pa.string())
         for name, own in self.own_names(header, where).items():
-            number = pa.int64() if name in IDS else pa.float64()
-            types[own] = pa.timestamp("us") if name in schema.TIMES else number
+            types[own] = _type(name)
         return types
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -199,6 +199,48 @@ class Taxi(Dataset):
             }
         )
 
+    def month_files(self) -> Listing:
+        """List all columns of ``data.months``; errors as ``scan``."""
+        return self.scan("months", schema.REQUIRED, schema.COLUMNS)
+
+    def month_name(self, month: str, facts: Mapping[str, Any]) -> str:
+        """Return the TLC's name of the file."""
+        return f"{facts['colour']}_tripdata_{month}.parquet"
+
+    def stored_columns(self, there: Iterable[str], facts: Mapping[str, Any]) -> dict[str, pa.Field]:
+        """Return the TLC's names; whatever a month's files have, ids become whole numbers and all else doubles."""
+        present, colour = set(there), str(facts["colour"])
+        return {
+            name: pa.field(schema.tlc_name(name, colour), _type(name)) for name in schema.COLUMNS if name in present
+        }
+
     def describe(self, which: str) -> str:
         """Say what a period holds, downloading nothing; errors as ``scan``, D001 D022 for a month not to be had."""
         return readable.describe(self, self.spec or DataSpec(), which)
+
+
+def _type(name: str) -> pa.DataType:
+    if name in schema.TIMES:
+        return pa.timestamp("us")
+    return pa.int64() if name in IDS else pa.float64()
+
+
+def in_edges(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile whose bins are edges or values; one that is so, as all later ones are, stays as it is.
+
+    Bins were ranges of codes: 0 for a missing value, else one more than a whole value, or a distance's place among
+    ``MILES``. The first bin was of what is missing; an empty one stood for all values without a bin.
+    """
+    score = {"edges": np.linspace(0, 1, len(profile["score"]["histogram"]) + 1).tolist(), **profile["score"]}
+    features = {
+        name: each if "bins" not in each else _described(name, each) for name, each in profile["features"].items()
+    }
+    return {**profile, "features": features, "score": score} if features != profile["features"] else dict(profile)
+
+
+def _described(name: str, old: Mapping[str, Any]) -> dict[str, Any]:
+    codes = [each[0] for each in old["bins"] if each]
+    values = [float(MILES[code - 1]) if name == "trip_distance" else float(code - 1) for code in codes]
+    if len(codes) < len(old["bins"]):
+        return {"values": values, "shares": list(old["shares"])}
+    return {"edges": values[1:], "shares": [*old["shares"], 0.0]}  # below the first edge is what is missing

@@ -11,12 +11,11 @@ from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
-from tipcast.datasets.base import Counts, Period
+from tipcast.datasets.base import OUTSIDE_PERIOD, Counts, Period
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
 from tipcast.datasets.taxi.schema import ZONES
 
 PICKUP_MISSING = "pickup_missing"
-OUTSIDE_PERIOD = "outside_period"
 FARE_MISSING = "fare_missing"
 FARE_NOT_POSITIVE = "fare_not_positive"
 NON_FINITE = "non_finite"

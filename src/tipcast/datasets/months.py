@@ -1,4 +1,4 @@
-"""Prepared months: any source as one Parquet file a month, with a manifest so that a second run does nothing."""
+"""Prepared months: a dataset as one Parquet file a month, with a manifest so that a second run does nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from tipcast.compute.base import Array, Frames
+from tipcast.compute.base import Frames
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import split
-from tipcast.datasets.base import Fragment, Listing, Period, timed
-from tipcast.datasets.taxi import rules
-from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.schema import TIMES, ZONES, tlc_name
+from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -143,7 +140,7 @@ class Month:
     """Digest of everything the file depends on."""
 
 
-def plan(listing: Listing, layout: Layout) -> list[Month]:
+def plan(dataset: Dataset, listing: Listing, layout: Layout) -> list[Month]:
     """Cut a listing into calendar months.
 
     Returns
@@ -156,7 +153,7 @@ def plan(listing: Listing, layout: Layout) -> list[Month]:
     for period in _calendar(timed(listing.period)):
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
         if fragments:
-            name = f"{listing.facts['colour']}_tripdata_{_first_day(period):%Y-%m}.parquet"
+            name = dataset.month_name(f"{_first_day(period):%Y-%m}", listing.facts)
             depends = [
                 VERSION,
                 period,
@@ -169,22 +166,20 @@ def plan(listing: Listing, layout: Layout) -> list[Month]:
 
 @travelling
 def write_month(
-    month: Month, out: str, layout: Layout, columns: Sequence[str], colour: str, frames: Frames, token: str
+    dataset: Dataset, month: Month, out: str, layout: Layout, facts: Mapping[str, Any], frames: Frames, token: str
 ) -> Written:
     """Write one month: the task that a worker runs; the file appears whole or not at all.
 
     Parameters
     ----------
-    month
+    dataset, month
         What to write.
     out
         Folder or address.
     layout
         Most rows in a row group, compression.
-    columns
-        Canonical names to keep, where the source has them.
-    colour
-        ``yellow`` or ``green``.
+    facts
+        Of the listing.
     frames
         The host's frame library.
     token
@@ -199,15 +194,15 @@ def write_month(
     path = f"{folder.rstrip('/')}/{month.name}"
     unfinished = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
     there = {name for fragment in month.fragments for name in fragment.columns}
-    kept = [name for name in columns if name in there]
-    fields = pa.schema([pa.field(tlc_name(name, colour), _type(name)) for name in kept])
+    fields = dataset.stored_columns(there, facts)
+    schema = pa.schema(fields.values())
     rows, dropped = 0, Counter[str]()
     with (
         filesystem.open(unfinished, "wb") as file,
-        pq.ParquetWriter(file, fields, compression=layout.compression, write_page_checksum=True) as writer,
+        pq.ParquetWriter(file, schema, compression=layout.compression, write_page_checksum=True) as writer,
     ):
         for fragment in month.fragments:
-            table, lost = _month_rows(fragment, month.period, kept, fields, frames)
+            table, lost = _month_rows(dataset, fragment, month.period, fields, frames)
             dropped.update(lost)
             writer.write_table(table, row_group_size=layout.row_group_rows)
             rows += table.num_rows
@@ -228,36 +223,28 @@ def discard(out: str, unfinished: Sequence[Month], token: str) -> None:
 
 
 def _month_rows(
-    fragment: Fragment, period: Period, kept: Sequence[str], fields: pa.Schema, frames: Frames
+    dataset: Dataset, fragment: Fragment, period: Period, fields: Mapping[str, pa.Field], frames: Frames
 ) -> tuple[pa.Table, dict[str, int]]:
-    """Read what of a fragment was picked up in a month; only pickups that no month can hold are dropped."""
-    read = Taxi().read(fragment, frames, [name for name in kept if name in fragment.columns])
-    pickup = read["pickup"]
-    inside = (pickup >= period[0]) & (pickup < period[1])
+    """Read what of a fragment belongs to a month; only times that no month can hold are dropped."""
+    read = dataset.read(fragment, frames, [name for name in fields if name in fragment.columns])
+    time = read[str(dataset.time)]
+    inside = (time >= period[0]) & (time < period[1])
     lost: dict[str, int] = {}
     start, stop = timed(fragment.period)
     if period[0] <= start < period[1]:  # counted with the first month the fragment belongs to
-        stray = int(((pickup < start) | (pickup >= stop)).sum())
-        lost = {rules.OUTSIDE_PERIOD: stray} if stray else {}
+        stray = int(((time < start) | (time >= stop)).sum())
+        lost = {OUTSIDE_PERIOD: stray} if stray else {}
     rows = int(inside.sum())
-    arrays = [
-        _column(name, read[name][inside], field.type) if name in read else pa.nulls(rows, field.type)
-        for name, field in zip(kept, fields, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=fields), lost
-
-
-def _type(name: str) -> pa.DataType:
-    """Return a column's type, whatever the month's files have: ids whole, all else double, null for missing."""
-    if name in TIMES:
-        return pa.timestamp("us")
-    return pa.int64() if name in ("VendorID", *ZONES) else pa.float64()
-
-
-def _column(name: str, values: Array, kind: pa.DataType) -> pa.Array:
-    if name in TIMES:
-        values = values.view("datetime64[us]")
-    return pa.array(values, from_pandas=True).cast(kind, safe=False)
+    arrays = []
+    for name, field in fields.items():
+        if name not in read:
+            arrays.append(pa.nulls(rows, field.type))
+            continue
+        values = read[name][inside]
+        if pa.types.is_timestamp(field.type):
+            values = values.view("datetime64[us]")
+        arrays.append(pa.array(values, from_pandas=True).cast(field.type, safe=False))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields.values())), lost
 
 
 def _calendar(period: Period) -> list[Period]:

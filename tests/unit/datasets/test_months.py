@@ -1,4 +1,4 @@
-"""The manifest of prepared months: it survives, knows its files, and loses nothing to another job."""
+"""Prepared months: planned, written, and known by a manifest that loses nothing to another job."""
 
 from __future__ import annotations
 
@@ -12,19 +12,60 @@ import pytest
 from tipcast.compute.base import Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.taxi import months
+from tipcast.datasets import months
+from tipcast.datasets.months import MANIFEST, Written, add_to_manifest, is_current, read_manifest
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.months import MANIFEST, Written, add_to_manifest, is_current, read_manifest
-from tipcast.datasets.taxi.schema import COLUMNS
+
+LAYOUT = months.Layout(500, "zstd")
+
+
+def _planned(named: str, layout: months.Layout = LAYOUT, rows: int = 3000) -> list[months.Month]:
+    spec = SampleData(
+        source="sample", train=None, test=None, months=named, rows=rows, seed=0, colour="yellow", block_rows=1000
+    )
+    dataset = Taxi(spec)
+    return months.plan(dataset, dataset.month_files(), layout)
+
+
+def test_a_plan_has_one_file_a_month() -> None:
+    planned = _planned("2018-12..2019-02")
+    assert [month.name for month in planned] == [
+        "yellow_tripdata_2018-12.parquet",
+        "yellow_tripdata_2019-01.parquet",
+        "yellow_tripdata_2019-02.parquet",
+    ]
+    for before, after in zip(planned, planned[1:], strict=False):
+        assert before.period[1] == after.period[0]
+    assert all(month.fragments for month in planned)
+
+
+def test_a_recipe_changes_with_what_the_file_depends_on() -> None:
+    (month,) = _planned("2019-01")
+    assert _planned("2019-01")[0].recipe == month.recipe
+    others = [
+        _planned("2019-01", months.Layout(501, "zstd"))[0],
+        _planned("2019-01", months.Layout(500, "snappy"))[0],
+        _planned("2019-01", rows=3001)[0],
+    ]
+    assert len({month.recipe, *(other.recipe for other in others)}) == 4
+
+
+def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
+    (month,) = _planned("2019-01")
+    names = (month.name, f"{month.name}.job-1.tmp", f"{month.name}.other-1.tmp")
+    whole, half, foreign = (tmp_path / name for name in names)
+    for path in (whole, half, foreign):
+        path.write_bytes(b"x")
+    months.discard(str(tmp_path), [month], "job")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, foreign.name])
 
 
 def test_a_manifest_survives_and_knows_its_files(tmp_path: Path, frames: Frames) -> None:
-    out, layout = str(tmp_path / "out"), months.Layout(500, "zstd")
+    out = str(tmp_path / "out")
     assert read_manifest(out) == {}
-    spec = SampleData("sample", None, None, "2019-01", rows=3000, seed=0, colour="yellow", block_rows=1000)
-    (month,) = months.plan(Taxi(spec).scan("months", ("pickup", "fare_amount"), optional=COLUMNS), layout)
+    (month,) = _planned("2019-01")
     (tmp_path / "out").mkdir()
-    written = months.write_month(month, out, layout, tuple(COLUMNS), "yellow", frames, "job")
+    written = months.write_month(Taxi(), month, out, LAYOUT, {"colour": "yellow"}, frames, "job")
     add_to_manifest(out, {month.name: written})
     manifest = read_manifest(out)
     assert manifest == {month.name: written}
