@@ -24,6 +24,26 @@ TEXTS = sorted(
     and path != Path(__file__)
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 400
+ABOVE_DATASETS = sorted(
+    path
+    for path in MODULES
+    if path.relative_to(SOURCE).parts[0] not in ("datasets", "tasks", "__init__.py", "__main__.py")
+)
+WORDS_OF_TRIPS = {word + plural for word in ("trip", "fare", "tip", "zone", "colour", "taxi") for plural in ("", "s")}
+KNOWS_TRIPS = {
+    "config/schema.py": {"trips", "fare", "tip", "zone", "colour"},  # the keys of conf/data and conf/task
+    "config/job_schemas.py": {"colour"},  # the key of conf/score.yaml
+    "config/stored.py": {"tip"},  # the one task of the sweeps of an earlier release, by its name in conf/task
+    "tracking/model_code/model.py": {"zone", "zones"},  # of the time
+}
+IMPORTS_BY_TEXT = {
+    "__init__.py": "so that `import tipcast` loads nothing",
+    "api.py": "a job is a module",
+    "models/build.py": "a model's yaml names its class",
+    "models/library.py": "a model's yaml names its class",
+    "models/native.py": "it travels in saved models, where its neighbours are not of tipcast",
+    "models/native_knn.py": "it travels in saved models, which have no tipcast",
+}
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",
     "exec": "runs text as code",
@@ -82,6 +102,31 @@ def forbidden(tree: ast.Module) -> list[str]:
             if isinstance(keyword.value, ast.Constant) and (keyword.arg, keyword.value.value) in FORBIDDEN_ARGUMENTS:
                 found.append(f"line {call.lineno}: {keyword.arg}={keyword.value.value}")
     return found
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a name or a sentence in small letters: those of ``PULocation`` and of ``pu_location``."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", text)}
+
+
+def of_a_dataset(tree: ast.Module) -> set[str]:
+    """Return which words of trips a module has among its identifiers and in its strings."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        texts = [getattr(node, field, None) for field in ("id", "attr", "name", "arg", "module", "asname", "value")]
+        found |= {word for text in texts if isinstance(text, str) for word in words(text)}
+    return found & WORDS_OF_TRIPS
+
+
+def imported_by_text(tree: ast.Module) -> list[str]:
+    """Return calls of ``import_module`` whose name may be of a module of tipcast's own."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = [call for call in calls if dotted(call.func).rpartition(".")[2] in ("import_module", "__import__")]
+    return [ast.unparse(call) for call in found if not _of_others(call.args[0])]
+
+
+def _of_others(name: ast.expr) -> bool:
+    return isinstance(name, ast.Constant) and not str(name.value).startswith("tipcast")
 
 
 def test_imports_keep_to_the_rooms() -> None:
@@ -160,3 +205,41 @@ def test_configuration_names_no_target(path: Path) -> None:
 def test_nothing_of_one_workplace_is_written(path: Path) -> None:
     found = [match.group() for match in LEAKED.finditer(path.read_text(encoding="utf-8"))]
     assert found == []
+
+
+@pytest.mark.parametrize("path", ABOVE_DATASETS, ids=named)
+def test_only_datasets_and_tasks_know_what_a_trip_is(path: Path) -> None:
+    known = KNOWS_TRIPS.get(str(path.relative_to(SOURCE)), set())
+    assert of_a_dataset(ast.parse(path.read_text(encoding="utf-8"))) == known
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tipcast.datasets.taxi import rules",
+        "fare_amount = 1",
+        "row['tip_amount']",
+        "def f(zones): pass",
+        "f(colour='green')",
+        "COLOURS",
+        "class TripFiles: pass",
+        "f'{n} trips'",
+    ],
+)
+def test_a_word_of_a_trip_is_found(code: str) -> None:
+    assert of_a_dataset(ast.parse(code))
+    assert not of_a_dataset(ast.parse("import tipcast.jobs; multiple = 'stripped of tipcast, coloured'"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_own_modules_are_imported_by_statements(path: Path) -> None:
+    found = imported_by_text(ast.parse(path.read_text(encoding="utf-8")))
+    assert bool(found) == (str(path.relative_to(SOURCE)) in IMPORTS_BY_TEXT), found
+
+
+@pytest.mark.parametrize(
+    "code", ["importlib.import_module('tipcast.jobs.train')", "import_module(f'{room}.x')", "__import__(name)"]
+)
+def test_a_module_imported_by_text_is_found(code: str) -> None:
+    assert imported_by_text(ast.parse(code))
+    assert not imported_by_text(ast.parse("importlib.import_module('xgboost')"))

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tipcast.api import Composed
 
 JOBS = {
-    "train": "fit a model on one period of trips, test it on a later one, log and register it",
+    "train": "fit a model on one period, test it on a later one, log and register it",
     "sweep": "try many parameters in parallel, fit the best, log it with a leaderboard of all",
     "ladder": "train the same on one core, all cores, one GPU, all GPUs; compare time and result",
     "promote": "move an alias, as champion, to a registered version that is not worse than its holder",
     "compare": "say what differs between two runs: tipcast compare RUN RUN",
-    "score": "score trips with a registered model, over all workers, and swap the scores in as a whole",
-    "prepare": "write trips as Parquet months that spread over workers",
+    "score": "score files with a registered model, over all workers, and swap the scores in as a whole",
+    "prepare": "write a dataset as Parquet months that spread over workers",
     "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }
 """Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
@@ -85,7 +85,7 @@ def usage() -> str:
     """Return the text of `tipcast --help`."""
     jobs = "\n".join(f"  {name:<9} {what}" for name, what in JOBS.items())
     return (
-        f"tipcast {__version__}: experiment tracking for taxi-tip models\n\n"
+        f"tipcast {__version__}: experiment tracking for tabular models\n\n"
         f"usage: tipcast JOB [-v | -q] [key=value ...]\n\njobs\n{jobs}\n\n"
         "-v, --verbose           log in detail, also what the libraries tell (TIPCAST_LOG=debug)\n"
         "-q, --quiet             log warnings and errors only (TIPCAST_LOG=warning)\n"

@@ -100,6 +100,10 @@ class PromoteConfig(DoctorConfig):
     seed: int = MISSING
 
 
+FACTS = ("colour",)
+"""Keys of ``ScoreConfig`` that say something of the files which only the dataset understands."""
+
+
 @dataclass
 class ScoreConfig(_WorkersConfig):
     """A model, rows, and where their scores go."""
@@ -118,6 +122,11 @@ class ScoreConfig(_WorkersConfig):
     compression: str = MISSING
     storage_options: dict[str, Any] = field(default_factory=dict)
     """Of fsspec, for input and output alike."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return what only the dataset understands, see ``Dataset.check_facts``."""
+        return {name: getattr(self, name) for name in FACTS}
 
 
 @dataclass

@@ -270,6 +270,9 @@ class Dataset(ABC):
         """Return a saved model's profile as ``evaluation.drift`` reads it, whichever release wrote it."""
         return told
 
+    def check_facts(self, facts: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse what a configuration of scoring says of its files and cannot be; C003."""
+
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
         what = f"is a model of {self.name}, whose rows are not read from files"

@@ -38,7 +38,7 @@ SIDES = ("train", "test", "months")
 NARROWEST, WIDEST, PIPED = 60, 120, 100
 """Columns of a table: the least, the most, and those where there is no terminal."""
 STATE = max(len(state.value) for state in State)
-COLOURS = {State.ok: "32", State.warning: "33", State.fail: "31"}
+SHADES = {State.ok: "32", State.warning: "33", State.fail: "31"}
 """ANSI's green, yellow and red."""
 
 
@@ -142,7 +142,7 @@ def row(name: str, finding: Finding, columns: int, *, coloured: bool) -> str:
     """
     state = f"{finding.state.value:<{STATE}}"
     if coloured:
-        state = f"\033[{COLOURS[finding.state]}m{state}\033[0m"
+        state = f"\033[{SHADES[finding.state]}m{state}\033[0m"
     before = len(name) + STATE + 4
     fold = partial(textwrap.wrap, width=columns - before, break_long_words=False, break_on_hyphens=False)
     first, *others = fold(finding.found + (f" [{finding.problem.code}]" if finding.problem else "")) or [""]

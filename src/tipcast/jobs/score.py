@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import ScoreConfig
+from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.datasets import address
 from tipcast.datasets.listing import patterns
@@ -35,7 +35,7 @@ LOG = logging.getLogger("tipcast")
 
 LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
-PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "colour", "compression")
+PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", *FACTS, "compression")
 NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""

@@ -1,6 +1,6 @@
 """Score with a saved nearest-neighbours classifier; in a model of its format this file travels in place of ``native``.
 
-Trips have few distinct values, and so rows at the same distance. Which of these are the last of the ``k`` nearest would
+Values may be few, and so rows at the same distance. Which of these are the last of the ``k`` nearest would
 depend on library, machine and the order of the rows: here all rows at the distance of the last share the votes that
 are left, which is the mean over every choice among them.
 

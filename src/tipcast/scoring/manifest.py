@@ -1,4 +1,4 @@
-"""The manifest of a folder of scored trips: which model scored which files, and how each can be known again."""
+"""The manifest of a folder of scores: which model scored which files, and how each can be known again."""
 
 from __future__ import annotations
 

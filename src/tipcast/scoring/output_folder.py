@@ -88,7 +88,7 @@ def _foreign(folder: Path, manifest: Manifest) -> str | None:
 
 
 def _check_apart(folder: str, inputs: Sequence[str], shown: str) -> None:
-    """Refuse scores among the trips that they are of: they would be read as trips the next time."""
+    """Refuse scores among the files that they are of: they would be read as such the next time."""
     for named in inputs:
         if _reaches(_steps(named), folder.split("/")):
             what = f"and the input are one folder, or one lies in the other: {address.shown(named)}"

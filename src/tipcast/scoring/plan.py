@@ -17,19 +17,18 @@ from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
 from tipcast.datasets.registry import dataset_of
-from tipcast.datasets.taxi.schema import COLOURS
 from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
 from tipcast.scoring.output_folder import output_names
 from tipcast.scoring.passthrough_columns import added_columns
 from tipcast.scoring.writing import of_store
-from tipcast.tasks.base import KINDS, Task, from_facts
+from tipcast.tasks.base import KINDS, Task, from_facts, of_first_version
 from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
     from tipcast.tracking.models import Fetched
 
 RECIPE = 1
-"""Changes with what scoring makes of the same trips, model and configuration."""
+"""Changes with what scoring makes of the same rows, model and configuration."""
 REFUSED = "refused"
 """Of the manifest: name -> code, message, stamp of files that were refused."""
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
@@ -48,7 +47,7 @@ class Item:
     fragments: tuple[Fragment, ...] = ()
     """Empty where nothing is to be done."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the dataset says of it, as the colour of the cabs."""
+    """What the dataset says of it."""
     notes: tuple[str, ...] = ()
     problem: TipcastError | None = None
     """Why it is refused."""
@@ -86,8 +85,8 @@ class ScorePlan:
 
 
 def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
-    """Return a digest of all that scores depend on beside the trips; not the device: scores agree within 1e-5."""
-    depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, config.colour]
+    """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
+    depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, *config.facts.values()]
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
@@ -113,8 +112,6 @@ def check(config: ScoreConfig) -> None:
         raise TipcastError(
             "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
         )
-    if config.colour not in (None, *COLOURS):
-        raise TipcastError("C003", "colour", f"no such colour: {config.colour}", f"use null, {' or '.join(COLOURS)}")
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
@@ -133,11 +130,10 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
     """
     task = fetched.manifest.get("task")
     facts = task if isinstance(task, Mapping) else {}
-    first = facts.get("name") == "high_tip" and "threshold" in facts  # of the first version, which tells no columns
     two_classes = facts.get("kind") == "classification"
     if (
         facts.get("kind") not in KINDS
-        or not (first or "columns" in facts)
+        or not ("columns" in facts or of_first_version(facts))
         or (two_classes and fetched.manifest.get("threshold") is None)
     ):
         target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
@@ -189,13 +185,14 @@ def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetc
 
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
+    dataset.check_facts(config.facts)
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     request = ScanRequest(
         columns=columns,
         optional=optional,
         nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
-        facts={"colour": config.colour},
+        facts=config.facts,
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),
     )
@@ -287,4 +284,4 @@ def shown(uri: str) -> str:
 
 def configuration(config: ScoreConfig) -> dict[str, Any]:
     """Return what the manifest says of the configuration."""
-    return {"keep": config.keep, "compression": config.compression, "colour": config.colour}
+    return {"keep": config.keep, "compression": config.compression, **config.facts}

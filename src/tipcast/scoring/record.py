@@ -26,7 +26,7 @@ from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
-FILES = ("scores", "trips", "rows", "unscored", "trips_sha256", "scores_sha256", "refused")
+FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
 DIGEST = 16
 """Characters of a digest that tags show."""

@@ -129,6 +129,11 @@ class Task:
         }
 
 
+def of_first_version(facts: Mapping[str, Any]) -> bool:
+    """Tell whether a manifest's facts are of the first version, which had one task and told no columns."""
+    return facts.get("name") == "high_tip" and "threshold" in facts
+
+
 def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
     """Make the task of a saved model; those of the first version hold name, kind and threshold alone."""
     if "columns" not in facts:

@@ -79,7 +79,7 @@ def log_model(
     dataset
         What the raw columns mean: the file that makes its features travels with the model.
     listed
-        Facts of the listing of the training rows, as the colour of the cabs.
+        Facts of the listing of the training rows.
     example
         A few raw rows, as a user has them.
 

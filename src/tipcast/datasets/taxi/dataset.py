@@ -125,6 +125,12 @@ class Taxi(Dataset):
         """Return a profile whose bins are edges or values, see ``in_edges``."""
         return in_edges(told)
 
+    def check_facts(self, facts: Mapping[str, Any]) -> None:
+        """Refuse a colour that no cabs have; C003."""
+        colour, known = facts.get("colour"), schema.COLOURS
+        if colour not in (None, *known):
+            raise TipcastError("C003", "colour", f"no such colour: {colour}", f"use null, {' or '.join(known)}")
+
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at one file's footer or header; errors as ``scan``."""
         return scan_file(uri, request)
