@@ -20,6 +20,7 @@ import pytest
 
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.evaluation.plots import style
 from tipcast.jobs import prepare, promote, score, sweep, train
@@ -91,8 +92,13 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
     if name in TRACKED:
         words += [*QUICK_TRAIN, f"tracking.uri={store}"]
     (composed,) = compose(name, to_overrides(words))
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        JOBS[name](to_object(composed.config), shlex.join(["tipcast", name, *words]))
+    out = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out):
+            JOBS[name](to_object(composed.config), shlex.join(["tipcast", name, *words]))
+    except TipcastError:
+        print(out.getvalue(), end="")  # what it said of files that it refused
+        raise
     said = json.loads(out.getvalue().splitlines()[-1])
     return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None)
 
