@@ -66,13 +66,8 @@ def undamaged(fragment: Fragment) -> Iterator[None]:
             raise
         if address.scheme(fragment.uri):  # a remote end that fails looks like damage: see whether it still answers
             address.size(fragment.uri, fragment.options["storage"])
-        raise TipcastError(
-            "D005", where, f"row groups {_span(fragment.part)} are damaged", "download or write it again"
-        ) from problem
-
-
-def _span(groups: Sequence[int]) -> str:
-    return str(groups[0]) if len(groups) == 1 else f"{groups[0]} to {groups[-1]}"
+        groups = " to ".join(map(str, dict.fromkeys((fragment.part[0], fragment.part[-1]))))
+        raise TipcastError("D005", where, f"row groups {groups} are damaged", "download or write it again") from problem
 
 
 def csv_block(fragment: Fragment) -> bytes:
