@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import psutil
 from mlflow.entities import RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils import get_results_from_paginated_fn
 
 from tipcast.tracking import process
 from tipcast.tracking.credentials import is_loopback, redact
@@ -93,14 +94,10 @@ def _closed(client: Any, run: Any) -> list[str]:
 
 def pages(search: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return all that the store finds, page by page."""
-    found: list[Any] = []
-    token = None
-    while True:
-        page = search(*arguments, max_results=PAGE, page_token=token)
-        found += page
-        token = page.token
-        if not token:
-            return found
+    found: list[Any] = get_results_from_paginated_fn(
+        lambda size, token: search(*arguments, max_results=size, page_token=token), max_results_per_page=PAGE
+    )
+    return found
 
 
 def _on_own_disk(store: str) -> bool:

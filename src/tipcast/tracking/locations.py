@@ -14,11 +14,10 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.store import redact
+from tipcast.tracking.credentials import is_loopback, redact
 
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
-LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
 _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
 _ALIAS = re.compile(r"models:/([^/:@]+)@([^/:@]+)")
 _LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
@@ -155,4 +154,4 @@ def check_location(client: Any, found: Located, root: str | None) -> None:
 
 def _is_remote(store: str) -> bool:
     parts = urlsplit(store)
-    return parts.scheme in {"http", "https"} or parts.hostname not in LOOPBACK
+    return parts.scheme in {"http", "https"} or not (parts.hostname is None or is_loopback(parts.hostname))

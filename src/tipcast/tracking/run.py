@@ -41,8 +41,8 @@ from tipcast.tracking.store import failures, open_store, redact, release, resolv
 
 LOG = logging.getLogger("tipcast")
 
-MAX_PARAM, MAX_TAG, MAX_PARAMS, MAX_METRICS = 6000, 8000, 100, 1000
-"""MLflow's limits: characters of a value, entries of one batch."""
+MAX_PARAM, MAX_TAG = 6000, 8000
+"""MLflow's limits: characters of a value."""
 MAX_DIGEST = 36
 """Characters that MLflow keeps of a dataset's digest."""
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
@@ -106,8 +106,7 @@ class Run:
         """Log parameters; those that the launcher has logged already are left as they are."""
         there = self.client.get_run(self.id).data.params
         new = [Param(name, str(value)[:MAX_PARAM]) for name, value in params.items() if name not in there]
-        for start in range(0, len(new), MAX_PARAMS):
-            self.client.log_batch(self.id, params=new[start : start + MAX_PARAMS])
+        self.client.log_batch(self.id, params=new)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log metrics in their order, in one batch.
@@ -130,8 +129,7 @@ class Run:
                 raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
         now = int(time.time() * 1000)
         metrics = [Metric(name, float(value), now, step) for name, value, step in points]
-        for start in range(0, len(metrics), MAX_METRICS):
-            self.client.log_batch(self.id, metrics=metrics[start : start + MAX_METRICS])
+        self.client.log_batch(self.id, metrics=metrics)
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, cut to MLflow's length."""
