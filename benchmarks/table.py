@@ -52,6 +52,9 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gpu_sweep_1": SEARCH,
     "gpu_sweep_2": SEARCH,
     "gpu_scoring": (*JOB, "scoring"),
+    "ladder_2": JOB,
+    "lost_worker_cpu": (),
+    "lost_worker_gpu": (),
     "gpu_tests_1": ("",),
     "gpu_tests_2": ("",),
     "suite": ("../../tests",),
@@ -355,6 +358,8 @@ def stale(name: str) -> str:
         "gpu_sweep": "gpu_sweep",
         "gpu_scoring": "scoring",
         "gpu_tests": "gpu_tests",
+        "lost_worker_cpu": "lost_worker",
+        "lost_worker_gpu": "lost_worker",
     }
     own = script.get(re.sub(r"_\d$", "", name), {"sweep_halving": "sweep"}.get(name, name))
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{own}.py"]

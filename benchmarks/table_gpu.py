@@ -112,6 +112,39 @@ def carried() -> str:
     return table(head, body or [(MISSING, "", "", "")])
 
 
+def ladders() -> str:
+    """Return the table of the same training on cores and on GPUs, for every kind of task."""
+    body = []
+    for row in rows("ladder_2"):
+        for at, rung in enumerate(row.get("rungs", ())):
+            names = list(rung)
+            metric = names[names.index("difference") - 1]  # the headline stands before its difference
+            seconds = (f"{rung[name]:.2f}" for name in ("read_s", "fit_s", "evaluate_s", "job_s"))
+            what = ("", "") if at else (row["case"].replace("_", " "), million(row["rows"]))
+            body.append((*what, rung["rung"], *seconds, f"{rung['speed_up']:.1f} x", f"{metric} {rung[metric]:.4f}",
+                         rung["verdict"]))  # fmt: skip
+    head = ("trained", "rows", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up", "on test rows",
+            "agreement")  # fmt: skip
+    return table(head, body or [(MISSING, *[""] * 9)])
+
+
+def lost() -> str:
+    """Return the table of what becomes of bare xgboost.dask whose worker is killed."""
+    body = []
+    for device in ("cpu", "gpu"):
+        found = rows(f"lost_worker_{device}")
+        if not found:
+            continue
+        errors = [row["after_kill_s"] for row in found if "after_kill_s" in row and row["exit_code"] == 0]
+        hangs = sum(row["exit_code"] is None for row in found)
+        spread = f"{min(errors):.1f} to {max(errors):.1f} s" if errors else ""
+        body.append(
+            (device, str(len(found)), str(len(errors)), spread, str(hangs), str(len(found) - len(errors) - hangs))
+        )
+    head = ("workers on", "kills", "errors", "after", "hangs of a minute", "ends of the driver's process")
+    return table(head, body or [(MISSING, *[""] * 5)])
+
+
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried)
+    each.__name__: each for each in (gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, lost)
 }
