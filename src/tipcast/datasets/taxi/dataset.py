@@ -14,6 +14,7 @@ import pyarrow as pa
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, FilesData, Limits, SampleData, TlcData
+from tipcast.datasets import split
 from tipcast.datasets.base import (
     Counts,
     Dataset,
@@ -27,14 +28,16 @@ from tipcast.datasets.base import (
 )
 from tipcast.datasets.listing import check_block_bytes
 from tipcast.datasets.read import read_fragment
-from tipcast.datasets.taxi import features, readable, rules, sample, schema
+from tipcast.datasets.taxi import features, rules, sample, schema, tlc
 from tipcast.datasets.taxi.files import list_files, scan_file
-from tipcast.datasets.taxi.tlc import list_months
 
 CARD, CASH = 1, 2
 """The TLC's payment types of a credit card and of cash."""
 IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
+_ASKED = ("fare_amount", "tip_amount", *features.needed_columns(features.BASE_FEATURES))
+DESCRIBED = {"train": _ASKED, "test": _ASKED, "months": schema.REQUIRED}
+"""Period -> the columns that its files must have to be of use."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
 MILES = np.concatenate(([0.0], np.geomspace(0.1, 200, 96)))
@@ -114,7 +117,7 @@ class Taxi(Dataset):
             return sample.list_sample(data, named, ScanRequest(needed, tuple(optional)), key)
         if isinstance(data, TlcData):
             request = ScanRequest(needed, tuple(optional), facts={"colour": data.colour})
-            return list_months(named, data.url, data.cache, request, key)
+            return tlc.list_months(named, data.url, data.cache, request, key)
         check_block_bytes(data.block_bytes, "data.block_bytes")
         request = ScanRequest(
             needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
@@ -222,7 +225,16 @@ class Taxi(Dataset):
 
     def describe(self, which: str) -> str:
         """Say what a period holds, downloading nothing; errors as ``scan``, D001 D022 for a month not to be had."""
-        return readable.describe(self, self.spec or DataSpec(), which)
+        data, columns = self.spec, DESCRIBED[which]
+        if isinstance(data, TlcData):
+            needed = tuple(dict.fromkeys(("pickup", *columns)))
+            request = ScanRequest(needed, facts={"colour": data.colour})
+            return tlc.describe(getattr(data, which), data.url, data.cache, request, f"data.{which}")
+        listing = self.scan(which, columns)
+        if isinstance(data, SampleData):
+            rows = sum(fragment.rows or 0 for fragment in listing.fragments)
+            return f"makes {rows:,} {listing.name} of {split.describe(timed(listing.period))}"
+        return tlc.describe_files(listing)
 
 
 def _type(name: str) -> pa.DataType:

@@ -9,15 +9,19 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import requests
+
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address
-from tipcast.datasets.base import Listing, ScanRequest
+from tipcast.datasets import address, split
+from tipcast.datasets.base import Listing, ScanRequest, counted, timed
 from tipcast.datasets.listing import CSV, PARQUET
 from tipcast.datasets.taxi.files import list_files
 from tipcast.datasets.taxi.periods import parse_months
 from tipcast.datasets.taxi.schema import COLOURS
 
 TRIES = 3
+ANSWER_S = 5.0
+"""How long a server of months may take to answer."""
 
 
 def list_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> Listing:
@@ -141,3 +145,68 @@ def _write(path: Path, line: str) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_files(listing: Listing) -> str:
+    """Say how many files, rows and parts there are, of which colour and time."""
+    rows = [fragment.rows for fragment in listing.fragments]
+    known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
+    files, parts = counted(len(listing.uris), "file"), counted(len(rows), "part")
+    return f"{files}, {known}{parts}, {listing.facts['colour']}, {split.describe(timed(listing.period))}"
+
+
+def describe(months: object, url: str, cache: str, request: ScanRequest, key: str) -> str:
+    """Tell which months the cache has; look at those, and ask the server for the first of the others.
+
+    Parameters and errors as ``list_months``; also D001 and D022 for a month that is neither cached nor to be had.
+    """
+    found = addresses(months, url, cache, request.facts.get("colour"), key)
+    cached = [str(file) for _, file in found if file.exists()]
+    missing = [(url, file) for url, file in found if not file.exists()]
+    told = f"{len(cached)} of {len(found)} months in {Path(cache).expanduser()}"
+    if cached:
+        told = f"{told} ({describe_files(list_files(cached, request, 'data.cache'))})"
+    if not missing:
+        return told
+    url, file = missing[0]
+    size = answer(url)
+    _writable(file.parent)
+    each = f", {size / 1e6:,.0f} MB," if size else ""
+    return f"{told}; {address.shown(url)}{each} answers: {len(missing)} to download"
+
+
+def answer(url: str, limit_s: float = ANSWER_S) -> int:
+    """Return how many bytes an address says it has, without fetching them.
+
+    Raises
+    ------
+    TipcastError
+        D001 nothing there, D021 an address that is not read, D022 no answer in time or a refusal.
+
+    """
+    if not address.scheme(url).startswith("http"):
+        return address.size(url, address.storage(url, {}))
+    try:
+        response = requests.head(url, timeout=limit_s, allow_redirects=True)
+    except requests.RequestException as problem:
+        raise _silent(url, f"cannot be reached ({type(problem).__name__})") from problem
+    if response.status_code == requests.codes.not_found:
+        raise TipcastError(
+            "D001", address.shown(url), "this month is not published there", "choose other months, or mend data.url"
+        )
+    if not response.ok:
+        raise _silent(url, f"answers {response.status_code} {response.reason}")
+    return int(response.headers.get("Content-Length") or 0)
+
+
+def _silent(url: str, what: str) -> TipcastError:
+    return TipcastError("D022", address.shown(url), what, "check network and months, or put the files into data.cache")
+
+
+def _writable(folder: Path) -> None:
+    """Refuse a cache that no month can be put into; a folder that is not there can be made in the next one that is."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise TipcastError(
+            "D001", folder, "the cache folder cannot be written", "set data.cache to a folder you may write"
+        )
