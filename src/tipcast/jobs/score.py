@@ -234,11 +234,15 @@ def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
             "manifest_sha256": fetched.manifest_sha256,
             "threshold": fetched.manifest.get("threshold"),
         },
-        "configuration": planning.configuration(record.config),
+        "configuration": {"keep": record.config.keep, "compression": record.config.compression, **record.config.facts},
         "run_id": record.run.id,
         "device": record.config.backend.name,
         "tipcast": __version__,
-        planning.REFUSED: planning.refused_as_json(refused),
+        planning.REFUSED: {
+            item.name: {name: getattr(item.problem, name) for name in ("code", "where", "what", "fix")}
+            | {"stamp": item.stamp}
+            for item in refused
+        },
     }
 
 
@@ -268,7 +272,7 @@ def summary(
     found: Account | None = None,
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    why = {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
+    why = planning.reasons(refused)
     for item in refused[:LISTED]:
         if item.problem:
             LOG.warning("refused %s: %s", item.problem.where, why[item.name])

@@ -147,18 +147,7 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
 def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
     """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
 
-    Parameters
-    ----------
-    config
-        Of the job.
-    output, manifest
-        Where the scores go, and what is there.
-
-    Returns
-    -------
-    ScorePlan or None
-        None where anything is due or looks different, or the store must be asked.
-
+    None where anything is due or looks different, or the store must be asked.
     """
     model = manifest.about.get("model", {}) if manifest else {}
     if manifest is None or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
@@ -166,7 +155,7 @@ def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) 
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     request = ScanRequest((), storage=dict(config.storage_options))
     items = _each(
-        lambda name, uri: unchanged(name, uri, request, output, recipe, manifest),
+        lambda name, uri: _unchanged(name, uri, request, output, recipe, manifest),
         output_names(config.input, request, "input"),
     )
     if None in items:
@@ -201,7 +190,7 @@ def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetc
     before = manifest or Manifest({}, {})
 
     def look(name: str, uri: str) -> Item:
-        return unchanged(name, uri, request, output, recipe, before) or inspect_file(name, uri, request, dataset)
+        return _unchanged(name, uri, request, output, recipe, before) or _inspect_file(name, uri, request, dataset)
 
     items = _each(look, files)
     if len(items) == 1 and items[0].problem:
@@ -227,12 +216,12 @@ def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, befor
     return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, current, before)
 
 
-def unchanged(name: str, uri: str, request: ScanRequest, output: str, recipe: str, before: Manifest) -> Item | None:
+def _unchanged(name: str, uri: str, request: ScanRequest, output: str, recipe: str, before: Manifest) -> Item | None:
     """Return a file that has not changed since it was scored or refused, without looking into it; None for others."""
     storage = address.storage(uri, request.storage)
     stamp = file_stamp(uri, storage, strict=True) or ""
     entry, refused = before.files.get(name), before.about.get(REFUSED, {}).get(name)
-    if entry and entry.recipe == recipe and entry.input == shown(uri):
+    if entry and entry.recipe == recipe and entry.input == redact(uri):
         scores = f"{output}/{name}"
         options = address.storage(scores, request.storage)
         there = unchanged_file(scores, options, entry.stamp, entry.sha256, strict=False)
@@ -245,7 +234,7 @@ def unchanged(name: str, uri: str, request: ScanRequest, output: str, recipe: st
     return None
 
 
-def inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:
+def _inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:
     """Look at a file's footer or header."""
     stamp = file_stamp(uri, address.storage(uri, request.storage), strict=True) or ""
     try:
@@ -262,26 +251,6 @@ def stops_all(problem: BaseException) -> bool:
     return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
 
 
-def refused_as_json(refused: Sequence[Item]) -> dict[str, dict[str, str]]:
-    """Return what the manifest says of refused files."""
-    return {
-        item.name: {
-            "code": item.problem.code,
-            "where": item.problem.where,
-            "what": item.problem.what,
-            "fix": item.problem.fix,
-            "stamp": item.stamp,
-        }
-        for item in refused
-        if item.problem
-    }
-
-
-def shown(uri: str) -> str:
-    """Return an input's address for the manifest: its full path, without credentials."""
-    return redact(uri)
-
-
-def configuration(config: ScoreConfig) -> dict[str, Any]:
-    """Return what the manifest says of the configuration."""
-    return {"keep": config.keep, "compression": config.compression, **config.facts}
+def reasons(refused: Sequence[Item]) -> dict[str, str]:
+    """Return file -> why it is refused, in a line."""
+    return {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}

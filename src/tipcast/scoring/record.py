@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
@@ -15,10 +14,10 @@ from tipcast.datasets import split
 from tipcast.evaluation import drift, plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.drift import Drift, drifts
-from tipcast.evaluation.report import MAX_NOTE, repeat, table
+from tipcast.evaluation.report import MAX_NOTE, metric_lines, plot, repeat, small_name, table
 from tipcast.measure import origin
 from tipcast.scoring.manifest import Entry
-from tipcast.scoring.plan import Item, ScorePlan, task_of
+from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
 from tipcast.scoring.worker import Scored
 from tipcast.tasks.base import Task
 from tipcast.tracking.models import Fetched
@@ -30,7 +29,7 @@ FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256",
 """Columns of the table of files."""
 DIGEST = 16
 """Characters of a digest that tags show."""
-SCORES_PLOT, DRIFT_PLOT = "plots/scores_small.png", "plots/drift_small.png"
+SCORES_PLOT, DRIFT_PLOT = "plots/scores.png", "plots/drift.png"
 LIMITS = "below 0.1 little has changed, from 0.25 on much has"
 
 
@@ -50,14 +49,9 @@ class Account:
         return self.total.rows
 
     @property
-    def unscored(self) -> int:
-        """Rows whose prediction is null."""
-        return sum(self.total.unscored.values())
-
-    @property
     def metrics(self) -> dict[str, float]:
         """What is logged."""
-        found: dict[str, float] = {"score/rows": self.rows, "score/unscored": self.unscored}
+        found: dict[str, float] = {"score/rows": self.rows, "score/unscored": sum(self.total.unscored.values())}
         found |= {f"score/{name}": value for name, value in self.judge.summary(self.total.predictions).items()}
         found |= {f"unscored/{reason}": rows for reason, rows in self.total.unscored.items()}
         found |= {f"drift/{drift.name}": drift.psi for drift in self.drifts}
@@ -122,20 +116,7 @@ class ScoreRecord:
         if found.rows:
             self._plots(found)
         self.run.set_tags({"score.files": len(files), "score.kept": len(self.plan.kept), "score.refused": len(refused)})
-        why = {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
-        self.run.note(
-            note(
-                f"{self.model} scored {found.rows:,} rows",
-                self._facts(found, files),
-                refused=why,
-                found=found,
-                warning=self._seen(found),
-                phases=phases,
-                command=self.command,
-                run_id=self.run.id,
-                changes=origin.source().remark,
-            )
-        )
+        self.run.note(self._note(found, files, refused, phases))
 
     @property
     def model(self) -> str:
@@ -153,6 +134,25 @@ class ScoreRecord:
             f"{split.describe(period)}, "
             f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
         )
+
+    def _note(
+        self, found: Account, files: Mapping[str, Entry], refused: Sequence[Item], phases: Mapping[str, float]
+    ) -> str:
+        """Write the run's note in Markdown, cut at its end where MLflow would cut it."""
+        warning = self._seen(found)
+        parts = [
+            f"### {self.model} scored {found.rows:,} rows",
+            table(["", ""], [[name, value] for name, value in self._facts(found, files).items()]),
+            _refused(reasons(refused)),
+            plot(self.run.id, SCORES_PLOT),
+            _labelled(found.labelled, found.judge),
+            f"**{warning}.**" if warning else "",
+            _drifts(found.drifts, self.run.id),
+            repeat(self.command, origin.source().remark),
+            table(["phase", "seconds"], [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]),
+        ]
+        text = "\n\n".join(part for part in parts if part) + "\n"
+        return text if len(text) <= MAX_NOTE else text[:MAX_NOTE].rpartition("\n\n")[0] + "\n"
 
     def _facts(self, found: Account, files: Mapping[str, Entry]) -> dict[str, str]:
         named = {
@@ -187,7 +187,11 @@ class ScoreRecord:
         self.run.log_table(
             table | {name: [getattr(drift, name) for drift in found.drifts] for name in names}, "tables/drift.json"
         )
-        bins = [row for drift in found.drifts for row in _bins(drift)]
+        bins = [
+            (drift.name, *row)
+            for drift in found.drifts
+            for row in zip(drift.labels, drift.then, drift.now, strict=True)
+        ]
         self.run.log_table(_columns(("name", "bin", "training", "now"), bins), "tables/drift_bins.json")
 
     def _plots(self, found: Account) -> None:
@@ -205,82 +209,23 @@ class ScoreRecord:
             names=self.task.classes,
             threshold=self.fetched.manifest.get("threshold"),
         )
-        log(drawn, "plots/scores.png")
-        log(plots.small(drawn), SCORES_PLOT)
+        log(drawn, SCORES_PLOT)
+        log(plots.small(drawn), small_name(SCORES_PLOT))
         if found.drifts:
             drawn = plots.stability(found.drifts, subtitle)
-            log(drawn, "plots/drift.png")
-            log(plots.small(drawn), DRIFT_PLOT)
+            log(drawn, DRIFT_PLOT)
+            log(plots.small(drawn), small_name(DRIFT_PLOT))
         if found.labelled:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
             log(found.judge.lead({"scored": found.labelled}, known, self.task.classes), found.judge.figure)
             for path, drawn in found.judge.figures(found.labelled, known, self.task.classes).items():
-                if path != "plots/scores.png":
+                if path != SCORES_PLOT:
                     log(drawn, path)
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
-
-
-def _bins(drift: Drift) -> list[tuple[str, str, float, float]]:
-    rows = zip(drift.labels, drift.then, drift.now, strict=True)
-    return [(drift.name, label, then, now) for label, then, now in rows]
-
-
-def note(
-    head: str,
-    facts: Mapping[str, str],
-    *,
-    refused: Mapping[str, str],
-    found: Account,
-    warning: str,
-    phases: Mapping[str, float],
-    command: str,
-    run_id: str,
-    changes: str = "",
-) -> str:
-    """Write the note of a scoring in Markdown.
-
-    Parameters
-    ----------
-    head
-        Model and rows, in one line.
-    facts
-        What is said beside it, name -> value.
-    refused
-        File -> why it was refused.
-    found
-        How predictions and features have moved, and how good the predictions are where answers are known.
-    warning
-        What to know of that, in a sentence without its full stop; empty where there is nothing.
-    phases, command
-        Phase -> seconds, and what repeats the run.
-    run_id
-        Whose plots are shown.
-    changes
-        What of the code is in no commit, in a sentence.
-
-    Returns
-    -------
-    str
-        At most 8000 characters, cut at the end.
-
-    """
-    parts = [
-        f"### {head}",
-        table(["", ""], [[name, value] for name, value in facts.items()]),
-        _refused(refused),
-        _picture(SCORES_PLOT, run_id),
-        _labelled(found.labelled, found.judge),
-        f"**{warning}.**" if warning else "",
-        _drifts(found.drifts, run_id),
-        repeat(command, changes),
-        table(["phase", "seconds"], [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]),
-    ]
-    text = "\n\n".join(part for part in parts if part) + "\n"
-    return text if len(text) <= MAX_NOTE else text[:MAX_NOTE].rpartition("\n\n")[0] + "\n"
 
 
 def _refused(refused: Mapping[str, str]) -> str:
@@ -294,9 +239,7 @@ def _refused(refused: Mapping[str, str]) -> str:
 def _labelled(found: Evaluation | None, judge: Evaluator) -> str:
     if found is None:
         return "No metrics: the rows have no answers to compare with, or all are alike."
-    first, *others = found.shown().items()
-    values = [[first[0], found.interval.around(first[1])], *([name, f"{value:.4f}"] for name, value in others)]
-    shown = table(["metric", "value"], values)
+    shown = table(["metric", "value"], [[name, value] for name, (value,) in metric_lines([found])])
     return f"On {found.rows:,} rows whose answer is known:\n\n{shown}\n\n{judge.interval_remark}"
 
 
@@ -305,8 +248,4 @@ def _drifts(drifts: Sequence[Drift], run_id: str) -> str:
         return "No drift: the model's manifest does not tell how its training rows were."
     rows = [[drift.name, f"{drift.psi:.3f}", f"{drift.chance:.3f}", drift.verdict] for drift in drifts]
     shown = table(["drift", "stability index", "95 % by chance", "verdict"], rows)
-    return f"Population stability index against the training ({LIMITS}):\n\n{shown}\n\n{_picture(DRIFT_PLOT, run_id)}"
-
-
-def _picture(path: str, run_id: str) -> str:
-    return f"![{path}](get-artifact?{urlencode({'path': path, 'run_uuid': run_id})})"
+    return f"Population stability index against the training ({LIMITS}):\n\n{shown}\n\n{plot(run_id, DRIFT_PLOT)}"

@@ -13,6 +13,7 @@ from distributed import as_completed
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
+from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import merged
 from tipcast.datasets.parquet import Joined
@@ -24,7 +25,7 @@ from tipcast.models.predict import hold_saved
 from tipcast.scoring import swap
 from tipcast.scoring.manifest import Entry, file_stamp
 from tipcast.scoring.output_folder import made_folders
-from tipcast.scoring.plan import Item, ScorePlan, shown, stops_all, task_of
+from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
 from tipcast.scoring.writing import failures
 from tipcast.tracking.models import Fetched
@@ -153,7 +154,7 @@ def _file(
     sums: Scored = ended["whole"][1]
     results.sums = (total([*results.sums, sums], results.judge),)
     results.entries[item.name] = Entry(
-        input=shown(item.uri),
+        input=redact(item.uri),
         input_stamp=item.stamp,
         input_sha256=ended["digest"],
         recipe=recipe,
