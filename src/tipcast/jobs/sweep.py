@@ -117,7 +117,7 @@ def search_by_pool(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
 
 def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
     """Run the trials that are missing by scikit-learn's GridSearchCV over joblib's Dask backend, on a sample."""
-    from tipcast.search.grid_cv import GridCv  # imports scikit-learn, which takes a second
+    from tipcast.search import grid_cv  # imports scikit-learn, which takes a second
 
     config = sweep.config
     proposals = LISTED[config.search.name](config.search, sweep.space, config.seed, sweep.recorded)
@@ -130,7 +130,7 @@ def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None
         facts.append(f"a sample of {len(sample.y):,} train rows")
     local = build(config.model, workers.device, "local", config.task.categorical, sweep.record.plan.task.kind)
     study = sweep_plan.study(sweep, workers)
-    trials = GridCv(workers.client, study, local.scikit_learn(config.seed), sample).events(missing)
+    trials = grid_cv.events(workers.client, study, local.scikit_learn(config.seed), sample, missing)
     slots = dict(workers.client.nthreads())
     sweep.follow("grid search by joblib", ((event, slots) for event in trials), clock)
 

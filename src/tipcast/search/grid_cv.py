@@ -10,7 +10,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import joblib
@@ -117,67 +116,66 @@ def score(reporting: Reporting, x: Array, y: Array) -> float:
     return trial.score
 
 
-@final
-@dataclass(frozen=True)
-class GridCv:
-    """A grid search of scikit-learn's."""
+def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> Iterator[Event]:
+    """Search with scikit-learn's own estimator, in a thread, and yield what happens to the trials.
 
-    client: Any
-    """A ``distributed.Client``."""
-    study: Study
-    estimator: Any
-    """scikit-learn's own."""
-    rows: Split
-    """On the driver, as arrays."""
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    study, proposals
+        What the trials have in common, and what is tried.
+    estimator
+        scikit-learn's own.
+    rows
+        On the driver, as arrays.
 
-    def events(self, proposals: Sequence[Proposal]) -> Iterator[Event]:
-        """Search, in a thread of its own, and yield what happens to the trials.
+    Raises
+    ------
+    Exception
+        What ended the search before all trials were over: no worker is left.
 
-        Raises
-        ------
-        Exception
-            What ended the search before all trials were over: no worker is left.
+    """
+    reports: Reports = queue.SimpleQueue()
+    ended: list[BaseException] = []
 
-        """
-        reports: Reports = queue.SimpleQueue()
-        ended: list[BaseException] = []
-        _REPORTS[topic(self.study)] = reports
-        self.client.subscribe_topic(topic(self.study), lambda event: reports.put(event[1]))
-        thread = threading.Thread(target=self._search, args=(proposals, ended), daemon=True)
-        with warnings.catch_warnings():  # the trials' runs say it
-            warnings.simplefilter("ignore", FitFailedWarning)
-            warnings.filterwarnings("ignore", "One or more of the test scores are non-finite")
-            warnings.filterwarnings("ignore", "Scoring failed")  # scikit-learn passes filters on to the workers
-            thread.start()
-            try:
-                yield from _events(proposals, reports, thread, ended)
-                thread.join()
-            finally:
-                del _REPORTS[topic(self.study)]
-                with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                    self.client.unsubscribe_topic(topic(self.study))
-
-    def _search(self, proposals: Sequence[Proposal], ended: list[BaseException]) -> None:
+    def search() -> None:
         try:
-            rows, (held_out, target) = self.rows, self.rows.validation
-            x, y = np.concatenate([rows.x, held_out]), np.concatenate([rows.y, target])
-            (split,) = PredefinedSplit(np.repeat([-1, 0], [len(rows.y), len(target)])).split()
-            everywhere = [x, y, *split]  # or they would be lost with the one worker that holds them
-            with joblib.parallel_config("dask", client=self.client, scatter=everywhere):
-                self._grid(proposals, split).fit(x, y)
+            _search(client, study, estimator, rows, proposals)
         except BaseException as problem:
             ended.append(problem)
 
-    def _grid(self, proposals: Sequence[Proposal], split: tuple[Array, Array]) -> GridSearchCV:
-        """Return the search: a grid of one point for each trial, for a resumed sweep lacks some of them."""
-        names = {name: f"estimator__{path(self.estimator, name)}" for proposal in proposals for name in proposal.params}
-        grid = [
-            {"number": [proposal.number], **{names[name]: [value] for name, value in proposal.params.items()}}
-            for proposal in proposals
-        ]
-        study = dataclasses.replace(self.study, fragments=())  # it travels with every trial
-        reporting = Reporting(self.estimator, study=study)
-        return GridSearchCV(reporting, grid, scoring=score, cv=[split], refit=False, error_score=np.nan)
+    _REPORTS[topic(study)] = reports
+    client.subscribe_topic(topic(study), lambda event: reports.put(event[1]))
+    thread = threading.Thread(target=search, daemon=True)
+    with warnings.catch_warnings():  # the trials' runs say it
+        warnings.simplefilter("ignore", FitFailedWarning)
+        warnings.filterwarnings("ignore", "One or more of the test scores are non-finite")
+        warnings.filterwarnings("ignore", "Scoring failed")  # scikit-learn passes filters on to the workers
+        thread.start()
+        try:
+            yield from _events(proposals, reports, thread, ended)
+            thread.join()
+        finally:
+            del _REPORTS[topic(study)]
+            with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
+                client.unsubscribe_topic(topic(study))
+
+
+def _search(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> None:
+    """Search a grid of one point for each trial, for a resumed sweep lacks some of them."""
+    held_out, target = rows.validation
+    x, y = np.concatenate([rows.x, held_out]), np.concatenate([rows.y, target])
+    (split,) = PredefinedSplit(np.repeat([-1, 0], [len(rows.y), len(target)])).split()
+    names = {name: f"estimator__{path(estimator, name)}" for proposal in proposals for name in proposal.params}
+    grid = [
+        {"number": [proposal.number], **{names[name]: [value] for name, value in proposal.params.items()}}
+        for proposal in proposals
+    ]
+    reporting = Reporting(estimator, study=dataclasses.replace(study, fragments=()))  # it travels with every trial
+    everywhere = [x, y, *split]  # or they would be lost with the one worker that holds them
+    with joblib.parallel_config("dask", client=client, scatter=everywhere):
+        GridSearchCV(reporting, grid, scoring=score, cv=[split], refit=False, error_score=np.nan).fit(x, y)
 
 
 def topic(study: Study) -> str:

@@ -44,7 +44,7 @@ class Axis:
         if self.kind in WHOLE and self.high - self.low < number:
             return tuple(range(int(self.low), int(self.high) + 1))
         spaced = (np.geomspace if self.kind in LOGARITHMIC else np.linspace)(self.low, self.high, number)
-        inner = [round(value) if self.kind in WHOLE else short(value) for value in spaced.tolist()[1:-1]]
+        inner = [round(value) if self.kind in WHOLE else _short(value) for value in spaced.tolist()[1:-1]]
         return tuple(dict.fromkeys((self.tried[0], *inner, self.tried[1])))
 
     @property
@@ -67,7 +67,7 @@ class Axis:
 Space = Mapping[str, Axis]
 
 
-def short(value: float) -> float:
+def _short(value: float) -> float:
     """Return a number of eight digits, enough to search by and to type again."""
     return float(f"{value:.8g}")
 
@@ -183,4 +183,4 @@ def _steps(where: str, numbers: Sequence[float]) -> tuple[Any, ...]:
             "C003", where, f"{list(numbers)} is a range without values", "write {range: [start, stop, step]}"
         )
     whole = isinstance(start, int) and isinstance(step, int)
-    return tuple(start + i * step if whole else short(start + i * step) for i in range(count))
+    return tuple(start + i * step if whole else _short(start + i * step) for i in range(count))

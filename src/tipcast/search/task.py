@@ -1,27 +1,94 @@
-"""What a worker does for a trial: fit on the rows that its process shares, measure on the validation rows."""
+"""What a worker does for a trial: fit on the rows that its process keeps for all, measure on the validation rows."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.datasets.base import Counts
-from tipcast.models.base import Fitted
+from tipcast.datasets.base import Counts, Fragment, Part
+from tipcast.datasets.prepare import prepare_fragment
+from tipcast.datasets.rows import counted
+from tipcast.models.base import Fitted, Grown, Split
 from tipcast.models.build import build
-from tipcast.search import worker_cache
 from tipcast.search.trial import Proposal, Study, Trial, Work
-from tipcast.search.worker_cache import WorkerCache
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
+MOST_PREPARED = 4
+"""Ways in which rows are held prepared at once."""
+MOST_GROWN = 256
+"""Trials whose trees are kept at once, to be grown on; those of others are grown again."""
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
+
+
+@dataclass
+class WorkerCache:
+    """What one process keeps of one sweep; threads that come while it is made wait for it."""
+
+    study: Study
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: Split | None = None
+    validation: tuple[Any, Any] | None = None
+    counts: tuple[tuple[Counts, ...], ...] = ()
+    """What was read of each fragment, before and from the cutoff."""
+    prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    grown: dict[int, tuple[float, int, Any]] = field(default_factory=dict)
+    """Trial -> its score, its trees so far and their state."""
+
+    def ready(self, estimator: Any, threads: int) -> tuple[Any, tuple[Any, Any]]:
+        """Return what fits with these parameters share, and the validation rows."""
+        key = estimator.sharing
+        with self.lock:
+            if key not in self.prepared:
+                rows = self.rows or self._read(threads)
+                self.prepared[key] = estimator.prepared(rows, threads)
+                self.rows = rows if self.study.again else None
+                while len(self.prepared) > MOST_PREPARED:
+                    self.prepared.popitem(last=False)
+            self.prepared.move_to_end(key)
+            assert self.validation is not None  # noqa: S101 - read with the others
+            return self.prepared[key], self.validation
+
+    def keep(self, number: int, grown: Grown, score: float, most: int) -> None:
+        """Keep trees that may be grown on, which are fewer than the most; of too many trials the better ones."""
+        self.grown.pop(number, None)
+        if grown.over or grown.trees >= most:
+            return
+        self.grown[number] = score, grown.trees, grown.state
+        while len(self.grown) > MOST_GROWN:
+            scores = {each: kept[0] for each, kept in list(self.grown.items())}
+            worst = (min if self.study.objective.maximize else max)(scores, key=scores.__getitem__)
+            self.grown.pop(worst, None)
+
+    def _read(self, threads: int) -> Split:
+        """Read all fragments, each copied into place and dropped, so that rows are in memory about once."""
+        study = self.study
+
+        def read(fragment: Fragment) -> tuple[Part, ...]:
+            return prepare_fragment(fragment, study.frames, study.recipe)
+
+        with ThreadPoolExecutor(threads) as pool:
+            parts = list(pool.map(read, study.fragments))
+        self.counts = tuple(map(counted, parts))
+        sides = [[both[side] for both in parts] for side in (0, 1)]
+        parts.clear()
+        self.validation = _joined(sides.pop(), study)
+        return Split(*_joined(sides.pop(), study), self.validation)
+
+
+CACHES: dict[str, WorkerCache] = {}
+"""Sweep -> what this process keeps of it."""
 
 
 @final
@@ -36,20 +103,20 @@ class TrialSlots(WorkerPlugin):
 
     async def setup(self, worker: Any) -> None:
         """Keep what all trials have in common, and say how many may run at once."""
-        worker_cache.put(self._study)
+        CACHES.setdefault(self._study.sweep, WorkerCache(self._study))
         number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
         await worker.set_resources(**{SLOT: number})
 
     def teardown(self, worker: Any) -> None:
         """Free the rows."""
-        worker_cache.clear(self._study.sweep)
+        CACHES.pop(self._study.sweep, None)
         gc.collect()
 
 
 @travelling
 def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process; return what was read of each fragment's parts."""
-    cache = worker_cache.of_sweep(sweep)
+    cache = CACHES[sweep]
     cache.ready(_estimator(cache.study, {}), _threads())
     return cache.counts
 
@@ -58,19 +125,8 @@ def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
 def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
     """Fit, measure and report.
 
-    What came of it goes out as an event, ahead of the word that the task is done: a result that Dask held on the worker
-    would be lost with it, and the task computed again.
-
-    Parameters
-    ----------
-    sweep
-        Whose cache this process has.
-    work
-        Parameters, and how far they are fitted.
-    attempt
-        Which one this is.
-    topic
-        Of the event: the trials, one for each of the work's proposals, as JSON.
+    What came of it, one trial for each proposal as JSON, goes out as an event, ahead of the word that the task is done:
+    a result that Dask held on the worker would be lost with it, and the task computed again.
 
     Raises
     ------
@@ -79,7 +135,7 @@ def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
 
     """
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
-    cache = worker_cache.of_sweep(sweep)
+    cache = CACHES[sweep]
     try:
         get_worker().log_event(topic, [trial.to_json() for trial in RunningWork(cache, work, attempt).trials()])
     except Exception as problem:
@@ -181,3 +237,21 @@ def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
 
 def _threads() -> int:
     return int(get_worker().state.nthreads)
+
+
+def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
+    """Join parts into one frame and one series (None where nothing is predicted), emptying the list on the way."""
+    xp = study.frames.xp
+    names = list(study.recipe.features)
+    rows = sum(part.counts.rows for part in parts)
+    order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
+    x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
+    y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        x[at : at + part.counts.rows] = part.x.values
+        if y is not None and part.y is not None:
+            y[at : at + part.counts.rows] = part.y.values
+        at += part.counts.rows
+    return study.frames.frame(x, names), None if y is None else study.frames.series(y, "target")

@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 
 from tipcast.evaluation.two_classes import TRIAL_STEPS
 from tipcast.models.base import Split
-from tipcast.search.grid_cv import GridCv
+from tipcast.search import grid_cv
 from tipcast.search.trial import Begun, Ended, Failed, Lost, Proposal, Study
 
 from .conftest import model
@@ -63,7 +63,7 @@ def proposals(*noises: float) -> list[Proposal]:
 
 def test_trials_are_told_one_by_one(pair: Client, study: Callable[..., Study], rows: Split) -> None:
     wanted = proposals(0.0, -1.0, 2.0, 3.0, 0.5)
-    events = list(GridCv(pair, study(model("svc")), Noisy(), rows).events(wanted))
+    events = list(grid_cv.events(pair, study(model("svc")), Noisy(), rows, wanted))
     begun = [event.work.numbers[0] for event in events if isinstance(event, Begun)]
     assert sorted(begun) == [0, 1, 2, 3, 4]
     ended = {event.work.numbers[0]: event.trials[0] for event in events if isinstance(event, Ended)}
@@ -83,7 +83,7 @@ def test_trials_are_told_one_by_one(pair: Client, study: Callable[..., Study], r
 
 
 def test_all_trials_may_fail(pair: Client, study: Callable[..., Study], rows: Split) -> None:
-    events = list(GridCv(pair, study(model("svc")), Noisy(), rows).events(proposals(-1.0, -2.0)))
+    events = list(grid_cv.events(pair, study(model("svc")), Noisy(), rows, proposals(-1.0, -2.0)))
     assert [event.problem.code for event in events if isinstance(event, Failed)] == ["S006", "S006"]
 
 
@@ -92,7 +92,7 @@ def test_one_thread_is_enough(study: Callable[..., Study], rows: Split) -> None:
         LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        events = list(GridCv(client, study(model("svc")), Noisy(), rows).events(proposals(0.0, 0.5)))
+        events = list(grid_cv.events(client, study(model("svc")), Noisy(), rows, proposals(0.0, 0.5)))
     assert [type(event) for event in events] == [Begun, Ended, Begun, Ended]
 
 
@@ -102,7 +102,7 @@ def test_a_trial_of_a_worker_that_dies_is_begun_again(
     gate = tmp_path / "gate"
     gate.touch()
     events, struck = [], False
-    for event in GridCv(pair, study(model("svc")), Noisy(gate=str(gate)), rows).events(proposals(1.0, 0.5, 0.0)):
+    for event in grid_cv.events(pair, study(model("svc")), Noisy(gate=str(gate)), rows, proposals(1.0, 0.5, 0.0)):
         events.append(event)
         if isinstance(event, Begun) and event.work.numbers == (0,) and not struck:
             struck = True
@@ -136,15 +136,15 @@ def test_a_search_without_workers_ends(forked: None, study: Callable[..., Study]
     ):
         threading.Thread(target=killed, daemon=True).start()
         with pytest.raises((KilledWorker, CancelledError)):  # the fit was tried in vain, or its rows are gone
-            list(GridCv(client, study(model("svc")), Noisy(gate=str(gate)), rows).events(proposals(1.0, 0.0)))
+            list(grid_cv.events(client, study(model("svc")), Noisy(gate=str(gate)), rows, proposals(1.0, 0.0)))
         gate.unlink()
 
 
 def test_a_search_that_is_left_leaves_the_workers_usable(
     pair: Client, study: Callable[..., Study], rows: Split
 ) -> None:
-    events = GridCv(pair, study(model("svc")), Noisy(), rows).events(proposals(*np.linspace(0.1, 0.9, 12)))
+    events = grid_cv.events(pair, study(model("svc")), Noisy(), rows, proposals(*np.linspace(0.1, 0.9, 12)))
     assert isinstance(next(events), Begun)
     events.close()
-    again = list(GridCv(pair, study(model("svc")), Noisy(), rows).events(proposals(0.1)))
+    again = list(grid_cv.events(pair, study(model("svc")), Noisy(), rows, proposals(0.1)))
     assert [type(event) for event in again] == [Begun, Ended]

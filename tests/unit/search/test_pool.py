@@ -16,7 +16,7 @@ from tipcast.config.schema import ModelSpec
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import prepare_fragment
 from tipcast.models.build import build
-from tipcast.search import worker_cache
+from tipcast.search import task
 from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed, grid, random
@@ -107,7 +107,7 @@ def test_models_without_shared_matrices(client: Client, study: Made) -> None:
 def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     before = set(client.futures)
-    monkeypatch.setattr(worker_cache, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
+    monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read.clear()
         common = study(model("xgboost", **FAST), again=again)
@@ -117,22 +117,22 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
         with workers.opened():
             counts = workers.load(1)
             for _ in Pool(workers, 3).events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
-                kept.append(worker_cache.of_sweep(common.sweep))
+                kept.append(task.CACHES[common.sweep])
             assert len(kept[-1].prepared) == len(bins)
             assert (kept[-1].rows is not None) == again
         assert len(read) == len(common.fragments)
         assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
         with pytest.raises(KeyError):
-            worker_cache.of_sweep(common.sweep)
+            task.CACHES[common.sweep]
     assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures) == 3
     assert set(client.futures) <= before
 
 
 def test_threads_that_come_together_read_once(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    monkeypatch.setattr(worker_cache, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
+    monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     common = study(model("xgboost", **FAST))
-    own = worker_cache.WorkerCache(common)
+    own = task.WorkerCache(common)
     estimator = build(common.model, "cpu", "local")
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: own.ready(estimator, 2), range(8)))
@@ -179,7 +179,7 @@ def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -
     estimator = build(
         ModelSpec(**{**vars(common.model), "params": {**common.model.params, **best.params}}), "cpu", "local"
     )
-    own = worker_cache.WorkerCache(common)
+    own = task.WorkerCache(common)
     prepared, (x, y) = own.ready(estimator, 1)
     state = None
     for stop in (3, 9, 27)[: len(given[best.number])]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from tipcast.search import worker_cache
+from tipcast.search import task
 from tipcast.search.workers import TrialWorkers
 
 from .conftest import model
@@ -46,7 +46,7 @@ def left(cluster: LocalCluster, sweep: str) -> list[Any]:
     """Return what there is of a sweep on the scheduler and on the worker."""
     scheduler = cluster.scheduler
     plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
-    return [*plugins, *(name for name in worker_cache._CACHES if name == sweep)]
+    return [*plugins, *(name for name in task.CACHES if name == sweep)]
 
 
 def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:

@@ -10,7 +10,7 @@ from distributed import Client
 
 from tipcast.models.base import Grown
 from tipcast.models.build import build
-from tipcast.search import worker_cache
+from tipcast.search import task
 from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import random
@@ -29,7 +29,7 @@ def test_trees_that_cannot_grow_on_are_dropped(client: Client, study: Made) -> N
     workers = TrialWorkers(client, common, 1, 10)
     with workers.opened():
         workers.load(1)
-        own = worker_cache.of_sweep(common.sweep)
+        own = task.CACHES[common.sweep]
         ended = [
             event
             for event in Pool(workers, 3).events(Halving(proposals, (1, 3, 9), 3, {}, AUC))
@@ -43,8 +43,8 @@ def test_trees_that_cannot_grow_on_are_dropped(client: Client, study: Made) -> N
 
 
 def test_the_better_trees_are_kept(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_cache, "MOST_GROWN", 3)
-    own = worker_cache.WorkerCache(study(model("xgboost")))
+    monkeypatch.setattr(task, "MOST_GROWN", 3)
+    own = task.WorkerCache(study(model("xgboost")))
     for number, score in enumerate((0.5, 0.8, 0.6, 0.7, 0.55, 0.9)):
         own.keep(number, Grown(fitted=None, trees=4, state="state", over=False), score, most=8)
     assert sorted(own.grown) == [1, 3, 5]
@@ -54,8 +54,8 @@ def test_the_better_trees_are_kept(study: Made, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rows_that_were_wanted_last_stay(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_cache, "MOST_PREPARED", 2)
-    own = worker_cache.WorkerCache(study(model("xgboost"), again=True))
+    monkeypatch.setattr(task, "MOST_PREPARED", 2)
+    own = task.WorkerCache(study(model("xgboost"), again=True))
     made: dict[int, Any] = {}
     for bins in (64, 128, 64, 256):
         made[bins], _ = own.ready(build(model("xgboost", max_bin=bins), "cpu", "local"), 1)
