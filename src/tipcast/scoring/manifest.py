@@ -72,14 +72,7 @@ def read_manifest(content: bytes) -> Manifest | None:
 def file_stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | None:
     """Return what a file looks like without reading it, None where there is none.
 
-    Parameters
-    ----------
-    uri
-        Path or address.
-    storage
-        Options as ``address.storage`` returns them.
-    strict
-        Whether to look at the time of the last change of anything too, which no copying tool sets back.
+    ``strict`` looks at the time of the last change of anything too, which no copying tool sets back.
 
     Raises
     ------

@@ -23,15 +23,6 @@ UNFINISHED = "_tipcast-"
 def check_output_folder(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tuple[str, Manifest | None]:
     """Refuse a folder that must not be replaced, and change nothing.
 
-    Parameters
-    ----------
-    output
-        As the user wrote it.
-    inputs
-        As the user wrote them: paths, globs, folders, addresses.
-    storage
-        The user's fsspec options.
-
     Returns
     -------
     tuple
@@ -155,16 +146,7 @@ def _refused(output: str, what: str, fix: str) -> TipcastError:
 
 
 def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
-    """Find files and name their outputs.
-
-    Parameters
-    ----------
-    given
-        A path, glob, folder or address, or a list of them.
-    request
-        What is asked of every file.
-    key
-        The configuration's name for ``given``, for messages.
+    """Find the files of a path, glob, folder or address, or of a list of them, and name their outputs.
 
     Returns
     -------
@@ -213,10 +195,3 @@ def output_name(uri: str, base: str) -> str:
     plain = uri.partition("?")[0] if address.scheme(uri).startswith("http") else uri
     name = plain[len(base) :].strip("/") if plain.startswith(f"{base}/") else address.last_name(uri)
     return name if name.lower().endswith(PARQUET) else f"{name}.parquet"
-
-
-def made_folders(whole: str, names: Sequence[str]) -> None:
-    """Make the folders of names below a local folder."""
-    if not address.scheme(whole):
-        for folder in {os.path.dirname(name) for name in names}:  # noqa: PTH120 - names, not paths of this machine
-            (Path(whole) / folder).mkdir(parents=True, exist_ok=True)

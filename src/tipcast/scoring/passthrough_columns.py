@@ -35,25 +35,12 @@ def added_columns(task: Task) -> tuple[str, ...]:
 def read_passthrough(
     fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str], *, threads: bool = False
 ) -> pa.Table:
-    """Read what is kept of a fragment, on the host.
+    """Read what is kept of a fragment, on the host: in its row order, without the file's metadata.
 
-    Parameters
-    ----------
-    fragment
-        What to read. Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says.
-    dataset
-        What the columns mean.
-    keep
-        Names as the file or as the dataset has them; None: every column that ``added`` does not name.
-    added
-        What scoring adds; columns that are called so already, as of an earlier scoring, are left out.
-    threads
-        Whether to decode several columns at once.
+    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says.
 
-    Returns
-    -------
-    pyarrow.Table
-        In the fragment's row order, without the file's metadata.
+    Without names to keep it is every column that ``added`` does not name: those are of an earlier scoring. ``threads``
+    decodes several columns at once.
 
     Raises
     ------

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from distributed import as_completed
@@ -24,7 +25,6 @@ from tipcast.models.base import NativeFile
 from tipcast.models.predict import hold_saved
 from tipcast.scoring import swap
 from tipcast.scoring.manifest import Entry, file_stamp
-from tipcast.scoring.output_folder import made_folders
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
 from tipcast.scoring.writing import failures
@@ -64,19 +64,7 @@ class Results:
 def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched, place: swap.Work) -> Results:
     """Score all files that are due.
 
-    Parameters
-    ----------
-    workers
-        Whose device scores.
-    config, plan, fetched
-        What is asked for, what is due, and the model, parsed once in a child process.
-    place
-        Where parts and files go.
-
-    Returns
-    -------
-    Results
-        A file that its reader refuses is among ``refused``, and nothing of it among the scores.
+    A file that its reader refuses is among the results' ``refused``, and nothing of it among the scores.
 
     Raises
     ------
@@ -88,8 +76,9 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     local = not address.scheme(place.parts)
     with failures(plan.output):
-        made_folders(place.whole, [item.name for item in plan.due])
-        made_folders(place.parts, [f"{at}/part" for at in range(len(plan.due))])
+        for at, item in enumerate(plan.due if local else ()):
+            (Path(place.whole) / item.name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(place.parts) / str(at)).mkdir(parents=True, exist_ok=True)
     tasks: dict[Any, tuple[int, str]] = {}
     every: list[Any] = []
     for at, item in enumerate(plan.due):

@@ -161,12 +161,7 @@ def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
 
 
 def recover(output: Path) -> bool:
-    """Remove what killed jobs left beside a folder, and put back one they were about to replace.
-
-    Returns
-    -------
-    bool
-        Whether there was anything.
+    """Remove what killed jobs left beside a folder, and put back one they were about to replace; tell if any was there.
 
     Raises
     ------

@@ -80,22 +80,9 @@ class Scored:
 def score_fragment(
     fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work, seen: Period | None = None
 ) -> Scored:
-    """Score one fragment and write it as Parquet files of its own.
+    """Score all rows of one fragment and write them as Parquet files whose names begin with a path.
 
-    Parameters
-    ----------
-    fragment
-        What to score; every row of it is.
-    path
-        How the names of the files begin.
-    scorer
-        The model.
-    frames
-        The device's frame library.
-    work
-        What is asked for.
-    seen
-        Period of the rows that the model was trained on, where this fragment's are of the same kind.
+    ``seen`` is the period of the rows that the model was trained on, where this fragment's are of the same kind.
 
     Raises
     ------
@@ -163,20 +150,7 @@ def _within(time: Array, target: Array, period: Period) -> int:
 
 
 def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
-    """Return kept columns with what scoring adds; predictions are null where ``bad`` is true.
-
-    Parameters
-    ----------
-    table
-        Kept columns (rows, columns).
-    predicted
-        What ``Scorer.score`` returned, on the host.
-    bad
-        (rows,) bool, or None.
-    work
-        What is asked for: the kind of its task says what the columns are.
-
-    """
+    """Return a table of kept columns with what scoring adds; predictions are null where ``bad``, (rows,), is true."""
     kind, classes = work.task.kind, work.task.classes
     if kind == "classification":
         values = [np.asarray(predicted, dtype=np.float64), (predicted >= work.threshold).astype(np.int8)]
