@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.scoring import plan as planning
-from tipcast.scoring import swap, swap_s3
+from tipcast.scoring import swap
 from tipcast.scoring.manifest import MANIFEST, Entry, Manifest, manifest_bytes
 from tipcast.scoring.output_folder import check_output_folder
 from tipcast.scoring.plan import Item, ScorePlan
@@ -76,7 +76,7 @@ def recovered(config: ScoreConfig) -> tuple[str, Manifest | None]:
     named = patterns(config.input, "input")
     output, manifest = check_output_folder(config.output, named, options)
     if address.scheme(output):
-        swap_s3.recover(output, address.storage(output, options))
+        swap.recover_store(output, address.storage(output, options))
         return output, manifest
     with failures(output):
         moved = swap.recover(Path(output))
@@ -107,7 +107,8 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
             planning.check_model(fetched, config)
-        work = stack.enter_context(workplace(output, config))
+        with failures(output):
+            work = stack.enter_context(swap.workplace(output, address.storage(output, config.storage_options)))
         with clock.phase("list"):
             plan = planning.plan_files(config, output, present(config), fetched)
         for note in plan.notes:
@@ -166,20 +167,6 @@ def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str)
     with opening.opened(config, command, job="score", name=name, params=params, tags=tags) as run:
         used_by(run, fetched)
         yield ScoreRecord(run, config, plan, fetched, command)
-
-
-@contextlib.contextmanager
-def workplace(output: str, config: ScoreConfig) -> Iterator[swap.Work]:
-    """Open a place for what is not finished."""
-    with ExitStack() as stack:
-        with failures(output):
-            opening: AbstractContextManager[swap.Work] = (
-                swap_s3.within(output, address.storage(output, config.storage_options))
-                if address.scheme(output)
-                else swap.beside(Path(output), MANIFEST)
-            )
-            work = stack.enter_context(opening)
-        yield work
 
 
 def present(config: ScoreConfig) -> Manifest | None:

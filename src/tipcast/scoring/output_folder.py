@@ -16,7 +16,7 @@ from tipcast.datasets.listing import CSV, PARQUET, below, expand, patterns
 from tipcast.scoring.manifest import MANIFEST, Manifest, read_manifest
 from tipcast.scoring.writing import failures
 
-UNFINISHED = "_tipcast-"
+STORE_PREFIX = "_tipcast-"
 """Begins the names of unfinished work within an object store's prefix."""
 
 
@@ -122,7 +122,7 @@ def _check_s3(output: str, inputs: Sequence[str], options: Mapping[str, Any]) ->
             found = [entry.rstrip("/").rpartition("/")[2] for entry in store.ls(output, detail=False)]
         except FileNotFoundError:
             found = []
-    entries = [name for name in found if not name.startswith(UNFINISHED)]
+    entries = [name for name in found if not name.startswith(STORE_PREFIX)]
 
     def read() -> bytes:
         with address.reaching(output):

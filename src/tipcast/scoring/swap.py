@@ -1,62 +1,52 @@
-"""Unfinished scores: made beside their folder, out of sight, and put in its place as a whole or not at all."""
+"""Unfinished scores: made out of sight, and put in the place of the present ones as a whole or not at all.
+
+Folders are exchanged in one step. A store has no folders: objects are copied to their names, the manifest last.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import datetime
 import errno
 import fcntl
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from tipcast.config.errors import TipcastError
+from tipcast.datasets import address
+from tipcast.scoring.manifest import MANIFEST
+from tipcast.scoring.output_folder import STORE_PREFIX
 from tipcast.scoring.writing import UNFINISHED
 
 LOG = logging.getLogger("tipcast")
 
+AT_ONCE = 16
+"""Requests on their way to a store."""
+OLD_S = 3600.0
+"""A store knows no locks: what nothing was added to for an hour was left by a job that was killed."""
 LOCK, OLD, PARTS, WHOLE = "lock", "old", "parts", "whole"
 AT_CWD, EXCHANGE = -100, 2
 """Of Linux' renameat2: names are relative to the working folder; both names are kept, what they stand for changes."""
 
 
-class Work(Protocol):
-    """A place for what is being made, on a disk or in an object store."""
-
-    parts: str
-    """Address below which pieces of files go."""
-    whole: str
-    """Address below which files go."""
-    final: str
-    """Address below which they are when the manifest is made."""
-
-    def keep(self, name: str) -> None:
-        """Take over a file of the present scores."""
-        ...
-
-    def drop(self, names: Collection[str]) -> None:
-        """Remove new files again."""
-        ...
-
-    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
-        """Put the files and their manifest, made last, in the place of the present scores.
-
-        Where that takes more than one step, ``announced`` is the manifest in between, which names old and new files.
-        """
-        ...
-
-
 class LocalWork:
     """A hidden folder beside the one that gets the scores, so that both are on one disk."""
 
-    def __init__(self, output: Path, folder: Path, manifest_name: str) -> None:
-        self._output, self._folder, self._manifest = output, folder, manifest_name
+    def __init__(self, output: Path, folder: Path) -> None:
+        self._output, self._folder = output, folder
         self.parts, self.whole = str(folder / PARTS), str(folder / WHOLE)
+        """Below these go pieces of files, and files."""
         self.final = self.whole
+        """Below this they are when the manifest is made."""
 
     def keep(self, name: str) -> None:
         """Link a file of the present scores: it is not copied."""
@@ -79,10 +69,10 @@ class LocalWork:
                     Path(folder).rmdir()
 
     def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
-        """Exchange the folders: who looks sees the old scores or the new ones."""
+        """Exchange the folders, the manifest made last: who looks sees the old scores or the new ones."""
         for left in Path(self.whole).rglob(UNFINISHED):  # by a worker that was killed; another has written the file
             left.unlink()
-        path = Path(self.whole) / self._manifest
+        path = Path(self.whole) / MANIFEST
         with path.open("wb") as file:
             file.write(manifest())
             file.flush()
@@ -140,7 +130,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 @contextlib.contextmanager
-def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
+def beside(output: Path) -> Iterator[LocalWork]:
     """Make the hidden folder, and remove it with all that is in it at the end, however that comes.
 
     Raises
@@ -155,7 +145,7 @@ def beside(output: Path, manifest_name: str) -> Iterator[LocalWork]:
         try:
             for name in (PARTS, WHOLE):
                 (folder / name).mkdir()
-            yield LocalWork(output, folder, manifest_name)
+            yield LocalWork(output, folder)
         finally:
             _clear(folder, output)
 
@@ -230,3 +220,110 @@ def _clear(folder: Path, output: Path) -> None:
 
 def _prefix(output: Path) -> str:
     return f".{output.name}.tipcast-"
+
+
+class StoreWork:
+    """A prefix within the one that gets the scores: each object is replaced whole, the manifest tells which belong."""
+
+    def __init__(self, output: str, storage: Mapping[str, Any]) -> None:
+        self._output, self._store = output, address.filesystem(output, storage)
+        self._folder = f"{output}/{STORE_PREFIX}{uuid.uuid4().hex[:12]}"
+        self.parts, self.whole = f"{self._folder}/parts", f"{self._folder}/whole"
+        self.final = output
+
+    def keep(self, name: str) -> None:
+        """Nothing: an object that is not replaced stays."""
+
+    def drop(self, names: Collection[str]) -> None:
+        """Remove new objects again."""
+        with address.reaching(self._output):
+            self._remove([f"{self.whole}/{name}" for name in names])
+
+    def commit(self, manifest: Callable[[], bytes], obsolete: Collection[str], announced: bytes) -> None:
+        """Announce the new objects, copy them to their names, remove what is obsolete, write the manifest.
+
+        ``announced`` is the manifest in between, which names old and new files. Killed there, all that is there is
+        named by a manifest: the next job makes again what has no stamp in it.
+        """
+        with address.reaching(self._output):
+            self._store.pipe_file(f"{self._output}/{MANIFEST}", announced)
+            self._store.invalidate_cache()
+            made = self._found(self.whole)
+            _each(self._store.cp_file, made, [f"{self._output}/{_below(path, self.whole)}" for path in made])
+            self._remove([f"{self._output}/{name}" for name in obsolete])
+            self._store.pipe_file(f"{self._output}/{MANIFEST}", manifest())
+
+    def remove(self) -> None:
+        """Remove all that is under the prefix; a store that fails now must not hide the first problem."""
+        with contextlib.suppress(Exception):
+            self._store.invalidate_cache()
+            self._remove(self._found(self._folder))
+
+    def _remove(self, paths: Collection[str]) -> None:
+        def remove(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._store.rm_file(path)
+
+        _each(remove, paths)
+
+    def _found(self, folder: str) -> list[str]:
+        try:
+            found: list[str] = self._store.find(folder)
+        except FileNotFoundError:
+            return []
+        return found
+
+
+@contextlib.contextmanager
+def within(output: str, storage: Mapping[str, Any]) -> Iterator[StoreWork]:
+    """Choose a prefix for unfinished work, and remove what is under it at the end, however that comes."""
+    work = StoreWork(output, storage)
+    try:
+        yield work
+    finally:
+        work.remove()
+
+
+def recover_store(output: str, storage: Mapping[str, Any]) -> None:
+    """Remove what killed jobs left in the store.
+
+    Raises
+    ------
+    TipcastError
+        D022 a store that does not answer.
+
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    with address.reaching(output):
+        store = address.filesystem(output, storage)
+        store.invalidate_cache()
+        left: dict[str, list[tuple[str, datetime.datetime]]] = {}
+        for path, told in store.find(output, prefix=STORE_PREFIX, detail=True).items():
+            left.setdefault(_below(path, output).partition("/")[0], []).append((path, told["LastModified"]))
+        for objects in left.values():
+            if (now - max(time for _, time in objects)).total_seconds() > OLD_S:
+                _each(store.rm_file, [path for path, _ in objects])
+
+
+def _each(call: Callable[..., object], *paths: Iterable[str]) -> None:
+    """Call for each object, several at once.
+
+    Requests that remove a thousand objects are not used: stores differ in the checksum they ask of them, and s3fs does
+    not tell which objects such a request has left.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(call, *paths):
+            pass
+
+
+def _below(path: str, folder: str) -> str:
+    """Return what a store's path is below an address."""
+    return path.removeprefix(folder.removeprefix("s3://") + "/")
+
+
+Work = LocalWork | StoreWork
+
+
+def workplace(output: str, storage: Mapping[str, Any]) -> AbstractContextManager[Work]:
+    """Return a place for what is not finished, on a disk or in an object store."""
+    return within(output, storage) if address.scheme(output) else beside(Path(output))

@@ -18,13 +18,14 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.scoring import swap
+from tipcast.scoring.manifest import MANIFEST
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
 import sys, time
 from pathlib import Path
 from tipcast.scoring import swap
-with swap.beside(Path(sys.argv[1]), "m") as work:
+with swap.beside(Path(sys.argv[1])) as work:
     (Path(work.whole) / "half").write_text("half")
     print("ready", flush=True)
     time.sleep(60)
@@ -37,18 +38,18 @@ def output(tmp_path: Path) -> Path:
 
 
 def made(output: Path, **files: str) -> None:
-    with swap.beside(output, "m") as work:
+    with swap.beside(output) as work:
         for name, content in files.items():
             (Path(work.whole) / name).write_text(content)
         work.commit(lambda: b"manifest of " + ",".join(files).encode(), [], b"announced")
 
 
 def test_what_a_killed_worker_left_half_written_is_no_score(output: Path) -> None:
-    with swap.beside(output, "m") as work:
+    with swap.beside(output) as work:
         for name in ("a.parquet", "a.parquet.0123abcd.tmp"):
             (Path(work.whole) / name).touch()
         work.commit(lambda: b"", [], b"announced")
-    assert set(found(output)) == {"a.parquet", "m"}
+    assert set(found(output)) == {"a.parquet", MANIFEST}
 
 
 def found(folder: Path) -> dict[str, str]:
@@ -57,26 +58,26 @@ def found(folder: Path) -> dict[str, str]:
 
 def test_a_new_folder_an_empty_one_and_one_that_is_replaced(output: Path) -> None:
     made(output, a="1")
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
     made(output, b="2")
-    assert found(output) == {"b": "2", "m": "manifest of b"}
+    assert found(output) == {"b": "2", MANIFEST: "manifest of b"}
     for path in output.iterdir():
         path.unlink()
     made(output, c="3")
-    assert found(output) == {"c": "3", "m": "manifest of c"}
+    assert found(output) == {"c": "3", MANIFEST: "manifest of c"}
     assert list(output.parent.iterdir()) == [output]
 
 
 def test_kept_files_are_links_and_dropped_ones_gone(output: Path) -> None:
     made(output, a="1", b="2")
     before = (output / "a").stat()
-    with swap.beside(output, "m") as work:
+    with swap.beside(output) as work:
         work.keep("a")
         (Path(work.whole) / "sub").mkdir()
         (Path(work.whole) / "sub" / "c").write_text("3")
         work.drop(["sub/c", "never"])
         work.commit(lambda: b"", ["b"], b"announced")
-    assert found(output) == {"a": "1", "m": ""}
+    assert found(output) == {"a": "1", MANIFEST: ""}
     assert (output / "a").stat().st_ino == before.st_ino
     assert (output / "a").stat().st_mtime_ns == before.st_mtime_ns
     assert not (output / "sub").exists()
@@ -86,12 +87,12 @@ def test_without_an_exchange_the_old_folder_is_put_back(output: Path, monkeypatc
     made(output, a="1")
     monkeypatch.setattr(swap, "exchange", lambda one, other: False)  # as file systems without it say
     made(output, b="2")
-    assert found(output) == {"b": "2", "m": "manifest of b"}
-    with swap.beside(output, "m") as work:
+    assert found(output) == {"b": "2", MANIFEST: "manifest of b"}
+    with swap.beside(output) as work:
         new = Path(work.whole)
         with pytest.raises(OSError, match="No such file"):
             swap.replace(new / "missing", output, new.parent / swap.OLD)
-    assert found(output) == {"b": "2", "m": "manifest of b"}
+    assert found(output) == {"b": "2", MANIFEST: "manifest of b"}
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_interrupted_between_two_renames(output: Path, moved_away: Callable[[Cal
     moved_away(lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         made(output, b="2")
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
@@ -131,7 +132,7 @@ def renamed(self, target):
     rename(self, target)
     os.kill(os.getpid(), signal.SIGKILL)
 swap.exchange, Path.rename = lambda one, other: False, renamed
-with swap.beside(Path(sys.argv[1]), "m") as work:
+with swap.beside(Path(sys.argv[1])) as work:
     work.commit(lambda: b"", [], b"")
 """
 
@@ -142,7 +143,7 @@ def test_killed_between_two_renames(output: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED, str(output)], env=environment).returncode == -signal.SIGKILL
     assert not output.exists()
     swap.recover(output)
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
@@ -160,18 +161,18 @@ def test_scores_that_cannot_be_put_back_are_kept(
             made(output, b="2")
     monkeypatch.undo()
     (left,) = output.parent.iterdir()
-    assert found(left / swap.OLD) == {"a": "1", "m": "manifest of a"}
+    assert found(left / swap.OLD) == {"a": "1", MANIFEST: "manifest of a"}
     swap.recover(output)
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
 def test_a_block_that_fails_changes_nothing(output: Path) -> None:
     made(output, a="1")
-    with pytest.raises(RuntimeError, match="disk"), swap.beside(output, "m") as work:
+    with pytest.raises(RuntimeError, match="disk"), swap.beside(output) as work:
         (Path(work.whole) / "b").write_text("2")
         raise RuntimeError("disk")
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
@@ -210,13 +211,13 @@ def test_what_a_killed_job_leaves_is_cleared(output: Path) -> None:
         with pytest.raises(TipcastError) as caught:
             swap.recover(output)
         assert caught.value.code == "S011"
-        with pytest.raises(TipcastError), swap.beside(output, "m"):
+        with pytest.raises(TipcastError), swap.beside(output):
             pass
         assert len(list(output.parent.iterdir())) == 3, "scores, unfinished work, and a lock"
         job.kill()
     swap.recover(output)
     assert list(output.parent.iterdir()) == [output]
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
 
 
 def test_a_folder_that_was_about_to_be_replaced_comes_back(output: Path) -> None:
@@ -225,7 +226,7 @@ def test_a_folder_that_was_about_to_be_replaced_comes_back(output: Path) -> None
     left.mkdir()
     output.rename(left / swap.OLD)
     swap.recover(output)
-    assert found(output) == {"a": "1", "m": "manifest of a"}
+    assert found(output) == {"a": "1", MANIFEST: "manifest of a"}
     assert list(output.parent.iterdir()) == [output]
 
 
@@ -244,7 +245,7 @@ def test_of_jobs_that_start_together_one_goes_on(output: Path, jobs: int) -> Non
     def job(_: int) -> bool:
         begin.wait(30)
         try:
-            with swap.beside(output, "m"):
+            with swap.beside(output):
                 tried.wait(30)
         except TipcastError as problem:
             tried.wait(30)
@@ -265,7 +266,7 @@ def test_no_two_jobs_are_ever_at_work(output: Path) -> None:
     def job(number: int) -> int:
         done = 0
         for _ in range(200):
-            with contextlib.suppress(TipcastError), swap.beside(output, "m"):
+            with contextlib.suppress(TipcastError), swap.beside(output):
                 working.append(number)
                 time.sleep(0.0005)
                 assert working == [number]
@@ -296,5 +297,5 @@ def test_a_folder_keeps_its_rights(output: Path, mode: int, exchanged: bool, mon
 
 
 def test_unfinished_work_is_this_users_alone(output: Path) -> None:
-    with swap.beside(output, "m") as work:
+    with swap.beside(output) as work:
         assert Path(work.whole).parent.stat().st_mode & 0o777 == 0o700

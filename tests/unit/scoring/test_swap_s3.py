@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tipcast.datasets import address
-from tipcast.scoring import swap_s3
+from tipcast.scoring import swap
 from tipcast.scoring.manifest import MANIFEST
 
 
 def made(output: str, obsolete: Collection[str] = (), **files: str) -> None:
     storage = address.storage(output, {})
-    with swap_s3.within(output, storage) as work:
+    with swap.within(output, storage) as work:
         for name, content in files.items():
             address.filesystem(output, storage).pipe_file(f"{work.whole}/{name}", content.encode())
         work.commit(lambda: b"manifest of " + ",".join(files).encode(), obsolete, b"announced")
@@ -33,17 +33,17 @@ def test_objects_get_their_names_whatever_the_prefix_is_called(bucket: Any, pref
     expected = {"a": "1", "2019/whole/b": "2", MANIFEST: "manifest of a,2019/whole/b"}
     assert found(bucket) == {f"trips/{prefix}/{name}": content for name, content in expected.items()}
     bucket.pipe_file(f"trips/{prefix}/_tipcast-killed/parts/0", b"")
-    swap_s3.recover(output, address.storage(output, {}))
+    swap.recover_store(output, address.storage(output, {}))
     assert f"trips/{prefix}/_tipcast-killed/parts/0" in found(bucket), "a job may be at work there"
 
 
 def test_what_killed_jobs_left_goes_when_it_is_old(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     output = "s3://trips/a_tipcast-b/_tipcast-c"
     made(output, a="1")
-    monkeypatch.setattr(swap_s3, "OLD_S", 2.0)
+    monkeypatch.setattr(swap, "OLD_S", 2.0)
     bucket.pipe_file(f"{output}/_tipcast-one/parts/0/0", b"")
     time.sleep(3)
     bucket.pipe_file(f"{output}/_tipcast-two/whole/a", b"")
-    swap_s3.recover(output, address.storage(output, {}))
+    swap.recover_store(output, address.storage(output, {}))
     left = ("a", MANIFEST, "_tipcast-two/whole/a")
     assert set(found(bucket)) == {f"trips/a_tipcast-b/_tipcast-c/{name}" for name in left}

@@ -12,6 +12,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.scoring import swap
+from tipcast.scoring.manifest import MANIFEST
 from tipcast.scoring.writing import written
 
 
@@ -56,10 +57,10 @@ def test_scores_are_on_the_disk_before_the_exchange(tmp_path: Path, monkeypatch:
 
     output = tmp_path / "scored"
     output.mkdir()
-    (output / "m").touch()
+    (output / MANIFEST).touch()
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(swap, "exchange", exchanged)
-    with swap.beside(output, "m") as work:
+    with swap.beside(output) as work:
         (Path(work.whole) / "2019").mkdir()
         with written(f"{work.whole}/2019/a", {}, synced=True) as file:
             file.write(b"1")
