@@ -104,6 +104,8 @@ class Evaluator(ABC):
     """Artifact path of the leading figure."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
+    loss: ClassVar[Callable[[Array, Array], Array] | None] = None
+    """(rows,) values of predictions and target whose mean is the headline, or its square; None where it is no mean."""
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
@@ -187,10 +189,6 @@ class Evaluator(ABC):
         """Run on a worker what an evaluation runs there, so that what it compiles is compiled."""
         self.evaluate_here(predictions, target)
 
-    def loss(self, predictions: Array, target: Array) -> Array:
-        """Return (rows,) values whose mean is the headline, or the headline's square."""
-        raise NotImplementedError(self.kind)
-
     def difference(
         self,
         client: Any,
@@ -225,6 +223,9 @@ class Evaluator(ABC):
             M021 where two models of the kind cannot be compared.
 
         """
+        if self.loss is None:
+            what = f"a {self.kind} has no target to be compared by"
+            raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
         return paired.difference_of_means(Parts((*models, targets), client), self.loss, root=self.root)
 
     @abstractmethod
@@ -247,7 +248,7 @@ class Evaluator(ABC):
     def count(
         self,
         predictions: Array,
-        target: Any | None = None,
+        target: Any = None,
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,

@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
+from tipcast.evaluation.sums import added
 from tipcast.evaluation.two_classes import (
-    CALIBRATION_BINS,
-    HISTOGRAM_BINS,
-    Calibration,
     ClassificationEvaluation,
     Confusion,
-    Histogram,
-    PrecisionRecall,
-    Roc,
     Sums,
+    curves,
     delong,
+    in_bins,
     metrics,
-    thin,
 )
 
 BINS = 20_000
 """Equal-width bins: a multiple of those that plots and tables have."""
 MIDDLES = (np.arange(BINS) + 0.5) / BINS
+COUNTED = ("rows", "positives", "negatives")
 Counts = np.ndarray[Any, Any]
 
 
@@ -98,23 +95,8 @@ def _counted(bins: Array, xp: Any) -> Counts:
 def total(parts: Sequence[Binned]) -> Binned:
     """Return the sums of several parts."""
     nothing = np.zeros(BINS, dtype=np.int64)
-    return Binned(
-        rows=sum((part.rows for part in parts), nothing),
-        positives=sum((part.positives for part in parts), nothing),
-        negatives=sum((part.negatives for part in parts), nothing),
-        called=sum(part.called for part in parts),
-        true_positives=sum(part.true_positives for part in parts),
-        false_positives=sum(part.false_positives for part in parts),
-        log_loss=math.fsum(part.log_loss for part in parts),
-        squares=math.fsum(part.squares for part in parts),
-        score_sum=math.fsum(part.score_sum for part in parts),
-    )
-
-
-def coarse(counts: Counts, number: int = HISTOGRAM_BINS) -> Counts:
-    """Return counts in fewer bins."""
-    fewer: Counts = np.asarray(counts).reshape(number, BINS // number).sum(axis=1)
-    return fewer
+    counts = {name: sum((getattr(part, name) for part in parts), nothing) for name in COUNTED}
+    return Binned(**counts, **added(parts, [each.name for each in fields(Binned) if each.name not in COUNTED]))
 
 
 def mean(found: Binned) -> float:
@@ -148,7 +130,10 @@ def evaluation(found: Binned, threshold: float) -> ClassificationEvaluation | No
         squares=found.squares,
         confusion=Confusion(n_all - fp, fp, p_all - tp, tp),
     )
-    roc, precision_recall = _curves(used / BINS, p, n)
+    edges = np.append(used / BINS, math.inf)
+    area = np.append(0.0, np.cumsum(p * (2 * above + n))) / (2 * p_all * n_all)
+    roc, precision_recall = curves(np.append(below, p_all), np.append(above, n_all), area, lambda at: edges[at])
+    calibration, histogram = in_bins(found.negatives, found.positives, (found.positives + found.negatives) * MIDDLES)
     return ClassificationEvaluation(
         metrics={"auc": auc, "auc_resolution": resolution(found), **metrics(sums)},
         interval=interval,
@@ -156,31 +141,6 @@ def evaluation(found: Binned, threshold: float) -> ClassificationEvaluation | No
         confusion=sums.confusion,
         roc=roc,
         precision_recall=precision_recall,
-        calibration=_calibration(found),
-        histogram=_histogram(found),
+        calibration=calibration,
+        histogram=histogram,
     )
-
-
-def _curves(edges: Counts, p: Counts, n: Counts) -> tuple[Roc, PrecisionRecall]:
-    """Return both curves; a vertex is the state below a bin, the last is above all of them."""
-    below, above = (np.concatenate(([0.0], np.cumsum(values))) for values in (p, n))
-    area = np.concatenate(([0.0], np.cumsum(p * (above[:-1] + n / 2)))) / (below[-1] * above[-1])
-    chosen = thin(above / above[-1], below / below[-1], area)[::-1]
-    thresholds = np.append(edges, math.inf)[chosen]
-    hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
-    roc = Roc(alarms / above[-1], hits / below[-1], thresholds)
-    hits, alarms = hits[1:], alarms[1:]
-    return roc, PrecisionRecall(hits / below[-1], hits / (hits + alarms), thresholds[1:])
-
-
-def _calibration(found: Binned) -> Calibration:
-    rows = found.positives + found.negatives
-    many, positives, scores = (coarse(values, CALIBRATION_BINS) for values in (rows, found.positives, rows * MIDDLES))
-    some = np.where(many > 0, many, 1)
-    mean, rate = (np.where(many > 0, values / some, np.nan) for values in (scores, positives))
-    return Calibration(mean, rate, many)
-
-
-def _histogram(found: Binned) -> Histogram:
-    edges = np.linspace(0, 1, HISTOGRAM_BINS + 1)
-    return Histogram(edges, coarse(found.negatives), coarse(found.positives))

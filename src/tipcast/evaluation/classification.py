@@ -11,7 +11,7 @@ import numpy as np
 from tipcast.compute.base import Array
 from tipcast.evaluation import binned, paired
 from tipcast.evaluation.base import Estimate, Evaluator
-from tipcast.evaluation.counts import BINS, Tally, tally
+from tipcast.evaluation.counts import Tally, tally
 from tipcast.evaluation.sorted_scores import (
     Buckets,
     Whole,
@@ -27,19 +27,17 @@ from tipcast.evaluation.sorted_scores import (
 )
 from tipcast.evaluation.sums import Parts
 from tipcast.evaluation.two_classes import (
-    CALIBRATION_BINS,
-    HISTOGRAM_BINS,
     METRICS,
-    Calibration,
     ClassificationEvaluation,
     Confusion,
-    Histogram,
     PrecisionRecall,
     Roc,
     Sums,
+    coarse,
+    curves,
     delong,
+    in_bins,
     metrics,
-    thin,
 )
 
 
@@ -138,12 +136,7 @@ class Classification(Evaluator):
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
     def count(
-        self,
-        predictions: Array,
-        target: Any | None = None,
-        *,
-        threshold: float | None = None,
-        reference: Mapping[str, Any] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, **_: Any
     ) -> binned.Binned:
         """Count scores in fine bins, see ``binned``."""
         return binned.count(predictions, target, self.threshold if threshold is None else threshold)
@@ -164,7 +157,7 @@ class Classification(Evaluator):
     def histogram(self, counted: Any) -> Any:
         """Return rows in fiftieths of the score."""
         if isinstance(counted, binned.Binned):
-            return binned.coarse(counted.rows)
+            return coarse(counted.rows)
         return counted.histogram.negatives + counted.histogram.positives
 
     def edges(self, evaluation: ClassificationEvaluation) -> list[float]:
@@ -195,6 +188,10 @@ def _evaluation(
         confusion=confusion,
     )
     roc, precision_recall = _curves(tallies, whole, dtype)
+    rows, positives, scores = (
+        sum(getattr(t, name) for t in tallies) for name in ("bin_rows", "bin_positives", "bin_scores")
+    )
+    calibration, histogram = in_bins(rows - positives, positives, scores)
     return ClassificationEvaluation(
         metrics=metrics(sums),
         interval=area.interval,
@@ -202,8 +199,8 @@ def _evaluation(
         confusion=confusion,
         roc=roc,
         precision_recall=precision_recall,
-        calibration=_calibration(tallies),
-        histogram=_histogram(tallies),
+        calibration=calibration,
+        histogram=histogram,
     )
 
 
@@ -241,32 +238,11 @@ def _curves(tallies: Sequence[Tally], whole: Whole, dtype: str) -> tuple[Roc, Pr
         area += t.area
     for column, value in zip(columns, (-1, whole.positives, whole.negatives, area), strict=True):
         column.append(value)  # above the highest score: no row is called positive
-    tops = np.asarray(columns[1]) + np.asarray(columns[2])
-    _, kept = np.unique(tops, return_index=True)
+    _, kept = np.unique(np.asarray(columns[1]) + np.asarray(columns[2]), return_index=True)
     below, above, areas = (np.asarray(column)[kept] for column in columns[1:])
-    chosen = thin(above / whole.negatives, below / whole.positives, areas / (2 * whole.positives * whole.negatives))
-    chosen = chosen[::-1]
-    hits, alarms = whole.positives - below[chosen], whole.negatives - above[chosen]
-    picked = [columns[0][i] for i in kept[chosen]]
-    thresholds = np.asarray([math.inf if key < 0 else score_of(key, dtype) for key in picked])
-    roc = Roc(alarms / whole.negatives, hits / whole.positives, thresholds)
-    hits, calls = hits[1:], (hits + alarms)[1:]
-    return roc, PrecisionRecall(hits / whole.positives, hits / calls, thresholds[1:])
 
+    def threshold_of(chosen: Any) -> Any:
+        picked = [columns[0][i] for i in kept[chosen]]
+        return np.asarray([math.inf if key < 0 else score_of(key, dtype) for key in picked])
 
-def _bins(tallies: Sequence[Tally], number: int) -> tuple[np.ndarray[Any, Any], ...]:
-    """Return rows, positives and sum of scores in ``number`` equal-width bins."""
-    fine = (sum(t.bin_rows for t in tallies), sum(t.bin_positives for t in tallies), sum(t.bin_scores for t in tallies))
-    return tuple(np.asarray(values).reshape(number, BINS // number).sum(axis=1) for values in fine)
-
-
-def _calibration(tallies: Sequence[Tally]) -> Calibration:
-    rows, positives, scores = _bins(tallies, CALIBRATION_BINS)
-    some = np.where(rows > 0, rows, 1)
-    mean, rate = (np.where(rows > 0, values / some, np.nan) for values in (scores, positives))
-    return Calibration(mean, rate, rows)
-
-
-def _histogram(tallies: Sequence[Tally]) -> Histogram:
-    rows, positives, _ = _bins(tallies, HISTOGRAM_BINS)
-    return Histogram(np.linspace(0, 1, HISTOGRAM_BINS + 1), rows - positives, positives)
+    return curves(below, above, areas / (2 * whole.positives * whole.negatives), threshold_of)

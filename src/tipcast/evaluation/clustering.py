@@ -7,7 +7,6 @@ improve by themselves, are of the features and of the centroids of the rows at h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,10 +14,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
+from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -160,22 +157,6 @@ class Clustering(Evaluator):
             map=Map(view.axes, cells, (centroids - moments.mean) @ components, shares),
         )
 
-    def difference(
-        self,
-        client: Any,
-        models: tuple[Sequence[Any], Sequence[Any]],
-        targets: Sequence[Any],
-        evaluations: tuple[Evaluation, Evaluation],
-        *,
-        parts: Sequence[int],
-        replicates: int,
-        seed: int,
-    ) -> Difference:
-        """Refuse: without a target nothing says which of two clusterings is right."""
-        raise TipcastError(
-            "M021", "model_uri", "clusterings have no target to be compared by", "look at both, and use force=true"
-        )
-
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
         """Draw rows and centroids of the first on two principal components."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
@@ -191,14 +172,7 @@ class Clustering(Evaluator):
         drawn = plots.importance(shares, subtitle, kind="rows", title="Rows of each cluster")
         return {"plots/cluster_rows.png": drawn}
 
-    def count(
-        self,
-        predictions: Array,
-        target: Any | None = None,
-        *,
-        threshold: float | None = None,
-        reference: Mapping[str, Any] | None = None,
-    ) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, **_: Any) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         return _assigned(predictions)
 
@@ -207,8 +181,7 @@ class Clustering(Evaluator):
         rows = np.zeros(max((len(part.rows) for part in parts), default=0), dtype=np.int64)
         for part in parts:
             rows[: len(part.rows)] += part.rows
-        squares, fourths = (math.fsum(getattr(part, name) for part in parts) for name in ("squares", "fourths"))
-        return Assigned(rows, squares, fourths, sum(part.not_numbers for part in parts))
+        return Assigned(rows, **added(parts, ("squares", "fourths", "not_numbers")))
 
     def summary(self, sums: Assigned) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""

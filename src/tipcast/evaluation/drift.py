@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Parts, even
 
 SOME, MUCH = 0.1, 0.25
 EMPTY = 0.5
@@ -72,8 +72,7 @@ def profile(
 
     """
     rows = sum(parts)
-    step = max(math.ceil(rows / SAMPLE), 1)
-    starts = [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
+    step, starts = even(parts, SAMPLE)
     taken = [client.submit(sample, part, start, step, pure=False) for part, start in zip(x, starts, strict=True)]
     features: dict[str, dict[str, Any]] = client.submit(cut, taken, tuple(nominal), pure=False).result()
     counts = Parts((x,), client).add(functools.partial(of_frame, features=features), total)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
+from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -71,6 +71,14 @@ METRICS = (
 )
 
 
+def log_loss(predictions: Array, target: Array) -> Array:
+    """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
+    xp = module_of(predictions)
+    came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
+    eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
+    return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
+
+
 @dataclass(frozen=True)
 class MulticlassEvaluation(Evaluation):
     """How well probabilities tell several classes apart."""
@@ -87,6 +95,7 @@ class Multiclass(Evaluator):
     interval_remark = "Beside a log loss is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
     figure = "plots/confusion.png"
+    loss = staticmethod(log_loss)
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> MulticlassEvaluation:
         """Sum one pass over the rows."""
@@ -98,13 +107,6 @@ class Multiclass(Evaluator):
             (sums.unknown, known, "check the target"),
         )
         return _evaluation(sums)
-
-    def loss(self, predictions: Array, target: Array) -> Array:
-        """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
-        xp = module_of(predictions)
-        came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
-        eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
-        return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
 
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
         """Draw the confusion matrix of the first."""
@@ -128,14 +130,7 @@ class Multiclass(Evaluator):
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(
-        self,
-        predictions: Array,
-        target: Any | None = None,
-        *,
-        threshold: float | None = None,
-        reference: Mapping[str, Any] | None = None,
-    ) -> ClassSums:
+    def count(self, predictions: Array, target: Any = None, **_: Any) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         return _counted(predictions, target)
 
@@ -147,7 +142,7 @@ class Multiclass(Evaluator):
             predicted[: len(part.predicted)] += part.predicted
             confusion[: len(part.predicted), : len(part.predicted)] += part.confusion
         names = ("log_loss", "squares", "brier", "not_numbers", "unknown")
-        return ClassSums(predicted, confusion, **{name: sum(getattr(part, name) for part in parts) for name in names})
+        return ClassSums(predicted, confusion, **added(parts, names))
 
     def summary(self, sums: ClassSums) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
@@ -196,7 +191,7 @@ def _counted(predictions: Any, target: Any | None, mask: Array | None = None) ->
     if unknown:
         found, truth, called = found[known], truth[known], called[known]
     cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-    losses = Multiclass().loss(found, truth)
+    losses = log_loss(found, truth)
     came = found[xp.arange(len(found)), truth].astype(xp.float64)
     all_squares = float((found.astype(xp.float64) ** 2).sum())
     return ClassSums(

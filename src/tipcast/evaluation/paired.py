@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, root_slope, values_of
+from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, even, root_slope, values_of
 
 MOST_ROWS = 200_000
 """Rows that are resampled; of more rows at most so many are taken at even distances, and the spread is scaled."""
@@ -138,8 +138,7 @@ def bootstrap(
 
     """
     rows = sum(parts)
-    step = max(math.ceil(rows / MOST_ROWS), 1)
-    starts = [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
+    step, starts = even(parts, MOST_ROWS)
     taken = [
         client.submit(sample, *each, start, step, pure=False)
         for *each, start in zip(first, second, labels, starts, strict=True)

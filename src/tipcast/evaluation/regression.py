@@ -12,7 +12,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Interval, Ints, Parts, mean_interval, values_of
+from tipcast.evaluation.sums import Floats, Interval, Ints, Parts, added, mean_interval, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -20,6 +20,9 @@ SAMPLE = 512
 """Rows that a part shows the driver, which cuts the figures' axes by them."""
 TAIL = 0.005
 """Share of the sample that lies beyond each end of an axis; rows there are counted in the outermost bins."""
+
+
+ADDED = ("scored", "score_sum", "rows", "error_sum", "absolute", "squares", "fourths", "not_numbers", "unknown")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,12 @@ class RegressionEvaluation(Evaluation):
     """Rows by the bin of prediction - target."""
 
 
+def squared_error(predictions: Array, target: Array) -> Array:
+    """Return (rows,) squared errors in float64."""
+    error = predictions.astype("float64") - target
+    return error * error
+
+
 @final
 class Regression(Evaluator):
     """Judges (rows,) values against a float target."""
@@ -79,6 +88,7 @@ class Regression(Evaluator):
     interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
     figure = "plots/predicted.png"
+    loss = staticmethod(squared_error)
     root = True
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> RegressionEvaluation:
@@ -96,11 +106,6 @@ class Regression(Evaluator):
         joint, residuals = parts.add(_Binning(axis, residual_axis), _add)
         return dataclasses.replace(found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals)
 
-    def loss(self, predictions: Array, target: Array) -> Array:
-        """Return (rows,) squared errors in float64."""
-        error = predictions.astype("float64") - target
-        return error * error
-
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
         """Draw predicted against true values of the first."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
@@ -114,12 +119,7 @@ class Regression(Evaluator):
         return {"plots/residuals.png": plots.residuals(evaluation, subtitle)}
 
     def count(
-        self,
-        predictions: Array,
-        target: Any | None = None,
-        *,
-        threshold: float | None = None,
-        reference: Mapping[str, Any] | None = None,
+        self, predictions: Array, target: Any = None, *, reference: Mapping[str, Any] | None = None, **_: Any
     ) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions in the reference's bins."""
         edges = np.asarray(reference["edges"]) if reference else None
@@ -130,22 +130,13 @@ class Regression(Evaluator):
         rows = sum(part.rows for part in parts)
         mean = math.fsum(part.rows * part.target_mean for part in parts) / max(rows, 1)
         histograms = [part.histogram for part in parts if part.histogram is not None]
+        scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
         return Errors(
-            scored=sum(part.scored for part in parts),
-            score_sum=math.fsum(part.score_sum for part in parts),
+            **added(parts, ADDED),
             histogram=np.sum(histograms, axis=0) if histograms else None,
-            rows=rows,
-            error_sum=math.fsum(part.error_sum for part in parts),
-            absolute=math.fsum(part.absolute for part in parts),
-            squares=math.fsum(part.squares for part in parts),
-            fourths=math.fsum(part.fourths for part in parts),
             largest=max((part.largest for part in parts), default=0.0),
             target_mean=mean,
-            target_scatter=math.fsum(
-                part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
-            ),
-            not_numbers=sum(part.not_numbers for part in parts),
-            unknown=sum(part.unknown for part in parts),
+            target_scatter=scatter,
             sample=np.concatenate([np.empty((0, 2)), *(part.sample for part in parts)]),
         )
 

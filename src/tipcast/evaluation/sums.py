@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,20 @@ class Parts:
         for code, (odd, what, fix) in (("D030", predictions), ("D031", targets)):
             if odd:
                 raise TipcastError(code, self.where, f"{odd} of {rows} {what}", fix)
+
+
+def added(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the sums over the parts of their fields, numbers all; of integers and floats exactly."""
+    columns = {name: [getattr(part, name) for part in parts] for name in names}
+    return {
+        name: sum(each) if all(isinstance(n, int) for n in each) else math.fsum(each) for name, each in columns.items()
+    }
+
+
+def even(parts: Sequence[int], most: int) -> tuple[int, list[int]]:
+    """Return a step that takes at most so many of the parts' rows, and where in each part it begins."""
+    step = max(math.ceil(sum(parts) / most), 1)
+    return step, [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
 
 
 def values_of(values: Any, mask: Array | None = None) -> Array:

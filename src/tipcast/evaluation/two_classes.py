@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +132,44 @@ class Histogram:
     edges: Floats
     negatives: Ints
     positives: Ints
+
+
+def curves(
+    below: Floats, above: Floats, area: Floats, threshold_of: Callable[[NDArray[np.intp]], Floats]
+) -> tuple[Roc, PrecisionRecall]:
+    """Return both curves of vertices by rising score, the last above all scores.
+
+    Parameters
+    ----------
+    below, above
+        Positives and negatives (points,) below each vertex.
+    area
+        Of the ROC curve (points,) up to each vertex, 0..1, see ``thin``.
+    threshold_of
+        Returns the scores at vertices.
+
+    """
+    positives, negatives = below[-1], above[-1]
+    chosen = thin(above / negatives, below / positives, area)[::-1]
+    thresholds = threshold_of(chosen)
+    hits, alarms = positives - below[chosen], negatives - above[chosen]
+    roc = Roc(alarms / negatives, hits / positives, thresholds)
+    hits, calls = hits[1:], (hits + alarms)[1:]
+    return roc, PrecisionRecall(hits / positives, hits / calls, thresholds[1:])
+
+
+def in_bins(negatives: Ints, positives: Ints, scores: Floats) -> tuple[Calibration, Histogram]:
+    """Return the calibration and the histogram of rows by class, and of sums of scores, in finer bins."""
+    of_zero, of_one, total = (coarse(values, CALIBRATION_BINS) for values in (negatives, positives, scores))
+    rows = of_zero + of_one
+    mean, rate = (np.where(rows > 0, values / np.where(rows > 0, rows, 1), np.nan) for values in (total, of_one))
+    edges = np.linspace(0, 1, HISTOGRAM_BINS + 1)
+    return Calibration(mean, rate, rows), Histogram(edges, coarse(negatives), coarse(positives))
+
+
+def coarse(counts: Any, number: int = HISTOGRAM_BINS) -> Any:
+    """Return counts in fewer bins."""
+    return np.asarray(counts).reshape(number, -1).sum(axis=1)
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "called": lambda: plots.distribution([0.2, 0.5, 0.3], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
         "stability": lambda: plots.stability(DRIFTS, SUBTITLE),
         "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
+        "ladder": lambda: plots.ladder({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"}, SUBTITLE),
     }
     return each[kind]()
 

@@ -1,11 +1,13 @@
-"""Plots of an evaluation and of a sweep as PNG bytes, in one restrained style; the only room that knows matplotlib."""
+"""Plots of an evaluation and of a sweep, in one restrained style; the only room that knows matplotlib.
 
-from tipcast.evaluation.plots.bars import classes, confusion, difference, importance, scores
+Each is a PNG of 900 x 900 pixels; ``subtitle`` is the line below its title, as model, rows and period.
+"""
+
+from tipcast.evaluation.plots.bars import classes, confusion, difference, importance, scores, stability
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
-from tipcast.evaluation.plots.drift import distribution, stability
 from tipcast.evaluation.plots.style import small
 from tipcast.evaluation.plots.trials import busy, ladder, parallel, pareto, roc_overlay
-from tipcast.evaluation.plots.values import clusters, predicted, residuals
+from tipcast.evaluation.plots.values import clusters, distribution, predicted, residuals
 
 __all__ = [
     "busy", "calibration", "classes", "clusters", "confusion", "difference", "distribution", "history", "importance",

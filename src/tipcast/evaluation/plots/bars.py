@@ -1,4 +1,4 @@
-"""Plots of counts: confusion matrix, scores, classes, feature importance, the distribution of a difference."""
+"""Plots of counts: confusion matrix, scores, classes, feature importance, a difference of two models, drift."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tipcast.evaluation.base import Metric
+from tipcast.evaluation.drift import MUCH, SOME, Drift
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.sums import Z95, Floats, Ints
@@ -20,28 +21,17 @@ MOST_WRITTEN = 12
 """Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
 MOST_CLASSES = 20
 """Classes whose recall and precision are drawn, the first ones."""
+MOST_BARS = 15
 DIFFERENCE_BINS = 40
+LONGEST = 0.75
+"""Where the axis of stability indices ends at most: beyond, bars are cut and told in numbers."""
+COLORS = {"little": style.BLUE, "some": style.ORANGE, "much": style.ORANGE}
 
 
 def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str = "predicted") -> bytes:
-    """Draw the confusion matrix: counts, and shares of the rows of each true class by shade.
+    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class.
 
-    Parameters
-    ----------
-    matrix
-        Rows (classes, classes) by true and by predicted class.
-    subtitle
-        Model, rows and period.
-    classes
-        Names of the classes.
-    called
-        How the rows were called one class, for the axis.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
+    ``called`` says on the axis how rows were called one class.
     """
     figure, axes = style.page("Confusion matrix", subtitle, (0.165, 0.135, 0.8, 0.7))
     many = len(classes)
@@ -56,15 +46,8 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
                 continue
             size = min(25, 50 / many) if many < 5 else 60 / many
             lift = 0.07 if many < 5 else 0
-            style.write(
-                axes,
-                column,
-                row - lift,
-                style.percent(share, 1 if many < 5 else 0),
-                fontsize=size,
-                weight="bold",
-                **plain,
-            )
+            told = style.percent(share, 1 if many < 5 else 0)
+            style.write(axes, column, row - lift, told, fontsize=size, weight="bold", **plain)
             if many < 5:
                 text = f"{matrix[row, column]:,} rows"
                 style.write(axes, column, row + 0.13, text, fontsize=min(style.TEXT, 26 / many), **plain)
@@ -88,7 +71,7 @@ def _short(name: str, many: int) -> str:
 
 
 def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
-    """Draw recall and precision of each class as pairs of bars; of many classes the first; see ``confusion``."""
+    """Draw recall and precision of each class as pairs of bars; of many classes the first."""
     names, recall, precision = names[:MOST_CLASSES], recall[:MOST_CLASSES], precision[:MOST_CLASSES]
     left = min(0.09 + 0.0165 * max(len(_short(name, 1)) for name in names), 0.5)
     figure, axes = style.page("Classes", subtitle, (left, 0.125, 0.92 - left, 0.715))
@@ -105,7 +88,7 @@ def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: s
 
 
 def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tuple[str, ...] = ("0", "1")) -> bytes:
-    """Draw the distribution of scores in each class (adding to 100 %) and the threshold; see ``confusion``."""
+    """Draw the distribution of scores in each class (adding to 100 %) and the threshold."""
     figure, axes = style.page("Scores by class", subtitle)
     bins = evaluation.histogram
     highest = 0.0
@@ -115,10 +98,7 @@ def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tupl
         axes.stairs(share, bins.edges, fill=True, color=color, alpha=0.16)
         axes.stairs(share, bins.edges, color=color, linewidth=2.2, label=f"{name}: {rows.sum():,} rows")
     top = highest * 1.32
-    axes.plot([evaluation.threshold] * 2, [0, highest * 1.12], color=style.INK, linewidth=1.5, linestyle=style.DASHES)
-    right = evaluation.threshold < 0.6
-    place, side = evaluation.threshold + (0.015 if right else -0.015), "left" if right else "right"
-    style.write(axes, place, highest * 1.12, f"threshold {evaluation.threshold:.3f}", ha=side, va="top")
+    style.mark_threshold(axes, evaluation.threshold, highest * 1.12)
     style.shares(axes, y=False)
     axes.set_ylim(0, top)
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
@@ -132,46 +112,16 @@ def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tupl
 
 
 def importance(
-    importance: Mapping[str, float],
-    subtitle: str,
-    *,
-    kind: str = "gain",
-    most: int = 15,
-    title: str = "Feature importance",
+    importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
 ) -> bytes:
-    """Draw the features' shares of the importance as bars, longest first.
-
-    Parameters
-    ----------
-    importance
-        Feature -> importance, of any scale.
-    subtitle
-        Model, rows and period.
-    kind
-        What the importance measures, for the axis.
-    most
-        Bars shown.
-    title
-        Of the page.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
-    """
+    """Draw shares of the total of what is measured, ``kind``, as bars, the longest 15 first."""
     total = sum(importance.values()) or 1.0
-    ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:most]
+    ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
     names, values = [name for name, _ in ranked], [value / total for _, value in ranked]
-    left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = style.page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
-    axes.barh(names, values, height=0.62, color=style.BLUE, alpha=0.85)
+    figure, axes = style.bars(title, subtitle, names, values)
     for i, value in enumerate(values):
         style.write(axes, value + 0.012 * max(values), i, style.percent(value, 1), va="center", bbox=None)
-    axes.invert_yaxis()
     axes.set_xlim(0, max(values, default=1) * 1.17 or 1)
-    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
-    axes.grid(False, axis="y")
     axes.spines["bottom"].set_visible(False)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     style.name_axes(axes, f"share of total {kind}", "")
@@ -179,26 +129,9 @@ def importance(
 
 
 def difference(found: Difference, margin: float, subtitle: str, *, first: str, second: str, metric: Metric) -> bytes:
-    """Draw the distribution of the headline's difference with its 95 % interval, and how much worse is let pass.
+    """Draw the distribution of the headline's difference, ``first`` less ``second``, with its 95 % interval.
 
-    Parameters
-    ----------
-    found
-        What is drawn.
-    margin
-        Largest loss that is let pass, 0 or more.
-    subtitle
-        Rows and period.
-    first, second
-        Names of the models; the difference is the first less the second.
-    metric
-        The headline.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
+    ``margin`` is the largest loss that is let pass, 0 or more.
     """
     figure, axes = style.page(f"Difference of {metric.title}", subtitle)
     values, asymptotic = found.replicates, not len(found.replicates)
@@ -229,4 +162,26 @@ def difference(found: Difference, margin: float, subtitle: str, *, first: str, s
     axes.spines["left"].set_visible(False)
     sampled = "asymptotic distribution" if asymptotic else f"{len(values):,} bootstrap replicates"
     style.name_axes(axes, f"{metric.title} of {first} less that of {second}", sampled)
+    return style.png(figure)
+
+
+def stability(drifts: Sequence[Drift], subtitle: str) -> bytes:
+    """Draw the stability index of the score and of each feature, with the usual limits."""
+    names, values = [drift.name for drift in drifts], [drift.psi for drift in drifts]
+    top = min(max(*values, MUCH) * 1.25, LONGEST)
+    drawn = [min(value, top * 0.8) for value in values]
+    figure, axes = style.bars("Drift from training", subtitle, names, drawn, [COLORS[each.verdict] for each in drifts])
+    for at, drift in enumerate(drifts):
+        text = f"{drift.psi:.3f} {drift.verdict}"
+        if drift.psi > top * 0.8:
+            look: dict[str, Any] = {"ha": "right", "color": "white"}
+            style.write(axes, top * 0.79, at, f"{text} (longer than shown)", va="center", bbox=None, **look)
+        else:
+            style.write(axes, drift.psi + 0.012 * top, at, text, va="center", bbox=None)
+    for limit in (SOME, MUCH):
+        axes.axvline(limit, **style.GUIDE, zorder=1)
+        style.write(axes, limit, -0.52, f"{limit}", style.MUTED, ha="center", va="bottom")
+    axes.set_xlim(0, top)
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.9)
+    style.name_axes(axes, "population stability index", "")
     return style.png(figure)

@@ -17,23 +17,9 @@ LEAST_ROWS = 10
 
 
 def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
-    """Draw the ROC curve with its AUC and DeLong's 95 % interval, the chance line and the operating point.
-
-    Parameters
-    ----------
-    evaluations
-        What is drawn, by its name in the legend: the first in front, with a second one behind it.
-    subtitle
-        Model, rows and period.
-
-    Returns
-    -------
-    bytes
-        PNG.
-
-    """
+    """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
     figure, axes = style.page("ROC curve", subtitle, (0.165, 0.115, 0.74, 0.74))
-    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label="chance: AUC 0.5")
+    axes.plot([0, 1], [0, 1], **style.GUIDE, label="chance: AUC 0.5")
     evaluation, looks = next(iter(evaluations.values())), ((style.BLUE, 2.8), (style.ORANGE, 1.8))
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
         text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
@@ -44,17 +30,16 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
     _operating_point(axes, wrong, evaluation.metrics["recall"], evaluation.threshold)
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
-    handles, labels = axes.get_legend_handles_labels()
-    style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1], title="95 % intervals by DeLong")
+    style.key(axes, "lower right", reverse=True, title="95 % intervals by DeLong")
     return style.png(figure)
 
 
 def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
-    """Draw precision against recall with the base rate and the operating point; see ``roc``."""
+    """Draw precision against recall with the base rate and the operating point."""
     figure, axes = style.page("Precision and recall", subtitle)
     curve, rate = evaluation.precision_recall, evaluation.metrics["positive_rate"]
     base = f"base rate {style.percent(rate, 1)}"
-    axes.axhline(rate, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, label=base)
+    axes.axhline(rate, **style.GUIDE, label=base)
     text = f"average precision {evaluation.metrics['average_precision']:.3f}"
     recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
     axes.plot(recall, precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
@@ -62,8 +47,7 @@ def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> byt
     _operating_point(axes, x, y, evaluation.threshold, above=x < 0.62)  # the curve falls to the right
     style.shares(axes)
     style.name_axes(axes, "recall: share of positives found", "precision: share of calls right")
-    handles, labels = axes.get_legend_handles_labels()
-    style.key(axes, "lower left" if rate > 0.35 else "upper right", handles=handles[::-1], labels=labels[::-1])
+    style.key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
     return style.png(figure)
 
 
@@ -85,7 +69,7 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     figure, axes = style.page("Calibration", subtitle, (left, bottom + strip + 0.03, width, height - strip - 0.03))
     bins = evaluation.calibration
     some = bins.rows >= min(LEAST_ROWS, bins.rows.max())
-    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
+    axes.plot([0, 1], [0, 1], **style.GUIDE)
     mean, rate = bins.mean_score[some], bins.rate[some]
     axes.vlines(mean, *wilson(rate, bins.rows[some]), color=style.BLUE, linewidth=1.8, alpha=0.45)
     axes.plot(mean, rate, "o-", clip_on=False, color=style.BLUE, linewidth=2.2, markersize=6.5, markeredgecolor="white")
@@ -119,25 +103,7 @@ def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
 def history(
     history: Mapping[str, Mapping[str, Sequence[float]]], metric: str, subtitle: str, *, best: int | None = None
 ) -> bytes:
-    """Draw a metric against boosting rounds, one line for each data set, labelled at its end.
-
-    Parameters
-    ----------
-    history
-        Data set -> metric -> value after each round.
-    metric
-        Which metric is drawn.
-    subtitle
-        Model, rows and period.
-    best
-        Round (from 0) of the model that is kept; it is marked.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
-    """
+    """Draw a metric against boosting rounds of each data set; ``best`` is the round (from 0) that is kept."""
     lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
     colors = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[max(2 - len(lines), 0) :]
     longest = max((len(values) for _, values in lines), default=1)
@@ -155,7 +121,7 @@ def history(
         style.write(axes, max(longest, 2) * 1.02, place, name, color, va="center", weight="bold", bbox=None)
     if best is not None and lines:
         value = lines[-1][1][best]
-        axes.axvline(best + 1, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES, zorder=1)
+        axes.axvline(best + 1, **style.GUIDE, zorder=1)
         style.ring(axes, best + 1, value)
         side, shift = ("left", 0.02) if best < 0.55 * longest else ("right", -0.02)
         text = f"best round {best + 1}: {value:.4f}"

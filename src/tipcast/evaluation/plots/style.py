@@ -6,6 +6,7 @@ Every property is set on the objects themselves: matplotlib's rcParams are share
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,6 +31,8 @@ BOX = (0.165, 0.125, 0.775, 0.715)
 
 FONT = ["DejaVu Sans"]
 DASHES = (0, (4, 3))
+GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
+"""A line that others are read against."""
 
 
 def page(title: str, subtitle: str, box: tuple[float, float, float, float] = BOX) -> tuple[Figure, Axes]:
@@ -70,19 +73,32 @@ def shares(axes: Axes, x: bool = True, y: bool = True) -> None:
 def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options: Any) -> None:
     """Write a note into the axes on a white ground, so that lines beneath do not cross it."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85}
-    options = {"fontsize": SMALL, "family": FONT, "bbox": ground, "zorder": 6, **options}
-    axes.text(x, y, text, color=color, **options)
+    axes.text(x, y, text, **{"color": color, "fontsize": SMALL, "family": FONT, "bbox": ground, "zorder": 6, **options})
+
+
+def mark_threshold(axes: Axes, threshold: float, height: float) -> None:
+    """Draw the threshold of scores up to a height, with its value beside."""
+    axes.plot([threshold] * 2, [0, height], color=INK, linewidth=1.5, linestyle=DASHES)
+    shift, side = (0.015, "left") if threshold < 0.6 else (-0.015, "right")
+    write(axes, threshold + shift, height, f"threshold {threshold:.3f}", ha=side, va="top")
+
+
+def bars(
+    title: str, subtitle: str, names: Sequence[str], values: Sequence[float], color: Any = BLUE
+) -> tuple[Figure, Axes]:
+    """Return a page with a horizontal bar for each name, the first on top, and its axes."""
+    left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
+    figure, axes = page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
+    axes.barh(names, values, height=0.62, color=color, alpha=0.85)
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    return figure, axes
 
 
 def ring(axes: Axes, x: float, y: float) -> None:
     """Mark one point with a ring."""
-    look: dict[str, Any] = {
-        "markersize": 10,
-        "markerfacecolor": "white",
-        "markeredgecolor": INK,
-        "markeredgewidth": 2.2,
-    }
-    axes.plot([x], [y], "o", zorder=7, clip_on=False, **look)
+    look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK, "markeredgewidth": 2.2}
+    axes.plot([x], [y], "o", markersize=10, zorder=7, clip_on=False, **look)
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -101,9 +117,7 @@ def key(axes: Axes, place: str, **options: Any) -> None:
 def png(figure: Figure) -> bytes:
     """Render a figure as a square of 900 pixels."""
     stream = io.BytesIO()
-    with ThreadPoolExecutor(
-        1
-    ) as elsewhere:  # Ctrl-C is raised in the main thread; Matplotlib's C++ makes it another error
+    with ThreadPoolExecutor(1) as elsewhere:  # Ctrl-C in the main thread: Matplotlib's C++ makes it another error
         elsewhere.submit(figure.savefig, stream, format="png", dpi=DPI, metadata={"Software": None}).result()
     return stream.getvalue()
 

@@ -19,29 +19,14 @@ SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", styl
 
 
 def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str) -> bytes:
-    """Draw ROC curves over each other.
-
-    Parameters
-    ----------
-    curves
-        Label and true-positive rates at even false-positive rates from 0 to 1, the best first; five at most.
-    subtitle
-        Model, rows and period.
-
-    Returns
-    -------
-    bytes
-        PNG.
-
-    """
+    """Draw true-positive rates at even false-positive rates from 0 to 1, by label, the best first; five at most."""
     figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
-    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
+    axes.plot([0, 1], [0, 1], **style.GUIDE)
     for (label, rates), color in reversed(list(zip(curves, COLORS, strict=False))):
         axes.plot(np.linspace(0, 1, len(rates)), rates, color=color, linewidth=2.2, label=label)
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
-    handles, labels = axes.get_legend_handles_labels()
-    style.key(axes, "lower right", handles=handles[::-1], labels=labels[::-1])
+    style.key(axes, "lower right", reverse=True)
     return style.png(figure)
 
 
@@ -56,24 +41,7 @@ def parallel(
 ) -> bytes:
     """Draw one line a trial across one axis a parameter, darker for better scores, the best one on top.
 
-    Parameters
-    ----------
-    values
-        Parameter -> its value in each trial; numbers, or words in the order in which they first come.
-    scores
-        Of the trials; the last axis.
-    subtitle
-        Model, rows and period.
-    logs
-        Parameters whose axis is logarithmic.
-    metric, maximize
-        What the scores are, and whether more is better.
-
-    Returns
-    -------
-    bytes
-        PNG.
-
+    Values are numbers, or words in the order in which they first come; ``logs`` are parameters on logarithmic axes.
     """
     figure, axes = style.page(f"Parameters and {metric}", subtitle, (0.075, 0.19, 0.85, 0.61))
     columns = {**values, metric.replace(" ", "_"): scores}
@@ -121,17 +89,9 @@ def pareto(
     worth = scores if maximize else [-score for score in scores]
     front = pareto_front(seconds, worth)
     axes.plot(seconds, scores, "o", color=style.FAINT, markersize=7, markeredgecolor="white", label="trial")
-    axes.plot(
-        [seconds[at] for at in front],
-        [scores[at] for at in front],
-        "o-",
-        color=style.BLUE,
-        linewidth=1.8,
-        markersize=8.5,
-        markeredgecolor="white",
-        drawstyle="steps-post",
-        label="none is quicker and better",
-    )
+    quick, good = [seconds[at] for at in front], [scores[at] for at in front]
+    look: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 1.8, "markersize": 8.5, "markeredgecolor": "white"}
+    axes.plot(quick, good, "o-", color=style.BLUE, label="none is quicker and better", **look)
     best = max(front, key=lambda at: worth[at])
     style.ring(axes, seconds[best], scores[best])
     axes.margins(0.06, 0.1)
@@ -152,58 +112,21 @@ def pareto_front(seconds: Sequence[float], scores: Sequence[float]) -> list[int]
 
 
 def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: float, subtitle: str) -> bytes:
-    """Draw how many seconds each worker spent on trials, and what share of its slots' time that was.
-
-    Parameters
-    ----------
-    workers
-        Worker -> seconds of its trials, added up.
-    slots
-        Worker -> trials at once; of workers that are gone, one.
-    elapsed_s
-        Seconds that the search took.
-    subtitle
-        Model, rows and period.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
-    """
+    """Draw each worker's seconds of trials, and their share of the time of its slots; of workers gone, of one."""
     names = sorted(workers)
-    left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = style.page("Busy seconds of the workers", subtitle, (left, 0.125, 0.92 - left, 0.715))
     seconds = [workers[name] for name in names]
-    axes.barh(names, seconds, height=0.62, color=style.BLUE, alpha=0.85)
+    figure, axes = style.bars("Busy seconds of the workers", subtitle, names, seconds)
     for at, name in enumerate(names):
         share = workers[name] / max(elapsed_s * slots.get(name, 1), 1e-9)
         text = f"{workers[name]:.1f} s: {style.percent(share)} busy"
         style.write(axes, workers[name], at, f" {text}", va="center", bbox=None)
-    axes.invert_yaxis()
     axes.set_xlim(0, max(seconds, default=1) * 1.45)
-    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
-    axes.grid(False, axis="y")
     style.name_axes(axes, "seconds of trials in all slots", "")
     return style.png(figure)
 
 
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
-    """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first.
-
-    Parameters
-    ----------
-    seconds
-        Rung -> phase -> seconds; at least one rung, the same phases in each.
-    subtitle
-        Model, rows and period.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
-    """
+    """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, phases = list(seconds), list(next(iter(seconds.values())))
     figure, axes = style.page("The same training, from rung to rung", subtitle)
     totals = [sum(seconds[name].values()) for name in names]

@@ -1,13 +1,14 @@
-"""Plots of rows counted in cells: predicted against true values, residuals, clusters on two components."""
+"""Plots of rows counted in cells: predicted against true values, residuals, clusters, predictions by bin."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.sums import Floats, Ints
@@ -22,21 +23,7 @@ MOST_NAMED = 30
 
 
 def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
-    """Draw predicted against true values as a two-dimensional histogram, with the line on which both are the same.
-
-    Parameters
-    ----------
-    evaluation
-        What is drawn; rows beyond an axis are in its outermost cells.
-    subtitle
-        Model, rows and period.
-
-    Returns
-    -------
-    bytes
-        PNG of 900 x 900 pixels.
-
-    """
+    """Draw predicted against true values as a two-dimensional histogram; rows beyond are in the outermost cells."""
     figure, axes = style.page("Predicted and true values", subtitle)
     edges = evaluation.axis
     _cells(axes, edges, edges, evaluation.joint)
@@ -48,14 +35,14 @@ def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
 
 
 def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
-    """Draw the distribution of prediction less truth; see ``predicted``."""
+    """Draw the distribution of prediction less truth."""
     figure, axes = style.page("Residuals", subtitle)
     share = evaluation.residuals / max(int(evaluation.residuals.sum()), 1)
     axes.stairs(share, evaluation.residual_axis, fill=True, color=style.BLUE, alpha=0.16)
     axes.stairs(share, evaluation.residual_axis, color=style.BLUE, linewidth=2.2)
     top = float(share.max()) * 1.25 or 1.0
     bias = evaluation.metrics["bias"]
-    axes.axvline(0, color=style.FAINT, linewidth=1.5, linestyle=style.DASHES)
+    axes.axvline(0, **style.GUIDE)
     axes.axvline(bias, color=style.ORANGE, linewidth=1.8)
     style.write(axes, 0.03, 0.97, f"mean {bias:+.4g}", style.ORANGE, va="top", transform=axes.transAxes)
     axes.set_ylim(0, top)
@@ -67,18 +54,7 @@ def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
 
 
 def clusters(found: Map, rows: Ints, subtitle: str) -> bytes:
-    """Draw rows and centroids on two principal components of the standardised features; see ``predicted``.
-
-    Parameters
-    ----------
-    found
-        Rows by cell, and centroids.
-    rows
-        Of each cluster (clusters,), which the rings' areas show.
-    subtitle
-        Model, rows and period.
-
-    """
+    """Draw rows and centroids on two principal components; the rings' areas tell the rows of each cluster."""
     figure, axes = style.page("Clusters", subtitle)
     first, second = found.axes
     _cells(axes, first, second, found.cells)
@@ -102,3 +78,45 @@ def _cells(axes: Axes, x: Floats, y: Floats, counts: Ints) -> None:
     axes.set_ylim(y[0], y[-1])
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_locator(MaxNLocator(6))
+
+
+def distribution(
+    now: Sequence[float],
+    then: Sequence[float] | None,
+    then_name: str,
+    subtitle: str,
+    *,
+    edges: Sequence[float] | None = None,
+    names: Sequence[str] = (),
+    threshold: float | None = None,
+) -> bytes:
+    """Draw the (bins,) shares of predictions, and behind them of rows held out at training (None: not known).
+
+    Without ``edges`` (bins + 1,) a bin is a class, named by ``names``, or a cluster, or of two classes, which have a
+    ``threshold``, an equal part of 0..1.
+    """
+    title = "Distribution of predictions" if threshold is None else "Distribution of scores"
+    figure, axes = style.page(title, subtitle)
+    numbers = edges is not None or threshold is not None
+    borders = np.linspace(0, 1 if numbers else len(now), len(now) + 1) if edges is None else np.asarray(edges)
+    highest = max(max(now), max(then) if then else 0.0, 1e-9)
+    if then:
+        axes.stairs(then, borders, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
+    axes.stairs(now, borders, fill=True, color=style.BLUE, alpha=0.16)
+    axes.stairs(now, borders, color=style.BLUE, linewidth=2.2, label="scored rows")
+    what, bins = "prediction", "a bin"
+    if threshold is not None:
+        style.mark_threshold(axes, threshold, highest * 1.12)
+        style.shares(axes, y=False)
+        what, bins = "score: predicted probability", "a bin of 0.02"
+    elif not numbers:
+        known = names if len(names) == len(now) else [str(at) for at in range(len(now))]
+        axes.set_xticks(borders[:-1] + 0.5, labels=known)
+        what, bins = "predicted class" if names else "cluster", "each"
+    axes.set_ylim(0, highest * 1.32)
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.06 else 1, symbol=" %"))
+    axes.grid(False, axis="x")
+    style.name_axes(axes, what, f"share of rows in {bins}")
+    style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
+    return style.png(figure)
