@@ -104,7 +104,7 @@ class Evaluator(ABC):
     """Artifact path of the leading figure."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
-    loss: ClassVar[Callable[[Array, Array], Array] | None] = None
+    loss: Callable[[Array, Array], Array] | None = None
     """(rows,) values of predictions and target whose mean is the headline, or its square; None where it is no mean."""
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""

@@ -95,7 +95,7 @@ def _counted(bins: Array, xp: Any) -> Counts:
 def total(parts: Sequence[Binned]) -> Binned:
     """Return the sums of several parts."""
     nothing = np.zeros(BINS, dtype=np.int64)
-    counts = {name: sum((getattr(part, name) for part in parts), nothing) for name in COUNTED}
+    counts: dict[str, Any] = {name: sum((getattr(part, name) for part in parts), nothing) for name in COUNTED}
     return Binned(**counts, **added(parts, [each.name for each in fields(Binned) if each.name not in COUNTED]))
 
 
