@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import ParamSpec, TypeVar, final
+from typing import Any, ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +58,10 @@ class TipcastError(Exception):
             keep = max(len(parts[longest]) - excess, others - 1)
             parts[longest] = parts[longest][: keep - 3] + "..."
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the exceptions it came from, which may not: tblib, where it is loaded, takes them along."""
+        return TipcastError, self.args
 
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:

@@ -70,6 +70,12 @@ def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     return dataset
 
 
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Refuse what a configuration of scoring says of its files and no dataset would take; C003."""
+    for dataset in NAMES.values():
+        dataset.check_facts(facts)
+
+
 def _installed(name: str) -> None:
     for entry in importlib.metadata.entry_points(group=GROUP, name=name):
         register(name, entry.load())

@@ -16,7 +16,7 @@ from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
-from tipcast.datasets.registry import dataset_of
+from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
 from tipcast.scoring.output_folder import output_names
 from tipcast.scoring.passthrough_columns import added_columns
@@ -112,6 +112,7 @@ def check(config: ScoreConfig) -> None:
         raise TipcastError(
             "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
         )
+    check_facts(config.facts)
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
@@ -174,7 +175,6 @@ def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetc
 
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
-    dataset.check_facts(config.facts)
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     request = ScanRequest(
