@@ -25,6 +25,8 @@ ENDLESS = (
 """A job that trains until it is stopped."""
 Start = Callable[..., Any]
 LONG = pytest.mark.long
+GONE_S = 10.0
+"""How long processes of a job that has ended may need to end, on a busy machine."""
 
 
 def _gone(processes: list[Any], limit_s: float) -> list[Any]:
@@ -43,7 +45,7 @@ def test_terminated_in_mid_fit(tipcast: Start) -> None:
     job.process.send_signal(signal.SIGTERM)
     assert job.end(STOP_S) == 143
     assert job.statuses == ["KILLED"]
-    assert _gone(tree, 1) == []
+    assert _gone(tree, GONE_S) == []
     assert job.err.splitlines()[-1] == "terminated: a run that was open is closed as KILLED"
     assert "Traceback" not in job.err
 
@@ -59,7 +61,7 @@ def test_interrupted_in_mid_fit(tipcast: Start, times: int) -> None:
         time.sleep(0.1 if times > 1 else 0)
     assert job.end(STOP_S) == 130
     assert job.statuses == ["KILLED"]
-    assert _gone(tree, 1) == []
+    assert _gone(tree, GONE_S) == []
     assert len(job.err.splitlines()) <= 5
     assert job.err.splitlines()[-1] == "interrupted: a run that was open is closed as KILLED"
 
@@ -73,7 +75,7 @@ def test_interrupted_while_workers_start(tipcast: Start, delay_s: float) -> None
     os.killpg(job.process.pid, signal.SIGINT)
     assert job.end(STOP_S) == 130
     assert set(job.statuses) <= {"KILLED"}
-    assert _gone(tree, 2) == []
+    assert _gone(tree, GONE_S) == []
     assert job.err.splitlines() == ["interrupted: a run that was open is closed as KILLED"]
 
 
@@ -91,7 +93,7 @@ def test_interrupted_near_the_end(tipcast: Start, delay_s: float) -> None:
     time.sleep(delay_s)
     os.killpg(job.process.pid, signal.SIGINT)
     assert (job.end(STOP_S), job.statuses) in ((130, ["KILLED"]), (130, ["FINISHED"]), (0, ["FINISHED"]))
-    assert _gone(tree, 1) == []
+    assert _gone(tree, GONE_S) == []
     assert "Traceback" not in job.err
 
 

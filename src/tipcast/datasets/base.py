@@ -271,7 +271,7 @@ class Dataset(ABC):
         return told
 
     @classmethod
-    def check_facts(cls, facts: Mapping[str, Any]) -> None:
+    def check_facts(cls, facts: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing to refuse
         """Refuse what a configuration of scoring says of its files and cannot be; C003."""
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
