@@ -270,8 +270,8 @@ class Dataset(ABC):
         """Return a saved model's profile as ``evaluation.drift`` reads it, whichever release wrote it."""
         return told
 
-    @classmethod
-    def check_facts(cls, facts: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing to refuse
+    @classmethod  # noqa: B027 - most have nothing to refuse
+    def check_facts(cls, facts: Mapping[str, Any]) -> None:
         """Refuse what a configuration of scoring says of its files and cannot be; C003."""
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
