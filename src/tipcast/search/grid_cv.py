@@ -74,9 +74,9 @@ class Reporting(MetaEstimatorMixin, BaseEstimator):
         assert self.study is not None  # noqa: S101 - scikit-learn wants a default
         message = [what, self.number, _here(), *more]
         try:
-            get_worker().log_event(topic(self.study), message)
+            get_worker().log_event(self.study.topic, message)
         except ValueError:  # joblib sends nothing to a cluster of one thread
-            _REPORTS[topic(self.study)].put(message)
+            _REPORTS[self.study.topic].put(message)
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:
@@ -145,8 +145,8 @@ def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Se
         except BaseException as problem:
             ended.append(problem)
 
-    _REPORTS[topic(study)] = reports
-    client.subscribe_topic(topic(study), lambda event: reports.put(event[1]))
+    _REPORTS[study.topic] = reports
+    client.subscribe_topic(study.topic, lambda event: reports.put(event[1]))
     thread = threading.Thread(target=search, daemon=True)
     with warnings.catch_warnings():  # the trials' runs say it
         warnings.simplefilter("ignore", FitFailedWarning)
@@ -157,9 +157,9 @@ def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Se
             yield from _events(proposals, reports, thread, ended)
             thread.join()
         finally:
-            del _REPORTS[topic(study)]
+            del _REPORTS[study.topic]
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                client.unsubscribe_topic(topic(study))
+                client.unsubscribe_topic(study.topic)
 
 
 def _search(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> None:
@@ -176,11 +176,6 @@ def _search(client: Any, study: Study, estimator: Any, rows: Split, proposals: S
     everywhere = [x, y, *split]  # or they would be lost with the one worker that holds them
     with joblib.parallel_config("dask", client=client, scatter=everywhere):
         GridSearchCV(reporting, grid, scoring=score, cv=[split], refit=False, error_score=np.nan).fit(x, y)
-
-
-def topic(study: Study) -> str:
-    """Return the topic of Dask's events that a sweep's trials report to."""
-    return f"tipcast-{study.sweep}"
 
 
 def _events(

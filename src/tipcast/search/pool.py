@@ -53,7 +53,6 @@ class Pool:
 
     def __init__(self, workers: TrialWorkers, attempts: int, limit_s: float | None = None) -> None:
         self._workers, self._study, self._attempts, self._limit_s = workers, workers.study, attempts, limit_s
-        self._topic = f"tipcast-{workers.study.sweep}"
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
@@ -63,7 +62,7 @@ class Pool:
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
         """Run all trials; what is told has happened already, and the next trial is under way before it is told."""
-        self._workers.client.subscribe_topic(self._topic, self._arrived)
+        self._workers.client.subscribe_topic(self._study.topic, self._arrived)
         told: deque[Event] = deque()
         try:
             while True:
@@ -78,7 +77,7 @@ class Pool:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 for job in self._running:
                     job.future.release()
-                self._workers.client.unsubscribe_topic(self._topic)
+                self._workers.client.unsubscribe_topic(self._study.topic)
 
     def _fill(self, searcher: Searcher, told: deque[Event]) -> bool:
         """Give work to free slots; tell whether none is left to give."""
@@ -116,7 +115,7 @@ class Pool:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         key = f"{TRIAL}{self._key(job)}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
         job.worker = worker
-        args = (self._study.sweep, job.work, job.attempt, self._topic)
+        args = (self._study.sweep, job.work, job.attempt)
         job.future = self._workers.submit(worker, key, partial(self._over, job), task.run, *args)
         self._running.append(job)
         return Begun(job.work, job.attempt)

@@ -98,7 +98,7 @@ class TrialSlots(WorkerPlugin):
     idempotent = True
 
     def __init__(self, study: Study, per_gpu: int) -> None:
-        self.name = f"tipcast-{study.sweep}"
+        self.name = study.topic
         self._study, self._per_gpu = study, per_gpu
 
     async def setup(self, worker: Any) -> None:
@@ -122,7 +122,7 @@ def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
 
 
 @travelling
-def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
+def run(sweep: str, work: Work, attempt: int) -> None:
     """Fit, measure and report.
 
     What came of it, one trial for each proposal as JSON, goes out as an event, ahead of the word that the task is done:
@@ -137,7 +137,8 @@ def run(sweep: str, work: Work, attempt: int, topic: str) -> None:
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
     cache = CACHES[sweep]
     try:
-        get_worker().log_event(topic, [trial.to_json() for trial in RunningWork(cache, work, attempt).trials()])
+        trials = RunningWork(cache, work, attempt).trials()
+        get_worker().log_event(cache.study.topic, [trial.to_json() for trial in trials])
     except Exception as problem:
         raise failure(problem, cache.study.objective.key(work.numbers[0])) from problem
     finally:

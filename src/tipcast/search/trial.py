@@ -76,6 +76,11 @@ class Study:
     again: bool
     """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
 
+    @property
+    def topic(self) -> str:
+        """Of Dask's events that trials report by."""
+        return f"tipcast-{self.sweep}"
+
 
 @dataclass(frozen=True)
 class Work:
