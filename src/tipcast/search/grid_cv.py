@@ -39,15 +39,7 @@ _REPORTS: dict[str, Reports] = {}
 class Reporting(MetaEstimatorMixin, BaseEstimator):
     """An estimator that reports from its worker that its fit begins, and why it failed.
 
-    Parameters
-    ----------
-    estimator
-        What is fitted.
-    number
-        Of the trial; the search sets it together with the trial's parameters.
-    study
-        What all trials have in common.
-
+    The search sets the trial's number together with its parameters; the study is what all trials have in common.
     """
 
     def __init__(self, estimator: Any = None, number: int = -1, study: Study | None = None) -> None:

@@ -43,9 +43,9 @@ class Pool:
     Parameters
     ----------
     workers
-        The workers.
+        Those of the sweep.
     attempts
-        How many workers may die of a trial, other than for memory, before it has failed.
+        Maximum worker losses of a trial, not counting out-of-memory.
     limit_s
         How long a trial may take before it has failed and its worker is started anew; None: as long as it wants.
 

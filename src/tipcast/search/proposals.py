@@ -79,13 +79,7 @@ def grid(spec: SearchSpec, space: Space, seed: int = 0, recorded: Recorded | Non
 def random(spec: SearchSpec, space: Space, seed: int, recorded: Recorded | None = None) -> list[Proposal]:
     """Return draws of which no two are alike; a longer search begins with the trials of a shorter one.
 
-    Parameters
-    ----------
-    spec, space, seed
-        Of the search.
-    recorded
-        Trials that keep the parameters that they have.
-
+    Trials that are recorded keep the parameters that they have.
     """
     wanted, recorded = spec.trials or MOST, recorded or {}
     sizes = [axis.size for axis in space.values()]

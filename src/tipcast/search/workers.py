@@ -189,18 +189,7 @@ class TrialWorkers:
 
 @final
 class NoRetries(SchedulerPlugin):
-    """Disables Dask's retries of a sweep's tasks; clears up on the workers when its client disconnects.
-
-    Parameters
-    ----------
-    name
-        Of the plugin that the sweep has on the workers, and of this one.
-    sweep
-        How the keys of its tasks end.
-    client
-        Id of its driver's client.
-
-    """
+    """Disables Dask's retries of a sweep's tasks; clears up on the workers when its client disconnects."""
 
     idempotent = True
 
