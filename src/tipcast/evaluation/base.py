@@ -152,8 +152,7 @@ class Evaluator(ABC):
             D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
 
         """
-        columns = (predictions, targets) if masks is None else (predictions, targets, masks)
-        return self._with_own(Parts(columns, client, where), threshold)
+        return self._with_own(Parts((predictions, targets, masks), client, where), threshold)
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
@@ -182,7 +181,11 @@ class Evaluator(ABC):
         where: str = "predictions",
     ) -> Estimate:
         """Return the headline alone, as of a subset of the rows; see ``evaluate``."""
-        found = self.evaluate(client, predictions, targets, masks=masks, where=where)
+        return self._estimate(Parts((predictions, targets, masks), client, where))
+
+    def _estimate(self, parts: Parts) -> Estimate:
+        """Return the headline of parts on workers."""
+        found = self._evaluate(parts, None)
         return Estimate(found.headline, found.interval, found.rows)
 
     def warm_up(self, predictions: Array, target: Any) -> None:

@@ -52,18 +52,7 @@ class Binned:
 
 
 def count(scores: Array, labels: Array | None, threshold: float) -> Binned:
-    """Count a part's rows.
-
-    Parameters
-    ----------
-    scores
-        (rows,) P(1) in 0..1, of any device.
-    labels
-        (rows,) 1, 0, or -1 where the label is not known; None: of no row.
-    threshold
-        Scores at or above it are called positive.
-
-    """
+    """Count a part's (rows,) P(1) and labels, -1 or None where not known; called 1 at or above the threshold."""
     xp = module_of(scores)
     bins = xp.minimum((scores * BINS).astype(xp.int32), BINS - 1)
     called = scores >= threshold
@@ -97,11 +86,6 @@ def total(parts: Sequence[Binned]) -> Binned:
     nothing = np.zeros(BINS, dtype=np.int64)
     counts: dict[str, Any] = {name: sum((getattr(part, name) for part in parts), nothing) for name in COUNTED}
     return Binned(**counts, **added(parts, [each.name for each in fields(Binned) if each.name not in COUNTED]))
-
-
-def mean(found: Binned) -> float:
-    """Return the mean score of all rows; 0 where there are none."""
-    return found.score_sum / max(int(found.rows.sum()), 1)
 
 
 def resolution(found: Binned) -> float:

@@ -55,9 +55,7 @@ class Classification(Evaluator):
     def _evaluate(self, parts: Parts, threshold: float | None) -> ClassificationEvaluation:
         """Evaluate scores exactly, all of one dtype, float32 or float64; those of this process unchecked."""
         if parts.client is not None:
-            predictions, targets, *masks = parts.columns
-            buckets = fill(parts.client, predictions, targets, masks[0] if masks else None, parts.where)
-            return of_buckets(parts.client, buckets, threshold)
+            return of_buckets(parts.client, fill(parts), threshold)
         ((predictions,), (target,)) = parts.columns
         keys = sort_keys(predictions, target)
         positives, negatives = classes_below(keys)
@@ -65,17 +63,10 @@ class Classification(Evaluator):
         tallies = [tally(keys, whole)]
         return _evaluation(tallies, whole, dtype, *_most_accurate(tallies, whole, dtype))
 
-    def estimate(
-        self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
-        masks: Sequence[Any] | None = None,
-        where: str = "predictions",
-    ) -> Estimate:
+    def _estimate(self, parts: Parts) -> Estimate:
         """Return the exact AUC with DeLong's 95 % interval."""
-        buckets = fill(client, predictions, targets, masks, where)
-        return _auc(_tallies(client, buckets, details=False), buckets.wholes[0])
+        buckets = fill(parts)
+        return _auc(_tallies(parts.client, buckets, details=False), buckets.wholes[0])
 
     def warm_up(self, predictions: Array, target: Any) -> None:
         """Sort and count as the workers do."""
@@ -148,7 +139,7 @@ class Classification(Evaluator):
     def summary(self, sums: binned.Binned) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
         rows = int(sums.rows.sum())
-        return {"mean": binned.mean(sums), "predicted_rate": sums.called / rows} if rows else {}
+        return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows} if rows else {}
 
     def of_sums(self, sums: binned.Binned, threshold: float | None = None) -> ClassificationEvaluation | None:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""

@@ -7,6 +7,7 @@ improve by themselves, are of the features and of the centroids of the rows at h
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -139,12 +140,18 @@ class Clustering(Evaluator):
         """Sum moments in one pass, distances from the rows' centroids in another."""
         assigned: Assigned = parts.add(_assigned, self.total)
         rows = int(assigned.rows.sum())
-        odd = (assigned.not_numbers, "rows have no cluster or no finite distance", "check the model and its input")
+        odd = (
+            "D030",
+            assigned.not_numbers,
+            "rows have no cluster or no finite distance",
+            "check the model and its input",
+        )
         parts.refuse(rows + assigned.not_numbers, odd)
-        moments: Moments = parts.add(_CountMoments(len(assigned.rows)), _total_moments)
+        moments: Moments = parts.add(functools.partial(_moments, len(assigned.rows)), _total_moments)
         centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
         components, deviations, shares = _principal(moments)
-        view = _View(centroids, moments.mean, components, deviations)
+        first, second = (np.linspace(-REACH, REACH, BINS + 1) * (deviation or 1.0) for deviation in deviations)
+        view = functools.partial(_view, (first, second), centroids, moments.mean, components)
         distances, cells = parts.add(view, _total_view)
         facts = _facts(assigned, moments, centroids, distances)
         metrics = {each.name: float(each.of(facts)) for each in METRICS if each.of}
@@ -154,7 +161,7 @@ class Clustering(Evaluator):
             metrics={**metrics, ROWS: float(rows)},
             interval=mean_interval(rows, assigned.squares, assigned.fourths),
             cluster_rows=assigned.rows,
-            map=Map(view.axes, cells, (centroids - moments.mean) @ components, shares),
+            map=Map((first, second), cells, (centroids - moments.mean) @ components, shares),
         )
 
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
@@ -229,24 +236,18 @@ def _blocks(predictions: Any, x: Any, mask: Array | None) -> Any:
         yield labels[start : start + size].astype(xp.int64), features[start : start + size].astype(xp.float64)
 
 
-@dataclass(frozen=True)
-class _CountMoments:
-    """Sums the moments of a part."""
-
-    clusters: int
-
-    def __call__(self, predictions: Any, x: Any, mask: Array | None = None) -> Moments:
-        parts = []
-        for labels, features in _blocks(predictions, x, mask):
-            xp = module_of(features)
-            mean = features.mean(axis=0)
-            centred = features - mean
-            sums = [xp.bincount(labels, weights=column, minlength=self.clusters) for column in features.T]
-            scatter = to_host(centred.T @ centred)
-            parts.append(Moments(len(labels), to_host(mean), scatter, to_host(xp.stack(sums, axis=1))))
-        width = values_of(x).shape[1]
-        nothing = Moments(0, np.zeros(width), np.zeros((width, width)), np.zeros((self.clusters, width)))
-        return _total_moments(parts or [nothing])
+def _moments(clusters: int, predictions: Any, x: Any, mask: Array | None = None) -> Moments:
+    parts = []
+    for labels, features in _blocks(predictions, x, mask):
+        xp = module_of(features)
+        mean = features.mean(axis=0)
+        centred = features - mean
+        sums = [xp.bincount(labels, weights=column, minlength=clusters) for column in features.T]
+        scatter = to_host(centred.T @ centred)
+        parts.append(Moments(len(labels), to_host(mean), scatter, to_host(xp.stack(sums, axis=1))))
+    width = values_of(x).shape[1]
+    nothing = Moments(0, np.zeros(width), np.zeros((width, width)), np.zeros((clusters, width)))
+    return _total_moments(parts or [nothing])
 
 
 def _total_moments(parts: Sequence[Moments]) -> Moments:
@@ -277,35 +278,29 @@ def _principal(moments: Moments) -> tuple[Floats, Floats, tuple[float, float]]:
     return chosen, np.sqrt(variances), (float(shares[0]), float(shares[1]))
 
 
-@dataclass(frozen=True)
-class _View:
-    """Sums a part's distances from centroids, and counts its rows in the figure's cells."""
-
-    centroids: Floats
-    mean: Floats
-    components: Floats
-    deviations: Floats
-
-    @property
-    def axes(self) -> tuple[Floats, Floats]:
-        """Edges of the cells."""
-        first, second = (REACH * (deviation or 1.0) for deviation in self.deviations)
-        return np.linspace(-first, first, BINS + 1), np.linspace(-second, second, BINS + 1)
-
-    def __call__(self, predictions: Any, x: Any, mask: Array | None = None) -> tuple[Floats, Ints]:
-        distances, cells = np.zeros(len(self.centroids)), np.zeros(BINS * BINS, dtype=np.int64)
-        for labels, features in _blocks(predictions, x, mask):
-            xp = module_of(features)
-            away = features - xp.asarray(self.centroids)[labels]
-            norms = xp.sqrt((away * away).sum(axis=1))
-            distances += to_host(xp.bincount(labels, weights=norms, minlength=len(self.centroids)))
-            placed = (features - xp.asarray(self.mean)) @ xp.asarray(self.components)
-            first, second = (
-                xp.searchsorted(xp.asarray(edges[1:-1]), xp.ascontiguousarray(placed[:, at]), side="right")
-                for at, edges in enumerate(self.axes)
-            )
-            cells += to_host(xp.bincount(first * BINS + second, minlength=BINS * BINS))
-        return distances, cells.reshape(BINS, BINS)
+def _view(
+    axes: tuple[Floats, Floats],
+    centroids: Floats,
+    mean: Floats,
+    components: Floats,
+    predictions: Any,
+    x: Any,
+    mask: Array | None = None,
+) -> tuple[Floats, Ints]:
+    """Sum a part's distances from centroids, and count its rows in the figure's cells."""
+    distances, cells = np.zeros(len(centroids)), np.zeros(BINS * BINS, dtype=np.int64)
+    for labels, features in _blocks(predictions, x, mask):
+        xp = module_of(features)
+        away = features - xp.asarray(centroids)[labels]
+        norms = xp.sqrt((away * away).sum(axis=1))
+        distances += to_host(xp.bincount(labels, weights=norms, minlength=len(centroids)))
+        placed = (features - xp.asarray(mean)) @ xp.asarray(components)
+        first, second = (
+            xp.searchsorted(xp.asarray(edges[1:-1]), xp.ascontiguousarray(placed[:, at]), side="right")
+            for at, edges in enumerate(axes)
+        )
+        cells += to_host(xp.bincount(first * BINS + second, minlength=BINS * BINS))
+    return distances, cells.reshape(BINS, BINS)
 
 
 def _total_view(parts: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:

@@ -82,18 +82,7 @@ def profile(
 
 
 def described(histogram: Counts, split: str, edges: Sequence[float] | None = None) -> dict[str, Any]:
-    """Describe held-out predictions by their histogram.
-
-    Parameters
-    ----------
-    histogram
-        (bins,) rows: of numbers by equal bins, else by class or cluster.
-    split
-        Name of the rows.
-    edges
-        (bins + 1,) of numbers; None: a bin is a class.
-
-    """
+    """Describe held-out predictions by (bins,) rows: by class, or of numbers between (bins + 1,) edges."""
     bins = _deciles(histogram) if edges is not None else [[at, at] for at in range(len(histogram))]
     found = {"split": split, "rows": int(histogram.sum()), "bins": bins, "shares": shares(histogram, bins)}
     found["histogram"] = spread(histogram)

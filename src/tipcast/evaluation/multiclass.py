@@ -103,8 +103,13 @@ class Multiclass(Evaluator):
         known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
         parts.refuse(
             int(sums.predicted.sum()) + sums.not_numbers,
-            (sums.not_numbers, "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"),
-            (sums.unknown, known, "check the target"),
+            (
+                "D030",
+                sums.not_numbers,
+                "rows have probabilities outside 0..1 or NaN",
+                "let the model return probabilities",
+            ),
+            ("D031", sums.unknown, known, "check the target"),
         )
         return _evaluation(sums)
 

@@ -44,16 +44,7 @@ class Difference:
 
 
 def difference_of_means(parts: Parts, loss: Callable[[Array, Array], Array], *, root: bool = False) -> Difference:
-    """Compare two models' mean loss, or its root, on the same rows.
-
-    Parameters
-    ----------
-    parts
-        Each model's predictions and the target.
-    loss
-        Of predictions and target: (rows,) values whose mean is compared.
-    root
-        Whether the root of the mean is compared, by the delta method.
+    """Compare two models' mean loss on the same rows, or its root by the delta method.
 
     References
     ----------
@@ -114,22 +105,8 @@ def bootstrap(
     same draw. Of more rows than ``MOST_ROWS`` one part, the same for all replicates, stands for all of them, and the
     replicates' spread is scaled by the root of the part's share: the spread of an AUC falls so with the number of rows.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    first, second
-        Futures of (rows,) scores by each model, of the same rows in the same order.
-    labels
-        Futures of (rows,) 0 and 1.
-    aucs
-        The exact AUC of each model on all rows.
-    parts
-        Rows of each future.
-    replicates
-        Draws.
-    seed
-        Of the draws; the same seed gives the same interval for any number of workers.
+    ``aucs`` are exact, of all rows, and ``parts`` the rows of each future. The same seed gives the same interval for
+    any number of workers.
 
     References
     ----------

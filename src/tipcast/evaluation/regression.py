@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,14 +97,14 @@ class Regression(Evaluator):
         errors: Errors = parts.add(_known, self.total)
         parts.refuse(
             errors.scored + errors.not_numbers,
-            (errors.not_numbers, "predictions are not finite", "check the model and its input"),
-            (errors.unknown, "targets are not finite", "check the target"),
+            ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
+            ("D031", errors.unknown, "targets are not finite", "check the target"),
         )
         found = RegressionEvaluation(_metrics(errors), _interval(errors))
         if parts.client is None:
             return found
         axis, residual_axis = _axes(errors.sample)
-        joint, residuals = parts.add(_Binning(axis, residual_axis), _add)
+        joint, residuals = parts.add(functools.partial(_binned, axis, residual_axis), _add)
         return dataclasses.replace(found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals)
 
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
@@ -224,20 +225,16 @@ def _bins(values: Array, edges: Floats) -> Array:
     return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
 
 
-@dataclass(frozen=True)
-class _Binning:
-    """Counts a part's rows in the figures' bins."""
-
-    axis: Floats
-    residual_axis: Floats
-
-    def __call__(self, predictions: Any, target: Any, mask: Array | None = None) -> tuple[Ints, Ints]:
-        found, truth = values_of(predictions, mask), values_of(target, mask)
-        xp = module_of(found)
-        found, truth = found.astype(xp.float64), truth.astype(xp.float64)
-        cells = _bins(truth, self.axis) * BINS + _bins(found, self.axis)
-        joint = to_host(xp.bincount(cells, minlength=BINS * BINS)).reshape(BINS, BINS)
-        return joint, to_host(xp.bincount(_bins(found - truth, self.residual_axis), minlength=BINS))
+def _binned(
+    axis: Floats, residual_axis: Floats, predictions: Any, target: Any, mask: Array | None = None
+) -> tuple[Ints, Ints]:
+    """Count a part's rows in the figures' bins."""
+    found, truth = values_of(predictions, mask), values_of(target, mask)
+    xp = module_of(found)
+    found, truth = found.astype(xp.float64), truth.astype(xp.float64)
+    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
+    residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
+    return joint.reshape(BINS, BINS), residuals
 
 
 def _add(parts: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:

@@ -40,30 +40,9 @@ def note(
     MLflow shows Markdown and removes ``data:`` images, but keeps images of relative addresses: the leading figure is
     shown from the run's own artifacts, through the tracking server that serves the page.
 
-    Parameters
-    ----------
-    model
-        The model's name.
-    judge
-        The evaluator.
-    test
-        The evaluation that the note leads with.
-    splits
-        Name, period and rows of each split, in order of time.
-    phases
-        Phase -> seconds.
-    command
-        What repeats the run.
-    validation
-        The evaluation that the threshold was chosen on.
-    subsets
-        Name -> the headline of a part of the test rows.
-    run_id
-        The run, whose figure is shown; None only names it.
-    changes
-        What the command needs beside a commit to repeat the run, in a sentence.
-    remarks
-        More sentences, one paragraph each.
+    It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
+    seconds. Without ``run_id`` the figure is only named. ``changes`` says in a sentence what the command needs beside a
+    commit to repeat the run; ``remarks`` are a paragraph each.
 
     Returns
     -------
@@ -103,22 +82,7 @@ def version_page(
     The figure is the run's artifact: MLflow shows pictures of relative addresses and removes ``data:`` ones, and a
     description has room for 5000 characters.
 
-    Parameters
-    ----------
-    uri
-        Of the logged model, which is known before the version has a number.
-    model
-        The model's kind, as ``xgboost``.
-    judge, test
-        The evaluator, and how well the model does.
-    subsets
-        Name -> the headline of a part of the test rows.
-    splits
-        Name, period and rows of each split, in order of time.
-    facts
-        What else to say, one line each.
-    run_id
-        The run that trained it.
+    ``uri`` is of the logged model, which is known before the version has a number; ``facts`` are a line each.
 
     """
     lines = [[name, value] for name, (value,) in metric_lines([test], most=SHOWN)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.sums import values_of
+from tipcast.evaluation.sums import Parts, added, values_of
 
 CHUNK = 1 << 20
 """Rows counted at a time."""
@@ -151,37 +151,19 @@ class Buckets:
         return sum(p for p, _ in found), sum(n for _, n in found)
 
 
-def fill(client: Any, scores: Sequence[Any], labels: Sequence[Any], masks: Sequence[Any] | None, where: str) -> Buckets:
-    """Check scores and labels, and sort them into buckets.
-
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    scores, labels, masks
-        Futures of (rows,) arrays, see ``base.Evaluator.evaluate``.
-    where
-        The data's name in error messages.
-
-    Raises
-    ------
-    TipcastError
-        D014, D015, D030, D031, see ``base.Evaluator.evaluate``.
-
-    """
-    columns = (scores, labels) if masks is None else (scores, labels, masks)
-    if len({len(column) for column in columns}) != 1:
-        raise ValueError(f"partitions differ in number: {[len(column) for column in columns]}")
-    parts = list(zip(*columns, strict=True))
-    facts = [client.submit(inspect, *part, pure=False) for part in parts]
-    ordered = [client.submit(sort_keys, *part, pure=False) for part in parts]
+def fill(parts: Parts) -> Buckets:
+    """Check scores and labels on workers, and sort them into buckets; for errors see ``base.Evaluator.evaluate``."""
+    client = parts.client
+    columns = parts.rows()
+    facts = [client.submit(inspect, *part, pure=False) for part in columns]
+    ordered = [client.submit(sort_keys, *part, pure=False) for part in columns]
     samples = [client.submit(sample, future, SAMPLE, pure=False) for future in ordered]
     known, shown = client.gather([facts, samples])
-    dtype = _check(known, where)
+    dtype = _check(known, parts)
     rows = [fact.rows for fact in known]
     ordered = [future for future, n in zip(ordered, rows, strict=True) if n]
     borders = split_points(rows, shown, _number(sum(rows), len(ordered), sum(client.nthreads().values())))
-    return merge(client, ordered, borders, dtype, where)
+    return merge(client, ordered, borders, dtype, parts.where)
 
 
 def merge(client: Any, ordered: Sequence[Any], borders: Sequence[int], dtype: str, where: str) -> Buckets:
@@ -221,21 +203,18 @@ def _number(rows: int, partitions: int, threads: int) -> int:
     return max(useful, -(-rows // MOST_ROWS), 1)
 
 
-def _check(facts: Sequence[Facts], where: str) -> str:
+def _check(facts: Sequence[Facts], parts: Parts) -> str:
     """Return the keys' dtype, or raise for what makes metrics impossible."""
-    rows = sum(fact.rows for fact in facts)
     unpaired = next((fact for fact in facts if fact.labels_missing), None)
     if unpaired is not None:
         raise ValueError(f"{unpaired.rows} scores came with {unpaired.rows - unpaired.labels_missing} labels")
-    if not rows:
-        raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
-    for code, bad, what, fix in (
-        ("D030", sum(f.not_numbers for f in facts), "scores are NaN", "check the model and its input"),
-        ("D030", sum(f.outside for f in facts), "scores are outside 0..1", "let the model return probabilities"),
-        ("D031", sum(f.odd_labels for f in facts), "labels are neither 0 nor 1", "check the target"),
-    ):
-        if bad:
-            raise TipcastError(code, where, f"{bad} of {rows} {what}", fix)
+    count = added(facts, ("rows", "not_numbers", "outside", "odd_labels"))
+    parts.refuse(
+        count["rows"],
+        ("D030", count["not_numbers"], "scores are NaN", "check the model and its input"),
+        ("D030", count["outside"], "scores are outside 0..1", "let the model return probabilities"),
+        ("D031", count["odd_labels"], "labels are neither 0 nor 1", "check the target"),
+    )
     dtypes = {fact.dtype for fact in facts if fact.rows}
     if len(dtypes) != 1:
         raise ValueError(f"scores are of several dtypes (keys {sorted(dtypes)})")

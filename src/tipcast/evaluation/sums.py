@@ -36,41 +36,32 @@ class Interval:
 class Parts:
     """Columns of rows, part by part alike: futures on workers, or arrays of this process."""
 
-    columns: Sequence[Sequence[Any]]
-    """Predictions, what they are judged by and, where only some rows count, masks."""
-    client: Any | None = None
+    columns: Sequence[Any]
+    """Predictions, what they are judged by and, where only some rows count, masks; else None."""
+    client: Any = None
     """A ``distributed.Client``; None: this process."""
     where: str = "predictions"
     """The rows' name in error messages."""
 
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the columns of each part."""
+        columns = [column for column in self.columns if column is not None]
+        if len({len(column) for column in columns}) != 1:
+            raise ValueError(f"partitions differ in number: {[len(column) for column in columns]}")
+        return list(zip(*columns, strict=True))
+
     def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
         """Count each part where it lies, by ``count`` of its columns, and return the total."""
-        if len({len(column) for column in self.columns}) != 1:
-            raise ValueError(f"partitions differ in number: {[len(column) for column in self.columns]}")
-        parts = zip(*self.columns, strict=True)
+        parts = self.rows()
         if self.client is None:
             return total([count(*part) for part in parts])
         return self.client.submit(total, [self.client.submit(count, *part, pure=False) for part in parts]).result()
 
-    def refuse(self, rows: int, predictions: tuple[int, str, str], targets: tuple[int, str, str] = (0, "", "")) -> None:
-        """Raise for what makes metrics impossible.
-
-        Parameters
-        ----------
-        rows
-            How many there are.
-        predictions, targets
-            How many are odd, what they are and what to do about it.
-
-        Raises
-        ------
-        TipcastError
-            D014 no rows, D030 odd predictions, D031 odd targets.
-
-        """
+    def refuse(self, rows: int, *problems: tuple[str, int, str, str]) -> None:
+        """Raise D014 where there are no rows, else the first problem (code, rows that have it, what, fix) there is."""
         if not rows:
             raise TipcastError("D014", self.where, "no rows to evaluate", "take a longer period or a weaker filter")
-        for code, (odd, what, fix) in (("D030", predictions), ("D031", targets)):
+        for code, odd, what, fix in problems:
             if odd:
                 raise TipcastError(code, self.where, f"{odd} of {rows} {what}", fix)
 

@@ -57,8 +57,8 @@ def test_parts_add_up() -> None:
         assert getattr(summed, name).tolist() == getattr(whole, name).tolist()
     assert (summed.called, summed.true_positives) == (whole.called, whole.true_positives)
     assert summed.log_loss == pytest.approx(whole.log_loss)
-    assert binned.mean(summed) == pytest.approx(binned.mean(whole), rel=1e-12)
-    assert binned.mean(whole) == pytest.approx(scores.mean(dtype=float), rel=1e-12)
+    means = [Classification().summary(each)["mean"] for each in (summed, whole)]
+    assert means == pytest.approx([scores.mean(dtype=float)] * 2, rel=1e-12)
 
 
 def test_rows_without_a_label_count_as_scores_only() -> None:
@@ -71,7 +71,7 @@ def test_rows_without_a_label_count_as_scores_only() -> None:
     expected = binned.count(scores[1::2], labels[1::2], THRESHOLD)
     assert found.log_loss == pytest.approx(expected.log_loss)
     assert found.called == (scores >= np.float32(THRESHOLD)).sum()
-    assert binned.mean(found) == pytest.approx(scores.mean(dtype=float), rel=1e-12)
+    assert Classification().summary(found)["mean"] == pytest.approx(scores.mean(dtype=float), rel=1e-12)
     assert binned.evaluation(binned.count(scores, None, THRESHOLD), THRESHOLD) is None
     assert binned.evaluation(binned.count(scores, np.ones(4000, np.int8), THRESHOLD), THRESHOLD) is None
 
@@ -91,7 +91,7 @@ def test_the_ends_of_the_range() -> None:
 def test_no_rows() -> None:
     nothing = binned.total([])
     assert nothing.rows.sum() == 0
-    assert binned.mean(nothing) == 0
+    assert Classification().summary(nothing) == {}
     assert binned.evaluation(nothing, 0.5) is None
     assert binned.count(np.empty(0, np.float32), np.empty(0, np.int8), 0.5).called == 0
 

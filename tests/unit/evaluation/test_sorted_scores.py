@@ -7,6 +7,7 @@ import pytest
 from distributed import Client
 
 from tipcast.evaluation import sorted_scores
+from tipcast.evaluation.sums import Parts
 
 
 @pytest.mark.parametrize(("real", "whole"), [(np.float32, np.uint32), (np.float64, np.uint64)])
@@ -65,7 +66,7 @@ def test_many_buckets_of_many_rows(client: Client, monkeypatch: pytest.MonkeyPat
     r = np.random.default_rng(0)
     scores = [client.submit(np.array, r.random(2500), pure=False) for _ in range(4)]
     labels = [client.submit(np.array, r.integers(0, 2, 2500), pure=False) for _ in range(4)]
-    found = sorted_scores.fill(client, scores, labels, None, "here")
+    found = sorted_scores.fill(Parts((scores, labels), client, "here"))
     sizes = client.gather([client.submit(len, future) for future in found.futures])
     assert len(sizes) == 10
     assert sum(sizes) == 10_000
