@@ -139,11 +139,38 @@ def test_a_data_frame(kind: str, store: str) -> None:
     assert len(run.load().predict(frame[["a", "b", "c"]])) == 600
 
 
+def test_parameters_are_judged_for_the_kind_that_the_target_has(store: str) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(400, 2)), columns=["a", "b"]).assign(y=draw.integers(-40, 3, 400))
+    forest = {"name": "random_forest", "params": {"criterion": "squared_error", "n_estimators": 5}}
+    settings = {**QUICK, "model": forest, "task": {"kind": "regression"}}
+    run = tipcast.train(data=frame, target="y", tracking={"uri": store, "system_metrics": False}, **settings)
+    assert list(run.metrics)[0] == "test/rmse"
+    again = {**settings, "task": {}}
+    frame["y"] = frame["y"] / 3
+    run = tipcast.train(data=frame, target="y", tracking={"uri": store, "system_metrics": False}, **again)
+    assert list(run.metrics)[0] == "test/rmse"
+
+
 def test_a_data_frame_that_cannot_be_a_table() -> None:
     with pytest.raises(TipcastError, match="D008.*cannot be written as Parquet"):
         tipcast.train(data=pd.DataFrame({"a": [1, "b"]}), target="a")
     with pytest.raises(TipcastError, match="C003.*target"):
         tipcast.train(target="a")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"task": "tip_amount"}, "another task stands beside target"),
+        ({"task": {"name": "duration"}}, "another task stands beside target"),
+        ({"cluster": {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}}, "not where the workers"),
+    ],
+)
+def test_a_data_frame_does_not_go_with_everything(settings: dict[str, Any], told: str) -> None:
+    frame = pd.DataFrame({"a": range(100), "y": [0, 1] * 50})
+    with pytest.raises(tipcast.TipcastError, match=f"C003.*{told}"):
+        tipcast.train(data=frame, target="y", **settings)
 
 
 def test_keywords_are_overrides() -> None:

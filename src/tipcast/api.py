@@ -187,8 +187,12 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
     with temporary_folder() as folder:
         sides = {"train": frame} | ({} if test is None else {"test": test})
         files = {side: _written(rows, folder / f"{side}.parquet", side) for side, rows in sides.items()}
-        task = {} if target is None else {"task": {"name": "target", "target": target}}
-        return _call(job, overrides, {**task, **settings, "data": {"source": "table", **files}})
+        if target is not None:
+            given = settings.get("task", {})
+            if not isinstance(given, Mapping) or given.get("name", "target") != "target":
+                raise TipcastError("C003", "task", "another task stands beside target", "leave one of the two out")
+            settings = {**settings, "task": {**given, "name": "target", "target": target}}
+        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, files_here=True)
 
 
 def _written(frame: Any, path: Path, side: str) -> str:
@@ -202,7 +206,7 @@ def _written(frame: Any, path: Path, side: str) -> str:
     return str(path)
 
 
-def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Result:
+def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, files_here: bool = False) -> Result:
     flags = [word for word in overrides if word.startswith("-")]
     if flags:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
@@ -214,6 +218,9 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any]) -> Re
         own = [f"--config-dir={settings['config_dir']}"] if "config_dir" in settings else []
         (composed,) = compose_jobs(job, [*own, *as_overrides(given), *overrides])
         composed.config.print = Output.none
+        if files_here and not composed.config.cluster.kind.startswith("local"):
+            what = f"a DataFrame of this process is not where the workers of cluster={composed.config.cluster.kind} are"
+            raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
         details = dict(composed.run())
         tracking = None
         if hasattr(composed.config, "tracking"):

@@ -81,6 +81,14 @@ def test_speed_up_is_of_the_first_rung_and_efficiency_of_the_first_of_a_device()
 
 
 @pytest.mark.parametrize(
+    ("size", "workers", "threads"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (12, 2, 6), (64, 4, 16), (34, 17, 2)]
+)
+def test_a_rung_has_as_many_threads_as_it_says(size: int, workers: int, threads: int) -> None:
+    found = ladder._cluster(LocalCluster("local", memory_limit="2GiB"), "cpu", size)
+    assert (found.n_workers, found.threads_per_worker, found.memory_limit) == (workers, threads, "2GiB")
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (["cores=[0]"], "must be at least 1, got 0"),

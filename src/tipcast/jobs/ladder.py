@@ -14,7 +14,7 @@ from typing import Any
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute import gpus
-from tipcast.compute.cluster import cores, shared_out
+from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
@@ -81,11 +81,11 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the first error of a rung after all have run."""
     if not config.tolerance >= 0:
         raise TipcastError("C003", "tolerance", f"must be at least 0, got {config.tolerance}", "use 0.01")
-    steps = rungs(config)
+    plan = make_plan(config)
+    steps = rungs(config, plan.task.kind)
     runnable = [step for step in steps if not step.lack]
     if not runnable:
         raise TipcastError("C003", "cores, gpus", f"nothing to run: {steps[0].lack}", "name what this machine has")
-    plan = make_plan(config)
     known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     climbed: list[Climbed] = []
     failed: dict[str, TipcastError] = {}
@@ -123,7 +123,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     return result
 
 
-def rungs(config: LadderConfig) -> list[Rung]:
+def rungs(config: LadderConfig, kind: str) -> list[Rung]:
     """Return what is asked for, by default one and all of this machine's cores and GPUs, with what it lacks."""
     there = len(gpus.visible())
     sizes = {
@@ -139,7 +139,7 @@ def rungs(config: LadderConfig) -> list[Rung]:
             if size < 1:
                 raise TipcastError("C003", name, f"must be at least 1, got {size}", "use 1 or more")
             cluster = _cluster(config.cluster, device, size)
-            steps.append(Rung(device, size, cluster, _lack(config, device, size, cluster, there)))
+            steps.append(Rung(device, size, cluster, _lack(config, kind, device, size, cluster, there)))
     if not steps:
         raise TipcastError("C003", "cores, gpus", "no rung is asked for", "use cores=[1,2] or gpus=[1]")
     return steps
@@ -150,12 +150,13 @@ def _cluster(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
     if device == "gpu":
         spec = given if isinstance(given, LocalCudaCluster) else LocalCudaCluster("local_cuda")
         return dataclasses.replace(spec, n_workers=size)
-    workers = 1 if size == 1 else max(shared_out(LocalCluster("local"))[0], 2)
     local = given if isinstance(given, LocalCluster) else LocalCluster("local")
-    return dataclasses.replace(local, n_workers=workers, threads_per_worker=max(size // workers, 1), processes=True)
+    even = (many for many in range(min(size, 2), size + 1) if size % many == 0)
+    workers = next(many for many in even if size // many <= CORES_PER_PROCESS)
+    return dataclasses.replace(local, n_workers=workers, threads_per_worker=size // workers, processes=True)
 
 
-def _lack(config: LadderConfig, device: str, size: int, cluster: ClusterSpec, there: int) -> str:
+def _lack(config: LadderConfig, kind: str, device: str, size: int, cluster: ClusterSpec, there: int) -> str:
     """Return why a rung cannot run on this machine or with this model; empty where it can."""
     if device == "cpu" and size > cores():
         return f"the machine has {cores()} cores"
@@ -164,7 +165,7 @@ def _lack(config: LadderConfig, device: str, size: int, cluster: ClusterSpec, th
     try:
         check_session(BackendSpec(device), cluster)
         reach = "local" if size == 1 else "distributed"
-        check_model(config.model, device, reach, categorical=config.task.categorical, kind=config.task.kind)
+        check_model(config.model, device, reach, categorical=config.task.categorical, kind=kind)
     except TipcastError as problem:
         if problem.code in {"C002", "C010", "K006", "K007"}:  # there is none such; other mistakes are every rung's
             return problem.what

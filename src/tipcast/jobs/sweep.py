@@ -20,14 +20,13 @@ from tipcast.jobs import closing, sweep_plan, sweep_report
 from tipcast.jobs.opening import opened
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep
-from tipcast.jobs.train import WHERE, collect, finish, make_plan, start
+from tipcast.jobs.train import WHERE, check_model, collect, finish, make_plan, start
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models import sampled
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.build import check as check_model
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import LISTED
 from tipcast.search.trial import Objective, Study
@@ -48,10 +47,11 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             config = apply_overrides(config, previous.config, command)
         else:
             config = sweep_plan.without_fixed(config, command)
-        check_model(config.model, config.backend.name, categorical=config.task.categorical, kind=config.task.kind)
-        space = sweep_plan.check(config)
+        check_model(config, config.task.kind)
+        sweep_plan.check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
+        space = sweep_plan.check(config, plan.task.kind)
         data = sweep_plan.data_digest(plan)
         if previous:
             previous.check(data)

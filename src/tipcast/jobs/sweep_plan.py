@@ -66,26 +66,29 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, space=space))
 
 
-def check(config: SweepConfig) -> Space:
-    """Refuse a search that cannot be, and return its space."""
-    spec, device = config.search, config.backend.name
-    _check_numbers(spec)
+def check_search(config: SweepConfig) -> None:
+    """Refuse numbers of a search that cannot be."""
+    _check_numbers(config.search)
     if not 0 < config.task.validation < 1:
         what = "trials are compared on validation rows"
         raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
-    own = spec.space
+
+
+def check(config: SweepConfig, kind: str) -> Space:
+    """Refuse a search that cannot be for a kind of task, and return its space."""
+    spec, device, own = config.search, config.backend.name, config.search.space
     if spec.name == "halving":
         if own.get(TREES) is not None:
             what, fix = "halving decides how many trees a trial gets", f"set model.params.{TREES} to the most"
             raise TipcastError("C003", f"search.space.{TREES}", what, f"{fix}, or use another search")
         own = {**own, TREES: None}
     space = spaces.merged(config.model, own, alone=spec.name == "grid")
-    spaces.check(config.model, space, device, config.task.categorical, config.task.kind)
-    if spec.name == "halving" and _local(config, _first(space), config.task.kind).trees is None:
+    spaces.check(config.model, space, device, config.task.categorical, kind)
+    if spec.name == "halving" and _local(config, _first(space), kind).trees is None:
         what = f"{config.model.name} cannot be grown on"
         raise TipcastError("C003", "search=halving", what, "use search=random, tpe or grid")
     if spec.through == "joblib":
-        _check_joblib(config, space)
+        _check_joblib(config, space, kind)
     return space
 
 
@@ -157,7 +160,7 @@ def _first(space: Space) -> dict[str, Any]:
     return {name: axis.tried[0] for name, axis in space.items()}
 
 
-def _check_joblib(config: SweepConfig, space: Space) -> None:
+def _check_joblib(config: SweepConfig, space: Space, kind: str) -> None:
     """Refuse what scikit-learn's GridSearchCV cannot search."""
     spec = config.search
     problem = ""
@@ -165,7 +168,7 @@ def _check_joblib(config: SweepConfig, space: Space) -> None:
         problem = f"{spec.name} does not know its trials beforehand"
     elif config.backend.name != "cpu":
         problem = "its trials compute on processors"
-    elif _local(config, _first(space), config.task.kind).scikit_learn(config.seed) is None:
+    elif _local(config, _first(space), kind).scikit_learn(config.seed) is None:
         problem = f"scikit-learn has no {config.model.name} of its own"
     if problem:
         fix = "use search.through=pool, or search=grid_joblib and backend=cpu with svc, knn, random_forest or logistic"

@@ -59,8 +59,8 @@ Splits = Mapping[str, Rows]
 def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     check_session(config.backend, config.cluster)
-    check(config.model, config.backend.name, categorical=config.task.categorical, kind=config.task.kind)
     clock = Clock()
+    check_model(config, config.task.kind)
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)
     with ExitStack() as stack:
@@ -70,6 +70,12 @@ def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
         workers = start(stack, record, clock)
         said = finish(workers, record, clock)
     return closing.say(said, config.print)
+
+
+def check_model(config: TrainConfig, kind: str | None) -> None:
+    """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the task."""
+    if kind is not None:
+        check(config.model, config.backend.name, categorical=config.task.categorical, kind=kind)
 
 
 def start(stack: ExitStack, record: Record, clock: Clock, *, always_warm: bool = False) -> Session:
@@ -171,6 +177,8 @@ def make_plan(config: TrainConfig) -> Plan:
     if task.kind not in config.model.kinds:
         what = f"{task.kind} is not what {config.model.name} does"
         raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
+    if config.task.kind is None:
+        check_model(config, task.kind)
     recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, subsets=True)
     train = dataset.scan("train", recipe.columns)
     test = dataset.scan("test", test_recipe.columns, optional=test_recipe.optional)

@@ -207,7 +207,8 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        if client.status == "running":  # else there is no scheduler to tell, and no lock
+            lock.release()
 
 
 def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:

@@ -118,7 +118,7 @@ class LocalForest(_Forest):
     def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         values, target = _stack(parts(x), parts(y))
-        _check_classes(target, self.kind)
+        _check_classes(target, self.kind, self.classes)
         forest = _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
@@ -212,16 +212,23 @@ def _chunks(worker: _Worker) -> list[tuple[int, int]]:
 
 def _stack(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
     """Join parts, once for each worker: Dask keeps the result beside the tasks that use it, and drops it after them."""
-    return np.concatenate([part.to_numpy() for part in x]), np.concatenate([part.to_numpy() for part in y])
+    features, target = ([part.to_numpy() for part in side] for side in (x, y))
+    if len(features) == 1:  # nothing to copy
+        return features[0], target[0]
+    return np.concatenate(features), np.concatenate(target)
 
 
-def _check_classes(target: Any, kind: str) -> None:
-    if kind != "regression" and target.min() == target.max():
+def _check_classes(target: Any, kind: str, classes: int) -> None:
+    """Refuse rows in which a class has none: scikit-learn would leave its column out."""
+    if kind == "regression":
+        return
+    found = np.count_nonzero(np.bincount(target.astype(np.int64, copy=False)))
+    if found < max(classes, 2):
         raise TipcastError(
             "D015",
             "training rows",
-            "the rows of one worker are all of one class",
-            "use fewer workers, or give them more memory (cluster.memory_limit)",
+            f"the rows of one worker are of {found} of {max(classes, 2)} classes",
+            "use fewer workers, give them more memory (cluster.memory_limit), or check the target",
         )
 
 
@@ -229,7 +236,7 @@ def _check_classes(target: Any, kind: str) -> None:
 def _grow(rows: tuple[Any, Any], estimator: _Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
-    _check_classes(y, estimator.kind)
+    _check_classes(y, estimator.kind, estimator.classes)
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
     params = {**estimator.given, "n_estimators": stop - start}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from dask.delayed import delayed
 from joblib import parallel_config
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
@@ -23,7 +24,7 @@ from tipcast.models import native
 from tipcast.models.base import Collection, Fitted, Progress, Validation, columns, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.parameters import check_names, positive_int, refused
-from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
+from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken, chosen_by_part
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
@@ -34,8 +35,10 @@ RESERVED = {
     "warm_start": "nothing: a run fits once",
 }
 FIT = ("rows", "standardize")
-STEPS = ("n_estimators", "max_iter", "n_init")
-"""Parameters that only say how long a fit goes on: few are enough to judge the others."""
+STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
+"""Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge the others."""
+PER_COLUMN = ("monotonic_cst", "categorical_features")
+"""Parameters that only the real columns fit."""
 TRIED_ROWS, TRIED_COLUMNS = 256, 8
 """Of the rows that parameters are tried on."""
 
@@ -81,7 +84,10 @@ class _Library(Sampled):
         rng = np.random.default_rng(0)
         x = rng.random((TRIED_ROWS, TRIED_COLUMNS))
         target = None if self.kind == "clustering" else np.arange(TRIED_ROWS) % (3 if self.kind == "multiclass" else 2)
-        few = {name: 2 for name in STEPS if isinstance(self.params.get(name), int) and self.params[name] > 2}
+        few: dict[str, Any] = {
+            name: 2 for name in STEPS if isinstance(self.params.get(name), int) and self.params[name] > 2
+        }
+        few |= {name: None for name in PER_COLUMN if name in self.params}
         try:
             with warnings.catch_warnings(action="ignore"):
                 self.make(cls, 0, 1, **few).fit(x, target)
@@ -90,7 +96,9 @@ class _Library(Sampled):
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
-        known = inspect.signature(cls).parameters
+        known = set(inspect.signature(cls).parameters)
+        if self.reference and "kwargs" in known:  # cuML's Dask classes pass on what they do not name
+            known |= set(inspect.signature(named(self.reference, "model.classes")).parameters) - {"n_jobs"}
         own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
         return cls(**{**own, **self.params, **more})
 
@@ -186,8 +194,12 @@ class DistributedLibrary(_Library):
     ) -> Fitted:
         """Fit by all workers together."""
         frames = parts_of(client, x)
+        if self.training.get("rows") is not None:
+            own = chosen_by_part(client.gather(client.map(len, frames, pure=False)), self.training["rows"], seed)
+            x, y = (None if side is None else _rows(side, own) for side in (x, y))
+            frames = parts_of(client, x)
         workers = workers_of(client, frames)
-        _, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
+        rows, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
         z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
 
         def fit() -> Any:
@@ -196,7 +208,19 @@ class DistributedLibrary(_Library):
 
         with worker_lock(client, workers):
             model = watched(client, workers, fit)
-        return self.fitted(model, columns(x), mean, scale, used, None)
+        return self.fitted(model, columns(x), mean, scale, used, rows)
+
+
+def _rows(collection: Collection, numbers: Sequence[Array]) -> Collection:
+    """Return some rows of each part, by their numbers in it."""
+    import dask.dataframe as dd
+
+    parts = [delayed(_at)(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
+    return dd.from_delayed(parts, meta=collection._meta, verify_meta=False).persist()
+
+
+def _at(part: Any, numbers: Array) -> Any:
+    return part.iloc[numbers]
 
 
 def moments(x: Frame) -> tuple[int, Array, Array, str]:

@@ -105,13 +105,18 @@ class Task:
         if not self.has_target:
             return None
         if self.function is not None:
-            return (self.resolved or _function(self.function))(columns, xp, **self.params)
-        values = columns[self.columns[0]]
+            values = (self.resolved or _function(self.function))(columns, xp, **self.params)
+        else:
+            values = columns[self.columns[0]]
+        if self.kind == "regression":  # of whole numbers too, of which one below 0 is a value like any other
+            return values.astype(xp.float64, copy=False)
+        if self.function is not None:
+            return values
         if self.values:
             known = xp.asarray(self.values)
             at = xp.searchsorted(known, values).clip(0, len(known) - 1)
             return xp.where(known[at] == values, at, -1).astype(xp.int32)
-        if self.kind == "regression" or values.dtype.kind != "f":
+        if values.dtype.kind != "f":
             return values
         return xp.where(values == values, values, -1).astype(xp.int32)
 
@@ -245,8 +250,9 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
 
 def _features(spec: TaskSpec, dataset: Columns, columns: Sequence[str]) -> tuple[str, ...]:
     known = dataset.features
-    there = [name for name in known if name not in columns] if spec.function is None else list(known)
-    chosen = there if spec.features is None else list(spec.features)
+    others = [name for name in known if name not in columns]
+    there = others if spec.function is None else list(known)
+    chosen = others if spec.features is None else list(spec.features)
     if not chosen:
         raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(there)}")
     if len(set(chosen)) < len(chosen):

@@ -68,6 +68,14 @@ def test_one_class_on_a_worker_is_refused(client, parts, spec, scattered):
         build(spec("random_forest", **SMALL), "cpu", "distributed").fit(client, *scattered([(x, y * 0)]), None, seed=5)
 
 
+@pytest.mark.parametrize("reach", ["local", "distributed"])
+def test_a_class_without_rows_is_refused(client, parts, spec, scattered, reach):
+    x, y = parts[0]
+    forest = build(spec("random_forest", **SMALL), "cpu", reach, (), "multiclass", 3)
+    with pytest.raises(TipcastError, match="D015.*2 of 3 classes"):
+        forest.fit(x, y, None, 5) if reach == "local" else forest.fit(client, *scattered([(x, y)]), None, seed=5)
+
+
 def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, scattered):
     model = build(spec("random_forest", class_weight="balanced", **SMALL), "cpu", "distributed").fit(
         client, *scattered(parts[:3]), None, seed=5

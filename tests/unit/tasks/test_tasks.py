@@ -50,6 +50,20 @@ def test_answers_of_trips(name: str, kind: str, expected: list[float]) -> None:
         np.testing.assert_array_equal(np.asarray(task.target(columns, np), dtype=float), expected)
 
 
+def test_whole_numbers_below_zero_are_values() -> None:
+    task = Task("target", "regression", ("a",), (), (), ("balance",))
+    found = task.target({"balance": np.array([-500, 3])}, np)
+    assert found.dtype == np.float64, "of whole numbers those below 0 would have no answer"
+    np.testing.assert_array_equal(found, [-500, 3])
+
+
+def test_no_column_of_the_answer_is_a_feature_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_TARGETS", {"dear": lambda columns, xp: columns["price"] > 9})
+    table = SimpleNamespace(features=("price", "size"))
+    spec = TaskSpec(name="mine", kind="classification", function="dear", columns=["price"], features=None, validation=0)
+    assert make_task(spec, table).features == ("size",)
+
+
 def test_clusters_have_no_target() -> None:
     task = shipped("clusters")
     assert task.target({}, np) is None
