@@ -245,7 +245,7 @@ def record(
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     parent.set_tags({"ladder.verdict": verdict, **{f"ladder.not_run.{name}": why for name, why in missing.items()}})
     parent.log_table({name: [row[name] for row in rows] for name in rows[0]}, TABLE)
-    subtitle = f"{config.model.name}, {plan.train.name} of {plan.periods['train']}"
+    subtitle = f"{config.model.name}, {plan.train.name}, {plan.periods['train']}"
     seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
     parent.log_bytes(picture := plots.ladder(seconds, subtitle), PICTURE)
     parent.log_bytes(plots.small(picture), report.small_name(PICTURE))

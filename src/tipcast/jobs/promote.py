@@ -216,7 +216,7 @@ def _record(record: Run, config: PromoteConfig, contest: Contest, command: str) 
     record.log_metrics(contest.metrics)
     profile = {"rows": many, "period": period, "files": len(test.uris)}
     record.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
-    subtitle, names = f"{many:,} {test.name} of {period}", [entrant.name for entrant in contest.entrants]
+    subtitle, names = f"{many:,} {test.name}, {period}", [entrant.name for entrant in contest.entrants]
     evaluations = dict(zip(names, contest.evaluations, strict=True))
     lead = judge.lead(evaluations, subtitle, contest.recipe.task.classes)
     record.log_bytes(lead, judge.figure)

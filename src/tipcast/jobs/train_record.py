@@ -100,7 +100,7 @@ class Record:
         """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
         test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
         name, classes, periods = self.config.model.name, self.plan.task.classes, self.plan.periods
-        subtitle = f"{name}, {test.rows:,} {self.plan.test.name} of {periods['test']}"
+        subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
         lead = judge.lead(
             {"test": test} | ({"validation": outcome.validation} if outcome.validation else {}), subtitle, classes
         )
@@ -110,7 +110,7 @@ class Record:
             log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
-        trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name} of {periods['train']}"
+        trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]

@@ -42,6 +42,8 @@ class Account:
     labelled: Evaluation | None
     """Of rows whose answer is known."""
     drifts: Sequence[Drift]
+    timed: bool
+    """Whether the model tells of which period its training rows are."""
 
     @property
     def rows(self) -> int:
@@ -58,7 +60,8 @@ class Account:
         if self.labelled:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
             found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
-            found["labelled/rows_of_training"] = self.total.seen
+            if self.timed:
+                found["labelled/rows_of_training"] = self.total.seen
         return found
 
     @property
@@ -78,7 +81,8 @@ def account(total: Scored, manifest: Mapping[str, Any], judge: Evaluator) -> Acc
     """Evaluate the rows whose answer is known, and hold all against training's where the model tells of them."""
     described, threshold = manifest.get("profile"), manifest.get("threshold")
     moved = drifts(described, total.values, judge.histogram(total.predictions)) if described else []
-    return Account(total, judge, judge.of_sums(total.predictions, threshold), moved)
+    timed = manifest.get("trained_until") is not None
+    return Account(total, judge, judge.of_sums(total.predictions, threshold), moved, timed)
 
 
 @dataclass(frozen=True)
