@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ParamSpec, TypeVar, final
+from typing import ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,20 +59,19 @@ class TipcastError(Exception):
             parts[longest] = parts[longest][: keep - 3] + "..."
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without the exceptions it came from, which may not: tblib, where it is loaded, takes them along."""
-        return TipcastError, self.args
-
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came from."""
+    """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came from.
+
+    tblib, which Dask loads, takes along the exceptions that an error came from, and some of those cannot be pickled.
+    """
 
     @functools.wraps(task)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return task(*args, **kwargs)
         except TipcastError as problem:
-            told = TipcastError(*problem.args)  # alone: the exceptions it came from may not travel between processes
+            told = TipcastError(*problem.args)
         raise told
 
     return run

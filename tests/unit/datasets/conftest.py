@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tipcast.compute.cpu import CpuFrames
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets import rows as on_workers
 from tipcast.datasets.base import Counts, Listing
@@ -109,8 +109,14 @@ class TripFiles:
         assert FORM.match(str(error)), str(error)
         assert Path(file).name in str(error)
         assert not column or f"'{column}'" in str(error)
-        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+        with pytest.raises(TipcastError) as sent:
+            travelling(_raise)(error)
+        assert str(pickle.loads(pickle.dumps(sent.value))) == str(error)
         return error
+
+
+def _raise(error: TipcastError) -> None:
+    raise error
 
 
 @pytest.fixture
