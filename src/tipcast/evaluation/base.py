@@ -189,7 +189,7 @@ class Evaluator(ABC):
         return Estimate(found.headline, found.interval, found.rows)
 
     def warm_up(self, predictions: Array, target: Any) -> None:
-        """Run on a worker what an evaluation runs there, so that what it compiles is compiled."""
+        """Run what an evaluation runs on a worker, so that what it compiles is compiled."""
         self.evaluate_here(predictions, target)
 
     def difference(
@@ -324,7 +324,7 @@ def logged(evaluation: Evaluation, split: str, headline: Metric) -> dict[str, fl
 
 
 def bounds(interval: Interval, key: str) -> dict[str, float]:
-    """Return the bounds of an interval by their keys in MLflow."""
+    """Return an interval's bounds by their keys in MLflow."""
     return {f"{key}_low": interval.low, f"{key}_high": interval.high}
 
 
@@ -339,9 +339,8 @@ def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[R
     """Make a function a metric of all tasks of a kind: it is logged, and stands in every table.
 
     The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
-    metric is their mean over all rows, exact for any number of parts. What is no mean over rows, as a median, cannot be
-    computed so. Workers must be able to import the function's module, which an installed package makes known by an
-    entry point of the group ``tipcast.metrics``.
+    metric is their mean over all rows, exact for any number of parts. Workers must be able to import
+    the function's module, which an installed package makes known by an entry point of the group ``tipcast.metrics``.
 
     Parameters
     ----------
