@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Estimator:
+class Estimator(ABC):
     """What every estimator is made of, see ``build.build``."""
 
     CATEGORIES: ClassVar[bool] = False
@@ -97,10 +98,11 @@ class Estimator:
     classes: int = 0
     """How many classes there are; 0: as many as the labels have."""
 
+    @abstractmethod
     def check(self) -> None:
         """Refuse unknown parameters (C001) and bad values (C003); needs no workers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fit(self, *arguments: Any, **more: Any) -> Fitted:
         """Fit where the rows lie.
 
@@ -109,7 +111,6 @@ class Estimator:
         reach ``distributed``, over all workers, takes ``(client, x, y, validation, seed, progress=None)`` with Dask's
         collections of the same.
         """
-        raise NotImplementedError
 
     @property
     def trees(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,9 +29,9 @@ class Sampled(Estimator):
         """How many rows are fitted on at most."""
         return self.training.get("rows") or self.ROWS
 
+    @abstractmethod
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on the sample, in this process."""
-        raise NotImplementedError
 
 
 class SampledEverywhere(Sampled):
