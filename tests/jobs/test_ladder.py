@@ -88,6 +88,14 @@ def test_a_rung_has_as_many_threads_as_it_says(size: int, workers: int, threads:
     assert (found.n_workers, found.threads_per_worker, found.memory_limit) == (workers, threads, "2GiB")
 
 
+def test_a_rung_is_repeated_where_it_ran() -> None:
+    step = ladder.Rung("cpu", 2, LocalCluster("local", n_workers=2, threads_per_worker=1))
+    words = shlex.split(ladder._repeat("tipcast ladder cluster=local_cuda backend=gpu gpus=[1] seed=3", step))
+    (composed,) = api.compose_jobs(words[1], words[2:])
+    found = composed.config
+    assert (found.backend.name, found.cluster.kind, found.cluster.n_workers, found.seed) == ("cpu", "local", 2, 3)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import urlencode
 
@@ -147,6 +147,14 @@ def _phases(phases: Mapping[str, float]) -> str:
 def small_name(figure: str) -> str:
     """Return the artifact path of a figure in half its size, as notes show it."""
     return str(PurePosixPath(figure).with_name(f"{PurePosixPath(figure).stem}_small.png"))
+
+
+def log_figure(log: Callable[[bytes, str], None], picture: bytes, figure: str) -> None:
+    """Log a figure (PNG), and in half its size beside it for notes; ``log`` takes the content and its artifact path."""
+    from tipcast.evaluation.plots import small  # Matplotlib takes half a second, which not every reader of notes needs
+
+    log(picture, figure)
+    log(small(picture), small_name(figure))
 
 
 def plot(run_id: str | None, figure: str) -> str:

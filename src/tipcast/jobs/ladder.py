@@ -194,7 +194,7 @@ def _repeat(command: str, step: Rung) -> str:
     words = [word for word in shlex.split(command)[2:] if word.partition("=")[0] not in {"cores", "gpus", "tolerance"}]
     cluster = to_plain(step.cluster)
     sizes = [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
-    return shlex.join(["tipcast", "train", *words, f"backend={step.device}", *sizes])
+    return shlex.join(["tipcast", "train", *words, f"cluster={step.cluster.kind}", f"backend={step.device}", *sizes])
 
 
 def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> list[dict[str, Any]]:
@@ -247,8 +247,7 @@ def record(
     parent.log_table({name: [row[name] for row in rows] for name in rows[0]}, TABLE)
     subtitle = f"{config.model.name}, {plan.train.name}, {plan.periods['train']}"
     seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
-    parent.log_bytes(picture := plots.ladder(seconds, subtitle), PICTURE)
-    parent.log_bytes(plots.small(picture), report.small_name(PICTURE))
+    report.log_figure(parent.log_bytes, plots.ladder(seconds, subtitle), PICTURE)
     head = ["where", *(f"{name}, s" for name in TIMED), "speed-up", "efficiency", headline.title, "agreement"]
     lines = [
         [

@@ -219,8 +219,7 @@ def _record(record: Run, config: PromoteConfig, contest: Contest, command: str) 
     subtitle, names = f"{many:,} {test.name}, {period}", [entrant.name for entrant in contest.entrants]
     evaluations = dict(zip(names, contest.evaluations, strict=True))
     lead = judge.lead(evaluations, subtitle, contest.recipe.task.classes)
-    record.log_bytes(lead, judge.figure)
-    record.log_bytes(plots.small(lead), report.small_name(judge.figure))
+    report.log_figure(record.log_bytes, lead, judge.figure)
     if contest.difference:
         first, second = names
         drawn = plots.difference(

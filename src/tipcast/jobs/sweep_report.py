@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tipcast.evaluation import plots
-from tipcast.evaluation.report import MAX_NOTE, table
+from tipcast.evaluation.report import MAX_NOTE, log_figure, small_name, table
 from tipcast.jobs.sweep_record import CURVE, SweepRecord
 from tipcast.search.proposals import importance
 from tipcast.search.space import LOGARITHMIC
@@ -72,9 +72,8 @@ def _plots(sweep: SweepRecord) -> list[str]:
         drawn = {"roc": plots.roc_overlay(curves, subtitle), **drawn}
     shown = []
     for name, picture in drawn.items():
-        run.log_bytes(picture, f"sweep/{name}.png")
-        shown.append(f"sweep/{name}_small.png")
-        run.log_bytes(plots.small(picture), shown[-1])
+        log_figure(run.log_bytes, picture, f"sweep/{name}.png")
+        shown.append(small_name(f"sweep/{name}.png"))
     if found := importance(ranked, sweep.space, sweep.objective):
         picture = plots.importance(found, subtitle, kind="variance of the score", title="Parameter importance")
         run.log_bytes(picture, "sweep/parameter_importance.png")

@@ -104,8 +104,7 @@ class Record:
         lead = judge.lead(
             {"test": test} | ({"validation": outcome.validation} if outcome.validation else {}), subtitle, classes
         )
-        log(lead, judge.figure)
-        log(plots.small(lead), report.small_name(judge.figure))
+        report.log_figure(log, lead, judge.figure)
         for path, drawn in judge.figures(test, subtitle, classes).items():
             log(drawn, path)
         for path, columns in judge.tables(test, classes).items():

@@ -14,7 +14,7 @@ from tipcast.datasets import split
 from tipcast.evaluation import drift, plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.drift import Drift, drifts
-from tipcast.evaluation.report import MAX_NOTE, metric_lines, plot, repeat, small_name, table
+from tipcast.evaluation.report import MAX_NOTE, log_figure, metric_lines, plot, repeat, table
 from tipcast.measure import origin
 from tipcast.scoring.manifest import Entry
 from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
@@ -213,12 +213,9 @@ class ScoreRecord:
             names=self.task.classes,
             threshold=self.fetched.manifest.get("threshold"),
         )
-        log(drawn, SCORES_PLOT)
-        log(plots.small(drawn), small_name(SCORES_PLOT))
+        log_figure(log, drawn, SCORES_PLOT)
         if found.drifts:
-            drawn = plots.stability(found.drifts, subtitle)
-            log(drawn, DRIFT_PLOT)
-            log(plots.small(drawn), small_name(DRIFT_PLOT))
+            log_figure(log, plots.stability(found.drifts, subtitle), DRIFT_PLOT)
         if found.labelled:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
