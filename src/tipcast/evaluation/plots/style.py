@@ -89,7 +89,7 @@ def bars(
     """Return a page with a horizontal bar for each name, the first on top, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
     figure, axes = page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
-    axes.barh(names, values, height=0.62, color=color, alpha=0.85)
+    axes.barh(names, values, height=0.62, color=color, alpha=0.85, zorder=3)  # above guides
     axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
     axes.grid(False, axis="y")
     return figure, axes
