@@ -1,4 +1,4 @@
-"""tipcast: MLflow experiment tracking for taxi-tip models, from two CPU cores to many GPUs."""
+"""tipcast: training, search and scoring of models, tracked by MLflow, from two CPU cores to many GPUs."""
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version

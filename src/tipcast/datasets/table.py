@@ -28,6 +28,8 @@ MOST_CATEGORIES = 10_000
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
+MANY = 100
+COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 LARGEST = table_features.LARGEST
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""
@@ -43,6 +45,8 @@ class Table(Dataset):
     time_column: str | None = None
     whole: tuple[str, ...] = ()
     """Number columns of whole numbers or booleans, of which classes may be made."""
+    counting: tuple[str, ...] = ()
+    """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     notes: tuple[str, ...] = ()
     spec: TableData | None = None
 
@@ -71,7 +75,7 @@ class Table(Dataset):
             raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
         categories = _categories(scans, [name for name, kind in kinds.items() if kind == "category"])
         numbers = [name for name, kind in kinds.items() if kind == "number"]
-        fills = _medians(scans[0].fragments[0], numbers)
+        fills, rising = _looked_at(scans[0].fragments[0], numbers)
         columns, notes = [], []
         for name, kind in kinds.items():
             if kind == "number":
@@ -81,7 +85,8 @@ class Table(Dataset):
             elif name != spec.time:
                 notes.append(f"column {name} is no feature: {_why(types[name], kind)}")
         whole = tuple(name for name in numbers if not pa.types.is_floating(types[name]))
-        return cls(tuple(columns), spec.time, whole, tuple(notes), spec)
+        counting = tuple(name for name in rising if pa.types.is_integer(types[name]))
+        return cls(tuple(columns), spec.time, whole, counting, tuple(notes), spec)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -180,7 +185,9 @@ class Table(Dataset):
         scans, notes = scan_files(_named(self.spec, named), request, f"data.{named}", self._checked)
         if self.time is not None:
             scans = self._in_time(scans, which)
-        return gather(scans, "rows", {}, (*notes, *(self.notes if which == "train" else ())))
+        if which == "train":
+            notes = (*notes, *self.notes, *(f"column {name} {COUNTS}" for name in self.counting if name in columns))
+        return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at a file to be scored as at one to be trained on; optional columns of another type are left out."""
@@ -357,11 +364,12 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
     return {name: tuple(sorted(texts)) for name, texts in found.items()}
 
 
-def _medians(fragment: Fragment, names: Sequence[str]) -> dict[str, float]:
-    """Return the median of each number column in a fragment, 0 where it has no value there."""
+def _looked_at(fragment: Fragment, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+    """Return the median of each number column in a fragment, 0 where it has no value there; and those that rise."""
     read = read_fragment(replace(fragment, options={**fragment.options, "times": ()}), CpuFrames(), names)
     known = {name: values[np.isfinite(values)] for name, values in read.items()}
-    return {name: float(np.median(values)) if len(values) else 0.0 for name, values in known.items()}
+    medians = {name: float(np.median(values)) if len(values) else 0.0 for name, values in known.items()}
+    return medians, [name for name, values in known.items() if len(values) > MANY and (np.diff(values) > 0).all()]
 
 
 def _ranges(scan: FileScan, time: str) -> list[Period | None]:

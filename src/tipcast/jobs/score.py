@@ -116,7 +116,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         if plan.current:
             renew(plan, config.storage_options)
             return _nothing(config, plan, clock, command)
-        with clock.phase("model"):
+        with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
             from tipcast.evaluation.base import evaluator
             from tipcast.measure.memory import peaks
