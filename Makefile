@@ -18,8 +18,9 @@ ENTRY ?= main
 TESTS ?=
 # How many processes run tests: one more than a small machine's cores, for tests wait too; 0: one, as a debugger wants it.
 PROCESSES ?= 3
-# Dask's workers import tipcast: they read its bytecode where Python may write it.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" \
+# Dask's workers import tipcast: they read its bytecode where Python may write it. OpenMP's threads that wait leave the
+# cores to the other tests.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help run test test-long lint types rooms lock clean

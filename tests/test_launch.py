@@ -29,13 +29,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy.mkdir()
     for name in PROJECT:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, copy / name)
         else:
             shutil.copy(ROOT / name, copy)
     return copy
 
 
-def mlflow_run(project: Path, store: Path, *parameters: str) -> subprocess.CompletedProcess[str]:
+def mlflow_run(project: Path, store: Path | str, *parameters: str) -> subprocess.CompletedProcess[str]:
     """Run the project's main entry point in this environment."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHONPATH"))}
     environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{store}"
@@ -52,13 +52,13 @@ def mlflow_run(project: Path, store: Path, *parameters: str) -> subprocess.Compl
     )
 
 
-def query(store: Path, sql: str) -> list[tuple[Any, ...]]:
+def query(store: Path | str, sql: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(store)) as database:
         return database.execute(sql).fetchall()
 
 
-def test_mlflow_run_trains_in_the_launchers_run(project: Path, tmp_path: Path) -> None:
-    store = tmp_path / "mlflow.db"
+def test_mlflow_run_trains_in_the_launchers_run(project: Path, tables: Path, tmp_path: Path) -> None:
+    store = shutil.copy(tables, tmp_path)
     ended = mlflow_run(
         project,
         store,
