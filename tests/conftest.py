@@ -19,8 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import scipy.special  # noqa: F401 - before MLflow and Dask, see tipcast.jobs.train
+
+# isort: split
 import dask
 import distributed
+import filelock
 import mlflow
 import pandas as pd
 import pytest
@@ -45,36 +49,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as below nohup, or behi
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _store_made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return the sqlite file of a folder that all processes of a test run share; the first of them makes it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    made, file = folder / "made", folder / "mlflow.db"
+    with filelock.FileLock(f"{folder}.lock"):
+        if not made.exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            with contextlib.closing(sqlite3.connect(file)) as database:  # what is in the log: it is copied alone
+                database.execute("pragma wal_checkpoint(truncate)")
+            made.touch()
+    return file
+
+
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An sqlite file with MLflow's tables, to copy: making them takes MLflow a second."""
-    file = tmp_path_factory.mktemp("tables") / "mlflow.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        open_store(TrackingSpec(uri=f"sqlite:///{file}", experiment="x"))
-        mlflow.set_tracking_uri(None)
-        mlflow.set_registry_uri(None)
-        os.environ.pop("MLFLOW_TRACKING_URI", None)
-    return _whole(file)
 
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+            open_store(TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="x"))
+            mlflow.set_tracking_uri(None)
+            mlflow.set_registry_uri(None)
+            os.environ.pop("MLFLOW_TRACKING_URI", None)
 
-def _whole(file: Path) -> Path:
-    """Let an sqlite file hold what is in the log beside it, so that it can be copied alone."""
-    with contextlib.closing(sqlite3.connect(file)) as database:
-        database.execute("pragma wal_checkpoint(truncate)")
-    return file
+    return _store_made_once(tmp_path_factory, "tables", make)
 
 
 @pytest.fixture(scope="session")
 def registered(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An sqlite file with the registered model `tipcast`, to copy."""
-    folder = tmp_path_factory.mktemp("registered")
-    shutil.copy(tables, folder)
-    words = ["train", "data.rows=20000", "model.params.n_estimators=20", "tracking.register=tipcast"]
-    words += ["cluster.processes=false", "tracking.system_metrics=false"]
-    code = warm.start(words, folder, warm.environment()).wait(300)
-    assert code == 0, (folder / "stderr").read_text()
-    return _whole(folder / "mlflow.db")
+
+    def make(folder: Path) -> None:
+        shutil.copy(tables, folder)
+        words = ["train", "data.rows=20000", "model.params.n_estimators=20", "tracking.register=tipcast"]
+        words += ["cluster.processes=false", "tracking.system_metrics=false"]
+        code = warm.start(words, folder, warm.environment()).wait(300)
+        assert code == 0, (folder / "stderr").read_text()
+
+    return _store_made_once(tmp_path_factory, "registered", make)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,8 +18,10 @@ from typing import Any
 
 import dask
 import pytest
+import scipy.special  # noqa: F401 - early, see tipcast.jobs.train
 
 from tipcast import cli
+from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,6 +99,7 @@ def _run(
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     safe_load._parsed = parsed_here
+    style.DPI = 10  # no such test looks at pictures, and at full size they are half of what a small job computes
     sys.argv = ["tipcast", *arguments]
     if before:
         before()

@@ -166,8 +166,8 @@ def _guarded(run: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
-        sys.unraisablehook = dropped
         if not OWN_PROCESS.is_set():  # the process goes on after the job
+            sys.unraisablehook = dropped
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -200,12 +200,15 @@ class _Stop:
         raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
 
     def again(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
+        """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised.
+
+        Once it has come, nothing else that is dropped is told.
+        """
         if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
             number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM
             self._until = 0.0
             threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
-        else:
+        elif not self._until:  # what a signal has cut off may fail to clean up after itself
             sys.__unraisablehook__(dropped)
 
 
