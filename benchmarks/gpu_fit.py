@@ -47,19 +47,19 @@ def shipped(model: str) -> ModelSpec:
     return ModelSpec(**spec)
 
 
-def bare_xgboost(rows: tuple[Any, Any], params: Mapping[str, Any], rounds: int, max_bin: int) -> None:
+def bare_xgboost(joined: tuple[Any, Any], params: Mapping[str, Any], rounds: int, max_bin: int) -> None:
     """Train on rows in device memory."""
     import xgboost
 
-    matrix = xgboost.QuantileDMatrix(rows[0], label=rows[1], max_bin=max_bin)
+    matrix = xgboost.QuantileDMatrix(joined[0], label=joined[1], max_bin=max_bin)
     xgboost.train({**params, "seed": 0}, matrix, rounds, verbose_eval=False)
 
 
-def bare_forest(rows: tuple[Any, Any], params: Mapping[str, Any]) -> None:
+def bare_forest(joined: tuple[Any, Any], params: Mapping[str, Any]) -> None:
     """Grow a forest from rows in device memory."""
     from cuml.ensemble import RandomForestClassifier
 
-    RandomForestClassifier(**params, random_state=0).fit(*rows)
+    RandomForestClassifier(**params, random_state=0).fit(*joined)
 
 
 def on_processors(x: Any, y: Any) -> tuple[Any, Any]:
@@ -86,17 +86,18 @@ def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
             dd.from_delayed(list(parts), meta=meta, verify_meta=False)
             for parts, meta in zip((data.x, data.y), like, strict=True)
         ]
-        rows = dxgb.DaskQuantileDMatrix(client, *both, max_bin=planned.max_bin)
-        dxgb.train(client, {**planned.params, "seed": 0}, rows, planned.rounds, verbose_eval=False)
+        matrix = dxgb.DaskQuantileDMatrix(client, *both, max_bin=planned.max_bin)
+        dxgb.train(client, {**planned.params, "seed": 0}, matrix, planned.rounds, verbose_eval=False)
 
 
 def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
     """Time a model on so many of a machine's GPUs."""
     model, client, device = shipped(name), workers.client, workers.device
     estimator = build(model, device, "distributed")
+    x, y = data.features, data.target
 
     def ours() -> None:
-        estimator.fit(client, data.x, data.y, None, seed=0)
+        estimator.fit(client, x, y, None, seed=0)
 
     if of == 1:
         other, reference = "bare library", bare(client, data, model, device)
