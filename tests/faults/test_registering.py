@@ -109,7 +109,11 @@ def proxy(server: str) -> Iterator[Proxy]:
 
 @pytest.mark.parametrize(
     ("path", "answered"),
-    [(NAMED, True), (VERSION, True), (LINKED, False), pytest.param(VERSION, False, marks=pytest.mark.long)],
+    [
+        (NAMED, True),
+        (LINKED, False),
+        *(pytest.param(VERSION, answered, marks=pytest.mark.long) for answered in (True, False)),
+    ],
 )
 def test_stopped_while_registering(tipcast: Start, proxy: Proxy, server: str, path: str, answered: bool) -> None:
     """The request is on its way, or has been carried out, when the signal comes; the answer never does."""

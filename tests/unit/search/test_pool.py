@@ -59,7 +59,9 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
     return found
 
 
-@pytest.fixture(params=[(1, 2), (2, 1), (2, 4)], ids=["1x2", "2x1", "2x4"], scope="module")
+@pytest.fixture(
+    params=[(1, 2), pytest.param((2, 1), marks=pytest.mark.long), (2, 4)], ids=["1x2", "2x1", "2x4"], scope="module"
+)
 def workers(request: pytest.FixtureRequest) -> Any:
     """Workers and threads of each, in this process."""
     number, threads = request.param
