@@ -1,4 +1,4 @@
-"""P3: tipcast's distributed fit of rows in device memory; gpu.py runs it.
+"""P3: tipcast's fit of rows in device memory, as `tipcast train` calls it; gpu.py runs it.
 
 On a machine with one GPU it takes turns with the bare calls, one task in the same worker process on all rows joined
 into one array beforehand: XGBoost's QuantileDMatrix and train, cuML's fit. Where there are more, tipcast's fit is timed
@@ -26,9 +26,9 @@ from harness import compare, options, write_result
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.models.build import build
 from tipcast.models.cuml_forest import joined as joined_on_device
 from tipcast.models.cuml_forest import settings
+from tipcast.models.fit import fit
 from tipcast.models.xgboost_plan import plan
 
 TRIES = 2
@@ -93,11 +93,7 @@ def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
 def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
     """Time a model on so many of a machine's GPUs."""
     model, client, device = shipped(name), workers.client, workers.device
-    estimator = build(model, device, "distributed")
-    x, y = data.features, data.target
-
-    def ours() -> None:
-        estimator.fit(client, x, y, None, seed=0)
+    ours = partial(fit, client, model, device, data, None, seed=0)
 
     if of == 1:
         other, reference = "bare library", bare(client, data, model, device)
