@@ -115,17 +115,18 @@ def carried() -> str:
 def ladders() -> str:
     """Return the table of the same training on cores and on GPUs, for every kind of task."""
     body = []
-    for row in rows("ladder_2"):
-        for at, rung in enumerate(row.get("rungs", ())):
-            names = list(rung)
-            metric = names[names.index("difference") - 1]  # the headline stands before its difference
-            seconds = (f"{rung[name]:.2f}" for name in ("read_s", "fit_s", "evaluate_s", "job_s"))
-            what = ("", "") if at else (row["case"].replace("_", " "), million(row["rows"]))
-            body.append((*what, rung["rung"], *seconds, f"{rung['speed_up']:.1f} x", f"{metric} {rung[metric]:.4f}",
-                         rung["verdict"]))  # fmt: skip
-    head = ("trained", "rows", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up", "on test rows",
+    for machine in (1, 2):
+        for row in rows(f"ladder_{machine}"):
+            for at, rung in enumerate(row.get("rungs", ())):
+                names = list(rung)
+                metric = names[names.index("difference") - 1]  # the headline stands before its difference
+                seconds = (f"{rung[name]:.2f}" for name in ("read_s", "fit_s", "evaluate_s", "job_s"))
+                what = row["case"].replace("_", " "), million(row["rows"]), f"{machine} H200"
+                body.append((*(("",) * 3 if at else what), rung["rung"], *seconds, f"{rung['speed_up']:.1f} x",
+                             f"{metric} {rung[metric]:.4f}", rung["verdict"]))  # fmt: skip
+    head = ("trained", "rows", "machine", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up", "on test rows",
             "agreement")  # fmt: skip
-    return table(head, body or [(MISSING, *[""] * 9)])
+    return table(head, body or [(MISSING, *[""] * 10)])
 
 
 def lost() -> str:
