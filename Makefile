@@ -16,8 +16,8 @@ ARGS ?=
 ENTRY ?= main
 # What `make test` passes on, as in: make test TESTS="tests/unit -k schema"
 TESTS ?=
-# How many processes run tests: as many as a small machine has cores; 0: one, as a debugger wants it.
-PROCESSES ?= 2
+# How many processes run tests: one more than a small machine's cores, for tests wait too; 0: one, as a debugger wants it.
+PROCESSES ?= 3
 # Dask's workers import tipcast: they read its bytecode where Python may write it. OpenMP's threads that wait leave the
 # cores to the other tests.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
@@ -26,7 +26,7 @@ PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/
 .PHONY: help run test test-long lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
-	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=2)'
+	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-long  the repetitions that make test leaves out'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
