@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import importlib.util
 import json
@@ -48,6 +49,8 @@ START = ("list", "cluster")
 """Phases of a job that belong to the start of its process: the rest is read, fit, evaluate (or score) and log."""
 MAX_FOREIGN = 0.10
 """Share of the machine's CPU time that other processes may take before a pair is void."""
+SUBREAPER = 36
+"""Linux' PR_SET_CHILD_SUBREAPER."""
 MAX_TRIES = 3
 """At most this many times the wanted pairs are measured."""
 LIBRARIES = (
@@ -197,7 +200,21 @@ def options(purpose: str | None, /, **defaults: Any) -> argparse.Namespace:
     if found is None or not Path(str(found.origin)).is_relative_to(ROOT):
         parser.error(f"tipcast is imported from {found and found.origin}; set PYTHONPATH={ROOT / 'src'}")
     import_from_here()
+    adopt()
     return given
+
+
+def adopt() -> None:
+    """Let what outlives its parent become this process's child: workers are forked from a server that ends before."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SUBREAPER, 1)
+
+
+def _reap() -> None:
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+            if child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def import_from_here() -> None:
@@ -386,7 +403,8 @@ def _resident() -> int:
 
 
 def _own_seconds() -> float:
-    """CPU seconds of this process, its living descendants, and the ended ones that they have waited for."""
+    """CPU seconds of this process, its living descendants, and the ended ones, those too that outlived their parent."""
+    _reap()
     total = 0.0
     own = psutil.Process()
     for process in [own, *own.children(recursive=True)]:

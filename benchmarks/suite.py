@@ -8,7 +8,6 @@ The CPU seconds are those of every process that the tests start, also of those w
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import subprocess
@@ -25,15 +24,12 @@ from harness import ROOT, options, write_result
 
 WAYS = {"idle": "make test", "nohup": "trap '' INT QUIT; nohup make test", "busy": "make test"}
 """How the tests are started; a script's `&` ignores interrupts as the second does."""
-SUBREAPER = 36
-"""Linux' PR_SET_CHILD_SUBREAPER: children of processes that have ended become ours."""
 BUSY = 4
 
 
 def main() -> None:
     """Run the tests in each way and write the result."""
     given = options(__doc__, ways=list(WAYS))
-    ctypes.CDLL(None).prctl(SUBREAPER, 1)
     rows: list[dict[str, object]] = []
     for way in given.ways:
         rows.append(measured(way))

@@ -124,8 +124,8 @@ def ladders() -> str:
                 what = row["case"].replace("_", " "), million(row["rows"]), f"{machine} H200"
                 body.append((*(("",) * 3 if at else what), rung["rung"], *seconds, f"{rung['speed_up']:.1f} x",
                              f"{metric} {rung[metric]:.4f}", rung["verdict"]))  # fmt: skip
-    head = ("trained", "rows", "machine", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up", "on test rows",
-            "agreement")  # fmt: skip
+    head = ("trained", "rows", "machine", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up",
+            "on test rows", "agreement")  # fmt: skip
     return table(head, body or [(MISSING, *[""] * 10)])
 
 

@@ -71,6 +71,25 @@ def test_a_failing_command_is_an_error() -> None:
         compare([sys.executable, "-c", "raise SystemExit(3)"], lambda: None, pairs=1)
 
 
+ORPHAN = """
+import subprocess, sys
+import harness
+harness.adopt()
+before = harness._own_seconds()
+busy = f"{sys.executable} -c 'import time; [0 for _ in iter(lambda: time.process_time() < .4, False)]'"
+subprocess.run(["sh", "-c", f"({busy} &); sleep 2"], check=True)
+print(harness._own_seconds() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans go to init elsewhere")
+def test_what_outlives_its_parent_is_not_foreign() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) > 0.35
+
+
 def test_pairs_by_what_the_works_said() -> None:
     whole = Comparison(("a", "b"), (Pair(9.0, 8.0, 0.0), Pair(9.0, 8.0, 0.5)), wanted=1)
     found = inside(whole, [7.0, 1.0, 2.0], [7.0, 4.0, 5.0], ("a, job", "b, job"))
@@ -102,6 +121,7 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
 
 def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(harness, "adopt", lambda: None)
     monkeypatch.setattr(sys, "argv", ["script", "--rows", "10"])
     with pytest.raises(SystemExit):
         options("", rows=20, names=["a"])
