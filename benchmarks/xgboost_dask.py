@@ -21,6 +21,7 @@ import xgboost
 from sklearn.metrics import roc_auc_score
 
 from harness import compare, options, write_result
+from tipcast.datasets.rows import collection
 from tipcast.models.xgboost import DistributedXGBoost
 
 FEATURES = {
@@ -35,7 +36,7 @@ FEATURES = {
 """Name -> number of values, as in the trips."""
 
 
-def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+def drawn(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
     """Draw rows with the cardinalities of the trips and a label that is hard to predict."""
     rng = np.random.default_rng(seed)
     x = np.column_stack([rng.integers(0, high, n) for high in FEATURES.values()]).astype(np.float32)
@@ -47,8 +48,8 @@ def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
 def main() -> None:
     """Run the pairs, print and write the result."""
     given = options(__doc__, rows=2_000_000, parts=16, rounds=100, max_depth=6, threads=2, pairs=5)
-    parts = [rows(given.rows // given.parts, seed) for seed in range(given.parts)]
-    valid, test = rows(given.rows // 8, 1000), rows(given.rows // 8, 1001)
+    parts = [drawn(given.rows // given.parts, seed) for seed in range(given.parts)]
+    valid, test = drawn(given.rows // 8, 1000), drawn(given.rows // 8, 1001)
     x = pd.concat([part[0] for part in parts], ignore_index=True)
     y = pd.concat([part[1] for part in parts], ignore_index=True)
     params = {"max_depth": given.max_depth, "learning_rate": 0.1, "eval_metric": "logloss"}
@@ -56,15 +57,15 @@ def main() -> None:
     models: dict[str, xgboost.Booster] = {}
 
     def bare() -> None:
-        train = xgboost.QuantileDMatrix(x, y, nthread=given.threads)
-        held_out = xgboost.QuantileDMatrix(*valid, ref=train, nthread=given.threads)
+        rows = xgboost.QuantileDMatrix(x, y, nthread=given.threads)
+        judged = xgboost.QuantileDMatrix(*valid, ref=rows, nthread=given.threads)
         settings = {**params, "objective": "binary:logistic", "nthread": given.threads, "seed": 0}
         models["xgboost"] = xgboost.train(
-            settings, train, given.rounds, evals=[(held_out, "validation")], verbose_eval=False
+            settings, rows, given.rounds, evals=[(judged, "validation")], verbose_eval=False
         )
 
     def through_dask() -> None:
-        models["tipcast"] = estimator.fit(client, futures[0], futures[1], (held[0], held[1]), seed=0).model
+        models["tipcast"] = estimator.fit(client, *train, held_out, seed=0).model
 
     with (
         distributed.LocalCluster(
@@ -75,8 +76,8 @@ def main() -> None:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        futures = [client.scatter([part[i] for part in parts], hash=False) for i in (0, 1)]
-        held = [[client.scatter(half, hash=False)] for half in valid]
+        train = [collection(client.scatter([part[i] for part in parts], hash=False)) for i in (0, 1)]
+        held_out = tuple(collection([client.scatter(half, hash=False)]) for half in valid)
         result = compare(through_dask, bare, given.pairs, names=("tipcast", "xgboost"))
     auc = {name: float(roc_auc_score(test[1], model.inplace_predict(test[0]))) for name, model in models.items()}
     difference = abs(auc["tipcast"] - auc["xgboost"])

@@ -119,6 +119,27 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
     assert not psutil.wait_procs(parts, 60)[1]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("xgboost_dask", "--rows=8000", "--rounds=2", "--pairs=1"),
+        ("gpu_fit", "--device=cpu", "--rows=20000", "--pairs=1", "--models=xgboost"),
+        ("gpu_fit", "--device=cpu", "--gpus=2", "--rows=20000", "--pairs=1", "--models=xgboost"),
+    ],
+    ids=" ".join,
+)
+def test_a_script_runs_on_few_rows(words: tuple[str, ...], tmp_path: Path) -> None:
+    script, *rest = words
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *rest, f"--out={tmp_path}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    (file,) = tmp_path.glob("*.json")
+    results = json.loads(file.read_text())["results"]
+    assert results
+    assert not [row for row in results if "error" in row], done.stdout
+
+
 def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr(harness, "adopt", lambda: None)
