@@ -14,7 +14,7 @@ from typing import Any, final
 
 import joblib
 import numpy as np
-from distributed import get_worker
+from distributed import Client, get_worker
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
@@ -155,7 +155,10 @@ def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Se
 
 
 def _search(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> None:
-    """Search a grid of one point for each trial, for a resumed sweep lacks some of them."""
+    """Search a grid of one point for each trial, for a resumed sweep lacks some of them.
+
+    The client is the search's own: joblib's keys are hashes of the rows, which the last search may still release.
+    """
     held_out, target = rows.validation
     x, y = np.concatenate([rows.x, held_out]), np.concatenate([rows.y, target])
     (split,) = PredefinedSplit(np.repeat([-1, 0], [len(rows.y), len(target)])).split()
@@ -166,8 +169,25 @@ def _search(client: Any, study: Study, estimator: Any, rows: Split, proposals: S
     ]
     reporting = Reporting(estimator, study=dataclasses.replace(study, fragments=()))  # it travels with every trial
     everywhere = [x, y, *split]  # or they would be lost with the one worker that holds them
-    with joblib.parallel_config("dask", client=client, scatter=everywhere):
+    with (
+        Client(client.scheduler.address, security=client.security, set_as_default=False) as own,
+        _copies(own),
+        joblib.parallel_config("dask", client=own, scatter=everywhere),
+    ):
         GridSearchCV(reporting, grid, scoring=score, cv=[split], refit=False, error_score=np.nan).fit(x, y)
+
+
+@contextlib.contextmanager
+def _copies(client: Any) -> Iterator[None]:
+    """Keep every worker's copy in a block: Dask's active memory manager leaves one of them after two seconds."""
+    managed = client.amm.running()
+    client.amm.stop()
+    try:
+        yield
+    finally:
+        if managed:
+            with contextlib.suppress(OSError):  # the scheduler is gone
+                client.amm.start()
 
 
 def _events(

@@ -87,6 +87,12 @@ def test_all_trials_may_fail(pair: Client, study: Callable[..., Study], rows: Sp
     assert [event.problem.code for event in events if isinstance(event, Failed)] == ["S006", "S006"]
 
 
+def test_the_same_rows_are_searched_again_and_again(pair: Client, study: Callable[..., Study], rows: Split) -> None:
+    for noise in np.linspace(0.1, 0.9, 5):
+        events = list(grid_cv.events(pair, study(model("svc")), Noisy(), rows, proposals(noise)))
+        assert [type(event) for event in events] == [Begun, Ended]
+
+
 def test_one_thread_is_enough(study: Callable[..., Study], rows: Split) -> None:
     with (
         LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
@@ -110,8 +116,10 @@ def test_a_trial_of_a_worker_that_dies_is_begun_again(
             while not list(tmp_path.glob("*.process")) and time.monotonic() < deadline:
                 time.sleep(0.02)
             (process,) = tmp_path.glob("*.process")
+            time.sleep(3)  # the active memory manager looks for copies every two seconds
             os.kill(int(process.stem), signal.SIGKILL)
             gate.unlink()
+    assert pair.amm.running()
     of_first = [event for event in events if event.work.numbers == (0,)]
     assert [type(event) for event in of_first] == [Begun, Lost, Begun, Ended]
     assert of_first[1].reason.endswith("died")
