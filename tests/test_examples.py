@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tipcast
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 
 
+@pytest.mark.long
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     """As a script, which needs no kernel: what a cell would show is evaluated all the same."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))

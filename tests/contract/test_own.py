@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,7 @@ class Waves(Dataset):
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def train(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Train by Python, with a folder of a user's own."""
     for name, text in {
         "model/boosted_stumps": MODEL,
@@ -137,6 +138,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path = tmp_path / "own" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    shutil.copy(tables, tmp_path)
     monkeypatch.setattr(base, "_TARGETS", {})
     monkeypatch.setattr(registry, "SOURCES", dict(registry.SOURCES))
     monkeypatch.setattr(registry, "NAMES", dict(registry.NAMES))

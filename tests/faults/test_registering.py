@@ -111,8 +111,7 @@ def proxy(server: str) -> Iterator[Proxy]:
     ("path", "answered"),
     [
         (NAMED, True),
-        (LINKED, False),
-        *(pytest.param(VERSION, answered, marks=pytest.mark.long) for answered in (True, False)),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((LINKED, False), (VERSION, True), (VERSION, False))),
     ],
 )
 def test_stopped_while_registering(tipcast: Start, proxy: Proxy, server: str, path: str, answered: bool) -> None:

@@ -36,9 +36,8 @@ def children(store: Path) -> list[tuple[str, int]]:
     return []
 
 
-@pytest.mark.parametrize(
-    ("number", "expected"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_and_resumed(tipcast: Callable[..., Any], tmp_path: Path, number: int, expected: int) -> None:
     store = tmp_path / "mlflow.db"
     where = {"MLFLOW_TRACKING_URI": f"sqlite:///{store}"}

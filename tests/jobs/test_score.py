@@ -113,7 +113,7 @@ def by_mlflow(store: str, uri: str, frame: pd.DataFrame) -> Any:
     return np.asarray(model.predict(frame[columns]))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["xgboost", *(pytest.param(name, marks=pytest.mark.long) for name in [*MODELS][1:])])
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
 def test_every_row_in_its_order_as_mlflow_scores_it(
     score: Job, store: str, trips: Path, out: Path, model: str, logged: list[str]

@@ -190,8 +190,8 @@ def test_searches(swept: Callable[..., Any], client: Any, search: str) -> None:
     ("words", "metric"),
     [
         (["task=tip_amount", "search=tpe", "search.max_concurrent=2"], "rmse"),
-        (["data=blobs", "task=target", "data.cluster_std=9"], "log_loss"),
-        (["data=regression", "task=target", "search=halving"], "rmse"),
+        pytest.param(["data=blobs", "task=target", "data.cluster_std=9"], "log_loss", marks=pytest.mark.long),
+        pytest.param(["data=regression", "task=target", "search=halving"], "rmse", marks=pytest.mark.long),
         (["data=blobs", "task=clusters", "model=kmeans"], "inertia"),
     ],
 )

@@ -34,10 +34,10 @@ def raw(dataset: str, rows: int = 50) -> pd.DataFrame:
     ("words", "headline", "bound"),
     [
         (("task=high_tip_card",), "auc", (0.5, 0.6)),
-        (("task=duration",), "rmse", (2.0, 7.0)),
+        pytest.param(("task=duration",), "rmse", (2.0, 7.0), marks=pytest.mark.long),
         (("task=tip_amount",), "rmse", (0.5, 3.0)),
         (("data=blobs", "task=target"), "log_loss", (0.0, 0.5)),
-        (("data=blobs", "data.centers=2", "task=target"), "auc", (0.99, 1.0)),
+        pytest.param(("data=blobs", "data.centers=2", "task=target"), "auc", (0.99, 1.0), marks=pytest.mark.long),
         (("data=regression", "data.columns=8", "task=target"), "rmse", (10.0, 150.0)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and isinstance(value[0], str) else "",

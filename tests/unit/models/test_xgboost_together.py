@@ -70,7 +70,7 @@ def test_workers_do_not_print(pair, spec, placed, tmp_path):
         ("b", "aa"),
     ],
 )
-@pytest.mark.parametrize("categorical", [(), ("PULocationID",)])
+@pytest.mark.parametrize("categorical", [(), pytest.param(("PULocationID",), marks=pytest.mark.long)])
 def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out, categorical):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
     model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu", "distributed", categorical)

@@ -263,7 +263,9 @@ def test_artifacts_that_cannot_be_written_are_told(spec: TrackingSpec, tmp_path:
     assert str(tmp_path / "taken") in caught.value.where
 
 
-@pytest.mark.parametrize("silent", [True, False], ids=["as shipped", "telemetry on"])
+@pytest.mark.parametrize(
+    "silent", [True, pytest.param(False, marks=pytest.mark.long)], ids=["as shipped", "telemetry on"]
+)
 def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, python: Any, silent: bool) -> None:
     """The second case shows that the guard sees what MLflow would send."""
     shutil.copy(tables, tmp_path)
