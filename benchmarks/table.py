@@ -56,7 +56,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "ladder_2": JOB,
     "lost_worker_cpu": (),
     "lost_worker_gpu": (),
-    "gpu_tests_1": ("",),
     "gpu_tests_2": ("",),
     "suite": ("../../tests",),
 }
