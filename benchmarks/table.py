@@ -291,6 +291,8 @@ def environments() -> str:
         facts, skipped = tests["facts"], sum(row["outcome"] == "skipped" for row in tests["results"])
         text += f"\n\nGPU tests on {facts['gpus']} H200: {facts['passed']} of {len(tests['results'])} passed"
         text += f", {skipped} skipped (what they need was missing there)" if skipped else ""
+        bad = [row["test"].rpartition("::")[2] for row in tests["results"] if row["outcome"] in ("failure", "error")]
+        text += f", failed: {', '.join(f'`{name}`' for name in bad)}" if bad else ""
         text += f"; the others were cut off after {facts['seconds']:.0f} s." if facts["cut_off"] else "."
     return text
 
