@@ -28,6 +28,8 @@ from tipcast.datasets.rows import collection
 from tipcast.models.build import build
 
 TTL_S = 5.0
+HANG_S = 60.0
+"""What only a training that waits for its lost worker reaches: libraries do for minutes."""
 ALONE = "one GPU: nothing is trained together"
 CELLS = [
     ("cpu", "xgboost"),
@@ -38,19 +40,19 @@ CELLS = [
 
 
 @pytest.mark.parametrize("tries", [1, pytest.param(20, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("hit", "within_s"), [(signal.SIGKILL, 5.0), (signal.SIGSTOP, 2 * TTL_S)])
+@pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize(("device", "name"), CELLS)
-def test_a_lost_worker_ends_the_training(request, device, name, hit, within_s, tries):
+def test_a_lost_worker_ends_the_training(request, device, name, hit, tries):
     if device == "gpu":
         request.getfixturevalue("gpu")
     command = [sys.executable, __file__, device, name, str(int(hit)), str(tries)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90 * tries)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120 + 90 * tries)
     assert ended.returncode == 0, ended.stderr[-3000:]
     found = json.loads(ended.stdout.splitlines()[-1])
     if ALONE in found["endings"]:
         pytest.skip(ALONE)
     assert all(ending.startswith("error[K003]") for ending in found["endings"]), found
-    assert max(found["waited_s"]) < within_s, found
+    assert max(found["waited_s"]) < HANG_S, found
 
 
 def _endless(name: str) -> ModelSpec:
