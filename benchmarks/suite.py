@@ -57,7 +57,8 @@ def measured(way: str) -> dict[str, object]:
         reap()
         lines = out.read_text().splitlines()
         if code:
-            sys.exit("\n".join(lines[-40:]))
+            told = [at for at, line in enumerate(lines) if " FAILURES " in line or " ERRORS " in line]
+            sys.exit("\n".join(lines[min([*told, max(len(lines) - 40, 0)]) :]))
         return {
             "way": way,
             "wall_s": wall_s,
