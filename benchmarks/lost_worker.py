@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def attempt(device: str) -> None:
             dxgb.train(client, {"device": "cuda" if device == "gpu" else "cpu"}, rows, num_boost_round=1_000_000)
             ending = "trained"
         except Exception as problem:
-            ending = f"{type(problem).__name__}: {problem}"[:300]
+            ending = type(problem).__name__
         print(json.dumps({"ending": ending, "after_kill_s": time.monotonic() - start - STARTED_S}), flush=True)
 
 
@@ -64,7 +65,8 @@ def watched(device: str) -> dict[str, Any]:
         process.communicate()
         return {"exit_code": None, "ending": "hangs"}
     said = next((json.loads(line) for line in reversed(out.splitlines()) if line.startswith('{"ending"')), {})
-    return {"exit_code": process.returncode, "ending": "the driver ends", **said, "stderr": err[-1500:]}
+    last = {"stderr": re.sub(r"[^\s\"']*/site-packages/", "", err)[-1500:]} if process.returncode else {}
+    return {"exit_code": process.returncode, "ending": "the driver ends", **said, **last}
 
 
 def main() -> None:

@@ -26,7 +26,15 @@ def found(bucket: Any) -> dict[str, str]:
     return {path: bucket.cat_file(path).decode() for path in bucket.find("trips")}
 
 
-@pytest.mark.parametrize("prefix", ["scored", "x/whole/whole", "a_tipcast-b/_tipcast-c"])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "scored",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("a/whole/b", "whole")),
+        "x/whole/whole",
+        "a_tipcast-b/_tipcast-c",
+    ],
+)
 def test_objects_get_their_names_whatever_the_prefix_is_called(bucket: Any, prefix: str) -> None:
     output = f"s3://trips/{prefix}"
     made(output, a="1", **{"2019/whole/b": "2"})
