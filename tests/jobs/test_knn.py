@@ -31,7 +31,7 @@ def theirs(path: Path, x: np.ndarray, weights: str) -> tuple[np.ndarray, np.ndar
     """Return scikit-learn's probabilities by the rows of a saved file, and where the last neighbour is tied."""
     with np.load(path, allow_pickle=False) as kept:
         each = np.repeat(np.arange(len(kept["rows"])), kept["counts"])
-        labels = np.concatenate([np.arange(n) < p for n, p in zip(kept["counts"], kept["positives"], strict=True)])
+        labels = np.concatenate([np.arange(n) < p for n, p in zip(kept["counts"], kept["sums"], strict=True)])
         own = KNeighborsClassifier(NEIGHBOURS, weights=weights).fit(kept["rows"][each], labels)
         z = (x - kept["mean"]) / kept["scale"]
     assert len(each) == 3000

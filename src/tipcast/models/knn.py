@@ -1,7 +1,7 @@
-"""A nearest-neighbours classifier of a sample of the rows.
+"""Nearest neighbours among a sample of the rows: of two classes, of more, or of values.
 
 Its fit is the rows themselves, and a score looks through them: some thousands, in one scorer that every worker gets.
-cuML's distributed classifier has no model that could be saved.
+cuML's distributed classes have no model that could be saved.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -36,7 +36,7 @@ PROBES = 500
 
 
 class _Knn(Sampled):
-    """One classifier of the sample."""
+    """One model of the sample."""
 
     ROWS = 20_000
 
@@ -55,46 +55,58 @@ class _Knn(Sampled):
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Keep the sample."""
         x, y = sampled.joined(taken)
-        if len(np.unique(y)) < 2:
-            what = f"all of the {len(y):,} rows that knn keeps are of one class"
+        there, classes = len(np.unique(y)), self._classes(y)
+        if there < classes:
+            what = f"the {len(y):,} rows that knn keeps are of {there} of {classes} classes"
             fix = "raise model.fit.rows, or check the target and its threshold"
             raise TipcastError("D015", "training rows", what, fix)
         number = int(self.params.get("n_neighbors", NEIGHBOURS))
         if number > len(y):
             raise _too_many(number, f"there are {len(y):,} training rows")
         weights = str(self.params.get("weights", "uniform"))
-        found = kept(x, y, number, weights)
+        found = kept(x, y, number, weights, classes)
         return sampled.fitted(
             found,
             FORMAT,
-            importance=shares(features, _changes(x, y, number, weights)),
+            importance=shares(features, _changes(x, y, number, weights, classes)),
             importance_kind="change of the score when the feature is shuffled",
             info={"device": device_of(taken[0][0]), "rows": len(y), "distinct_rows": len(found.rows)},
         )
 
+    def _classes(self, y: Array) -> int:
+        """Return how many classes there are; 0 where the target is a value."""
+        if self.kind == "regression":
+            return 0
+        return self.classes or max(int(y.max(initial=0)) + 1, 2)
+
 
 @final
 class DistributedKnn(_Knn, SampledEverywhere):
-    """One classifier of a sample of the rows of all workers."""
+    """One model of a sample of the rows of all workers."""
 
 
 @final
 class LocalKnn(_Knn, SampledHere):
-    """One classifier of a sample of one process's rows."""
+    """One model of a sample of one process's rows."""
 
     def scikit_learn(self, seed: int) -> Any:
-        """Return scaling and its classifier, which breaks ties by the order of the rows."""
-        return make_pipeline(StandardScaler(), KNeighborsClassifier(**self.params, algorithm="kd_tree"))
+        """Return scaling and its own class, which breaks ties by the order of the rows."""
+        own = KNeighborsRegressor if self.kind == "regression" else KNeighborsClassifier
+        return make_pipeline(StandardScaler(), own(**self.params, algorithm="kd_tree"))
 
 
-def kept(x: Array, y: Array, number: int, weights: str) -> KnnScorer:
-    """Return the scorer that keeps (n, features) float64 rows and their labels."""
+def kept(x: Array, y: Array, number: int, weights: str, classes: int = 2) -> KnnScorer:
+    """Return the scorer that keeps (n, features) float64 rows and their (n,) targets; ``classes`` 0 of values."""
     scaler = StandardScaler().fit(x)
     distinct, which = np.unique(x, axis=0, return_inverse=True)
+    if classes > 2:
+        sums = np.stack([np.bincount(which, weights=y == each) for each in range(classes)])
+    else:
+        sums = np.bincount(which, weights=y)
     return KnnScorer(
         rows=scaler.transform(distinct),
         counts=np.bincount(which),
-        positives=np.bincount(which, weights=y).astype(np.int64),
+        sums=sums,
         n_neighbors=number,
         weights=weights,
         mean=scaler.mean_,
@@ -102,10 +114,10 @@ def kept(x: Array, y: Array, number: int, weights: str) -> KnnScorer:
     )
 
 
-def _changes(x: Array, y: Array, number: int, weights: str) -> Array:
+def _changes(x: Array, y: Array, number: int, weights: str, classes: int) -> Array:
     """Return how much the scores of some rows, which the scorer does not keep, change as each feature is shuffled."""
     probes = np.arange(len(x)) % max(-(-len(x) // PROBES), 2) == 0
-    scorer = kept(x[~probes], y[~probes], min(number, len(x) - int(probes.sum())), weights)
+    scorer = kept(x[~probes], y[~probes], min(number, len(x) - int(probes.sum())), weights, classes)
     seen, rng = x[probes], np.random.default_rng(0)
     scores, changes = scorer.score(seen), np.zeros(x.shape[1])
     for at in range(x.shape[1]):

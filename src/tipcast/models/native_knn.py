@@ -1,4 +1,4 @@
-"""Score with a saved nearest-neighbours classifier; in a model of its format this file travels in place of ``native``.
+"""Score with saved nearest neighbours; in a model of its format this file travels in place of ``native``.
 
 Values may be few, and so rows at the same distance. Which of these are the last of the ``k`` nearest would
 depend on library, machine and the order of the rows: here all rows at the distance of the last share the votes that
@@ -22,6 +22,7 @@ import numpy as np
 FORMAT = "npz-knn"
 WEIGHTS = ("uniform", "distance")
 BLOCK = 500_000  # neighbours that are held at once, so that memory does not grow with the rows
+FORMER = "positives"  # what older files call the sums, of two classes
 SPARE = 16  # neighbours looked up beyond k: where they all are as near as the last, more are looked up
 ALIKE = 1e-9  # relative difference of two distances that are the same: sums round differently from library to library
 
@@ -33,10 +34,13 @@ class KnnScorer:
     ----------
     rows
         (m, features) float64: the distinct training rows, standardised.
-    counts, positives
-        (m,): how many training rows each stands for, and how many of them have label 1.
+    counts
+        (m,): how many training rows each stands for.
+    sums
+        (m,) float64 sum of their values, which of two classes is how many are of the second; of more classes
+        (classes, m) how many are of each.
     n_neighbors, weights
-        As of scikit-learn's ``KNeighborsClassifier``.
+        As of scikit-learn's ``KNeighborsClassifier`` and ``KNeighborsRegressor``.
     mean, scale
         (features,): what the rows were standardised by.
     threads
@@ -50,7 +54,7 @@ class KnnScorer:
         self,
         rows: Any,
         counts: Any,
-        positives: Any,
+        sums: Any,
         n_neighbors: int,
         weights: str,
         mean: Any,
@@ -58,7 +62,7 @@ class KnnScorer:
         threads: int = 1,
         device: str = "cpu",
     ) -> None:
-        self.rows, self.counts, self.positives = rows, counts, positives
+        self.rows, self.counts, self.sums = rows, counts, sums
         self.n_neighbors, self.weights = int(n_neighbors), str(weights)
         self.mean, self.scale = mean, scale
         self.threads, self.device = threads, device
@@ -71,39 +75,46 @@ class KnnScorer:
 
     def arrays(self) -> dict[str, Any]:
         """Return what the saved file holds: the constructor's first arguments."""
-        names = ("rows", "counts", "positives", "n_neighbors", "weights", "mean", "scale")
+        names = ("rows", "counts", "sums", "n_neighbors", "weights", "mean", "scale")
         return {name: getattr(self, name) for name in names}
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float64, for (n, features) float32, here or on a GPU; NaN where any is not finite."""
+        """Return what the neighbours of (n, features) float32 rows say, here or on a GPU; NaN where any is not finite.
+
+        Returns
+        -------
+        array
+            float64, P(1) or the value (n,), of more classes the probabilities (n, classes).
+
+        """
         values = getattr(x, "values", x)
         if self.device == "cuda" and isinstance(values, np.ndarray):
             import cupy
 
             values = cupy.asarray(values)
         xp = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
-        mean, scale, counts, positives = (
-            xp.asarray(each, dtype=xp.float64) for each in (self.mean, self.scale, self.counts, self.positives)
+        mean, scale, counts, sums = (
+            xp.asarray(each, dtype=xp.float64) for each in (self.mean, self.scale, self.counts, self.sums)
         )
-        scores, number = xp.full(len(values), xp.nan), self.n_neighbors + SPARE
+        scores, number = xp.full((len(values), *sums.shape[:-1]), xp.nan), self.n_neighbors + SPARE
         for start in range(0, len(values), BLOCK):
             z = (values[start : start + BLOCK] - mean) / scale
             known = xp.isfinite(z).all(axis=1)
-            scores[start : start + BLOCK][known] = self._votes(z[known], counts, positives, number, xp)
+            scores[start : start + BLOCK][known] = self._votes(z[known], counts, sums, number, xp)
         return scores
 
-    def _votes(self, z: Any, counts: Any, positives: Any, number: int, xp: Any) -> Any:
-        """Return P(1) of standardised rows by so many neighbours each, or more where they do not tell."""
+    def _votes(self, z: Any, counts: Any, sums: Any, number: int, xp: Any) -> Any:
+        """Return the scores of standardised rows by so many neighbours each, or more where they do not tell."""
         number = min(number, len(self.rows))
-        scores = xp.empty(len(z))
-        step = max(BLOCK // number, 1)
+        scores = xp.empty((len(z), *sums.shape[:-1]))
+        step = max(BLOCK // (number * sums[..., 0].size), 1)
         for start in range(0, len(z), step):
             block = z[start : start + step]
             distances, at, reach = self._nearest(block, number, xp)
-            found, last = votes(distances, counts[at], positives[at], self.n_neighbors, self.weights, xp)
+            found, last = votes(distances, counts[at], sums[..., at], self.n_neighbors, self.weights, xp)
             unsure = reach <= last * (1 + ALIKE)
             if number < len(self.rows) and bool(unsure.any()):
-                found[unsure] = self._votes(block[unsure], counts, positives, 4 * number, xp)
+                found[unsure] = self._votes(block[unsure], counts, sums, 4 * number, xp)
             scores[start : start + step] = found
         return scores
 
@@ -119,25 +130,27 @@ class KnnScorer:
         return distances, at, distances[:, -1]
 
 
-def votes(distances: Any, counts: Any, positives: Any, k: int, weights: str, xp: Any = np) -> tuple[Any, Any]:
-    """Return (n,) P(1) by the k nearest of (n, m) rows that stand for several each, and (n,) the distance of the last.
+def votes(distances: Any, counts: Any, sums: Any, k: int, weights: str, xp: Any = np) -> tuple[Any, Any]:
+    """Return the means by the k nearest of (n, m) rows that stand for several each, and (n,) the distance of the last.
 
-    Weights ``distance`` are the inverse; rows at distance 0 decide alone where there are any, as in scikit-learn.
+    The means are (n,) of (n, m) sums, (n, classes) of (classes, n, m). Weights ``distance`` are the inverse; rows at
+    distance 0 decide alone where there are any, as in scikit-learn.
     """
     last = xp.take_along_axis(distances, (counts.cumsum(axis=1) >= k).argmax(axis=1)[:, None], axis=1)
     nearer = distances < last * (1 - ALIKE)
     tied = ~nearer & (distances <= last * (1 + ALIKE))
     left = k - (counts * nearer).sum(axis=1)  # places that the tied ones share
-    rate = (positives * tied).sum(axis=1) / (counts * tied).sum(axis=1)
+    rate = (sums * tied).sum(axis=-1) / (counts * tied).sum(axis=1)
     if weights == "distance":
         same = distances == 0
         nearer = nearer * (last / xp.where(same, 1, distances))  # the tied ones weigh 1
-    scores = (positives * nearer).sum(axis=1) + left * rate
+    scores = (sums * nearer).sum(axis=-1) + left * rate
     scores /= (counts * nearer).sum(axis=1) + left
     if weights == "distance":
         exact = same[:, 0]
-        scores[exact] = (positives * same)[exact].sum(axis=1) / (counts * same)[exact].sum(axis=1)
-    return scores, last[:, 0]
+        alone = (sums * same).sum(axis=-1) / xp.where(exact, (counts * same).sum(axis=1), 1)
+        scores = xp.where(exact, alone, scores)
+    return scores.T, last[:, 0]
 
 
 def _index(rows: Any, xp: Any) -> Any:
@@ -151,7 +164,7 @@ def _index(rows: Any, xp: Any) -> Any:
 def load(
     path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1, through: str | None = None
 ) -> KnnScorer:
-    """Load a saved classifier, as ``native.load`` does, to score on the host."""
+    """Load a saved model, as ``native.load`` does, to score on the host."""
     if format != FORMAT:
         raise ValueError(f"unknown model format {format!r}")
     return loaded(Path(path).read_bytes(), threads)
@@ -160,4 +173,7 @@ def load(
 def loaded(content: bytes, threads: int = 1, device: str = "cpu") -> KnnScorer:
     """Return the scorer of a file's content, whose digest the caller has checked."""
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return KnnScorer(**arrays, threads=threads, device=device)
+        found = dict(arrays)
+    if FORMER in found:
+        found["sums"] = found.pop(FORMER)
+    return KnnScorer(**found, threads=threads, device=device)

@@ -133,6 +133,25 @@ def test_rows_that_are_not_finite_have_no_score(parts):
     np.testing.assert_array_equal(scorer.score(values)[~bad], expected[~bad])
 
 
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("kind", ["multiclass", "regression"])
+def test_more_classes_and_values_are_scikit_learns(apart, spec, kind, weights):
+    (x, _), values = apart
+    signal = x["a"] + x["b"] / 5
+    y = pd.cut(signal, [-np.inf, -1, 1, np.inf], labels=False) if kind == "multiclass" else 40 + signal
+    y = y.astype("int32" if kind == "multiclass" else "float32")
+    estimator = build(spec("knn", n_neighbors=30, weights=weights), "cpu", "local", kind=kind, classes=3)
+    fitted = estimator.fit(x, y, None, seed=0)
+    own = estimator.scikit_learn(0).fit(x.to_numpy().astype(float), y.astype(float) if kind == "regression" else y)
+    values = np.concatenate([values, x.to_numpy()[:50]])  # rows at distance 0 of themselves
+    expected = (own.predict_proba if kind == "multiclass" else own.predict)(values.astype(float))
+    np.testing.assert_allclose(fitted.scorer.score(values), expected, rtol=1e-9)
+    assert fitted.importance["a"] + fitted.importance["b"] > 0.6
+    if kind == "multiclass":
+        with pytest.raises(TipcastError, match="D015.*of 3 of 4 classes"):
+            build(spec("knn"), "cpu", "local", kind=kind, classes=4).fit(x, y, None, seed=0)
+
+
 def test_rows_that_are_the_same_are_kept_once(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 3, (5000, 2)).astype(float)
@@ -140,7 +159,7 @@ def test_rows_that_are_the_same_are_kept_once(tmp_path):
     scorer = knn.kept(x, y, 4000, "uniform")
     assert len(scorer.rows) == 9
     assert scorer.counts.sum() == 5000
-    assert scorer.positives.sum() == y.sum()
+    assert scorer.sums.sum() == y.sum()
 
 
 def test_a_saved_file_says_all_and_no_more(parts, spec, tmp_path):
@@ -149,7 +168,7 @@ def test_a_saved_file_says_all_and_no_more(parts, spec, tmp_path):
     assert saved.format == native_knn.FORMAT
     with np.load(saved.path, allow_pickle=False) as arrays:
         assert {name: str(arrays[name].dtype.kind) for name in arrays} == {
-            "rows": "f", "counts": "i", "positives": "i", "n_neighbors": "i", "weights": "U", "mean": "f", "scale": "f"
+            "rows": "f", "counts": "i", "sums": "f", "n_neighbors": "i", "weights": "U", "mean": "f", "scale": "f"
         }  # fmt: skip
         changed = {name: arrays[name] for name in arrays}
     again = native_knn.load(saved.path, saved.format)
@@ -160,6 +179,10 @@ def test_a_saved_file_says_all_and_no_more(parts, spec, tmp_path):
         np.savez(saved.path, **changed | {name: value})
         with pytest.raises(ValueError, match="neighbours, weighted .* of 1500 rows"):
             native_knn.load(saved.path, saved.format)
+    np.savez(saved.path, **{native_knn.FORMER if name == "sums" else name: value for name, value in changed.items()})
+    np.testing.assert_array_equal(
+        native_knn.load(saved.path, saved.format).score(parts[3][0]), again.score(parts[3][0])
+    )
 
 
 def test_the_importance_is_of_what_the_votes_depend_on():
@@ -176,7 +199,7 @@ def test_the_importance_is_of_what_the_votes_depend_on():
 @pytest.mark.parametrize(
     ("labels", "number", "expected"),
     [
-        (np.zeros(400), 100, "D015.*all of the 400 rows that knn keeps"),
+        (np.zeros(400), 100, "D015.*the 400 rows that knn keeps are of 1 of 2 classes"),
         (np.arange(400) < 200, 500, "C003.*500 neighbours, but there are 400 training rows"),
     ],
 )

@@ -149,7 +149,7 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     machine = {"vectors": z[:40], "dual": np.linspace(-1, 1, 40), "intercept": 0.1, "gamma": 0.2}
     np.savez(folder / "svc.npz", **machine, mean=weights["mean"], scale=weights["scale"], slope=2.0, offset=-0.3)
     near = {"n_neighbors": 9, "weights": "distance"}
-    voters = {"rows": z[:90], "counts": np.ones(90, dtype=int), "positives": y[:90]}
+    voters = {"rows": z[:90], "counts": np.ones(90, dtype=int), "sums": y[:90]}
     np.savez(folder / "knn.npz", **voters, **near, mean=weights["mean"], scale=weights["scale"])
     kernel = np.exp(-0.2 * ((z[:, None] - z[None, :40]) ** 2).sum(axis=2))
     trees = ExtraTreesClassifier(5, max_depth=4, random_state=0).fit(x, y)
