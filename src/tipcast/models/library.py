@@ -10,6 +10,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -19,9 +20,9 @@ from dask.delayed import delayed
 from joblib import parallel_config
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import Collection, Fitted, Progress, Validation, columns, shares
+from tipcast.models.base import Collection, Fitted, Parts, Progress, Validation, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.parameters import check_names, positive_int, refused
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken, chosen_by_part
@@ -34,7 +35,7 @@ RESERVED = {
     "verbose": "nothing: the progress bar shows that it runs",
     "warm_start": "nothing: a run fits once",
 }
-FIT = ("rows", "standardize")
+FIT = ("rows", "standardize", "passes")
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
 """Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge the others."""
 PER_COLUMN = ("monotonic_cst", "categorical_features")
@@ -58,7 +59,9 @@ def named(name: str, where: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
-        raise TipcastError("C002", where, f"no class {name}: {problem}", "name a class that is installed") from problem
+        extra = name.startswith("dask_ml.")
+        fix = "pip install 'tipcast[dask-ml]'" if extra else "name a class that is installed"
+        raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "predict"):
         raise TipcastError("C002", where, f"{name} is no class with fit and predict", "name an estimator")
     return found
@@ -79,6 +82,11 @@ class _Library(Sampled):
         check_names("fit", list(self.training), FIT, {})
         if self.training.get("rows") is not None:
             positive_int("model.fit.rows", self.training["rows"])
+        if self.passes is not None:
+            positive_int("model.fit.passes", self.passes)
+            if not hasattr(cls, "partial_fit"):
+                what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
+                raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
         if self.device != "cpu":  # the driver may have no GPU
             return
         rng = np.random.default_rng(0)
@@ -106,6 +114,18 @@ class _Library(Sampled):
     def standardizes(self) -> bool:
         """Whether the library sees features of mean 0 and variance 1."""
         return bool(self.training.get("standardize"))
+
+    @property
+    def passes(self) -> int | None:
+        """How often a fit goes over the rows, part by part; None: it takes them all at once."""
+        return self.training.get("passes")
+
+    def learnt(self, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
+        """Return a model that has learnt from one more part, float32 (rows, features) and (rows,) targets."""
+        values = to_host(x.values).astype(np.float64)
+        z = (values - mean) / scale if self.standardizes else values
+        known = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
+        return model.partial_fit(z, to_host(y.values), **known) if len(z) else model
 
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process."""
@@ -172,16 +192,55 @@ class _Library(Sampled):
 class LocalLibrary(_Library, SampledHere):
     """A library's class on the rows of one process, at most ``fit.rows`` of them."""
 
+    def fit(self, x: Parts, y: Parts | None, validation: Validation, seed: int, threads: int = 1) -> Fitted:
+        """Fit on all rows at once, or with ``fit.passes`` part by part."""
+        if self.passes is None or y is None:
+            return super().fit(x, y, validation, seed, threads)
+        frames, targets = parts(x), parts(y)
+        rows, mean, scale, used = standard([moments(frame) for frame in frames])
+        model = self.make(named(self.library, "model.classes"), seed, threads)
+        for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
+            model = self.learnt(model, frame, target, mean, scale)
+        return self.fitted(model, columns(x), mean, scale, used, rows)
+
 
 @final
 class GatheredLibrary(_Library, SampledEverywhere):
-    """A library's class on a sample of the rows of all workers, which one of them fits."""
+    """A library's class on a sample of the rows of all workers, which one of them fits; or on all, part by part."""
+
+    def fit(
+        self,
+        client: Any,
+        x: Collection,
+        y: Collection | None,
+        validation: Validation,
+        seed: int,
+        progress: Progress = None,
+    ) -> Fitted:
+        """Take a sample to one worker; with ``fit.passes`` the model goes from part to part, where these lie.
+
+        Rows never gather, so that they may be more than a worker's memory holds: Dask keeps the others on disk.
+        """
+        if self.passes is None or y is None:
+            return super().fit(client, x, y, validation, seed, progress)
+        frames, targets = parts_of(client, x), parts_of(client, y)
+        workers = workers_of(client, frames)
+        rows, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
+        model = client.submit(self.make, named(self.library, "model.classes"), seed, 1, pure=False)
+        for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
+            model = client.submit(_learnt, self, model, frame, target, mean, scale, pure=False)
+        return self.fitted(watched(client, workers, model.result), columns(x), mean, scale, used, rows)
+
+
+@travelling
+def _learnt(estimator: _Library, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
+    return estimator.learnt(deepcopy(model), x, y, mean, scale)  # a part may be asked for again
 
 
 @final
 @dataclass(frozen=True)
 class DistributedLibrary(_Library):
-    """A library's own Dask class, as cuML has them, on the rows of all workers."""
+    """A library's own Dask class, as cuML and Dask-ML have them, on the rows of all workers."""
 
     def fit(
         self,
@@ -203,12 +262,22 @@ class DistributedLibrary(_Library):
         z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
 
         def fit() -> Any:
-            model = self.make(named(self.library, "model.classes"), seed, 1, client=client)
+            cls = named(self.library, "model.classes")
+            if cls.__module__.startswith("dask_ml."):
+                with client.as_current(), warnings.catch_warnings(action="ignore"):
+                    return self.as_scikit_learn(self.make(cls, seed, 1).fit(z.to_dask_array(lengths=True)))
+            model = self.make(cls, seed, 1, client=client)
             return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
 
         with worker_lock(client, workers):
             model = watched(client, workers, fit)
         return self.fitted(model, columns(x), mean, scale, used, rows)
+
+    def as_scikit_learn(self, model: Any) -> Any:
+        """Return scikit-learn's k-means with the centres that Dask-ML's has found."""
+        centres = np.asarray(model.cluster_centers_, dtype=np.float64)
+        reference = named(self.reference, "model.classes")
+        return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
 
 
 def _rows(collection: Collection, numbers: Sequence[Array]) -> Collection:

@@ -1,0 +1,78 @@
+"""`model=incremental`: learnt part by part, where the parts lie, so that rows may be more than memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from dask.utils import parse_bytes
+from sklearn.linear_model import SGDClassifier
+from sklearn.preprocessing import StandardScaler
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import ModelSpec
+from tipcast.datasets.rows import collection
+from tipcast.models.build import build, check
+
+PARAMS = {"loss": "log_loss", "alpha": 0.0001, "penalty": "l2", "average": True}
+
+
+def incremental(**fit: Any) -> ModelSpec:
+    classes = {"classification": {"cpu": {"local": "sklearn.linear_model.SGDClassifier"}}}
+    training = {"passes": 2, "standardize": True, **fit}
+    return ModelSpec("incremental", ["classification"], dict(PARAMS), training, classes=classes)
+
+
+def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+    draw = np.random.default_rng(seed)
+    x = (draw.normal(size=(n, 4)) * [1, 10, 100, 0.1] + [0, 5, 50, 1]).astype(np.float32)
+    return pd.DataFrame(x, columns=list("abcd")), pd.Series((x[:, 0] + x[:, 1] / 10 > 0.5).astype(np.int32))
+
+
+def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> None:
+    parts, client = [rows(n, n) for n in (800, 500, 0, 700)], cpu_session.client
+    x, y = (collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1))
+    held_out = rows(300, 7)[0].to_numpy()
+    found = build(incremental(), "cpu", "distributed").fit(client, x, y, None, seed=3)
+    here = build(incremental(), "cpu", "local").fit([x for x, _ in parts], [y for _, y in parts], None, seed=3)
+    np.testing.assert_array_equal(found.scorer.score(held_out), here.scorer.score(held_out))
+    assert found.info["rows"] == here.info["rows"] == 2000
+    scaler = StandardScaler().fit(np.concatenate([x.to_numpy(np.float64) for x, _ in parts]))
+    own = SGDClassifier(**PARAMS, random_state=3)
+    for x, y in [part for part in parts if len(part[0])] * 2:
+        own.partial_fit(scaler.transform(x.to_numpy(np.float64)), y, classes=[0, 1])
+    expected = own.predict_proba(scaler.transform(held_out.astype(float)))[:, 1]
+    np.testing.assert_allclose(found.scorer.score(held_out), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (incremental(passes=0), "C003.*model.fit.passes"),
+        (incremental(passes=1.5), "C003.*model.fit.passes"),
+        (
+            ModelSpec("other", ["regression"], {}, {"passes": 1},
+                      classes={"regression": {"cpu": {"local": "sklearn.linear_model.Ridge"}}}),
+            "C003.*model.fit.passes.*Ridge has no partial_fit",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_learnt_part_by_part(model: ModelSpec, told: str) -> None:
+    with pytest.raises(TipcastError, match=told):
+        check(model)
+
+
+@pytest.mark.long
+def test_more_rows_than_the_workers_memory_holds(job: Callable[..., Any]) -> None:
+    """Dask keeps on disk what does not fit; no worker grows beyond its limit."""
+    limit = "500MB"
+    words = ["model=incremental_linear", "data=regression", "data.gigabytes=2", "data.columns=100", "data.noise=1"]
+    words += ["data.block_rows=20000", "data.test_rows=5000", "task.validation=0", "cluster.processes=true"]
+    words += ["cluster.n_workers=2", "cluster.threads_per_worker=1", f"cluster.memory_limit={limit}"]
+    metrics = job("train", *words).run.data.metrics
+    assert metrics["train/bytes"] > 1.9e9 > 2 * parse_bytes(limit)
+    assert metrics["memory/worker_peak_bytes"] < parse_bytes(limit)
+    assert metrics["test/r2"] > 0.99
