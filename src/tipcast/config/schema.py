@@ -183,6 +183,8 @@ class MadeData(DataSpec):
     """Rows that are made as they are read."""
 
     rows: int = MISSING
+    gigabytes: float | None = None
+    """Of training rows, as they are held; null: ``rows``."""
     test_rows: int = MISSING
     columns: int = MISSING
     seed: int = MISSING

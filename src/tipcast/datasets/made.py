@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Self
 
@@ -25,6 +26,8 @@ VERSION = 1
 MOST_BLOCKS = 100_000
 """As many tasks as one scheduler takes in without a pause."""
 SIDES = {"train": 0, "test": 1}
+VALUE_BYTES = 4
+"""Of a feature and of a target, as workers hold them."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,13 @@ class Made(Dataset):
         if not isinstance(spec, BlobsData | RegressionData):
             fix = f"use data={spec.source}"
             raise TipcastError("C003", "data.source", f"{spec.source} has a configuration of its own", fix)
+        if spec.gigabytes is not None:
+            if not spec.gigabytes > 0:
+                what = f"must be above 0, got {spec.gigabytes}"
+                raise TipcastError("C003", "data.gigabytes", what, "use 0.1, or data.rows")
+            spec = replace(
+                spec, rows=math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1))), gigabytes=None
+            )
         _check_numbers(spec)
         return cls(spec.columns, spec)
 
@@ -95,7 +105,7 @@ class Made(Dataset):
             raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
         rows = spec.rows if which == "train" else spec.test_rows
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
-        own = {name: value for name, value in vars(spec).items() if name != "limits"}
+        own = {name: value for name, value in vars(spec).items() if name not in ("limits", "gigabytes")}
         digest = hashlib.sha256(f"{uri} {sorted(own.items())} {VERSION}".encode()).hexdigest()
         names = {name: name for name in (*self.features, self.target.name)}
         fragments = tuple(

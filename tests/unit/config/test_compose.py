@@ -46,6 +46,24 @@ def test_every_experiment_composes(name: str) -> None:
     assert load("sweep" if searches else "train", f"experiment={name}")
 
 
+@pytest.mark.parametrize("job", ["train", "sweep", "ladder"])
+@pytest.mark.parametrize(
+    ("words", "task"),
+    [
+        ([], "high_tip"),
+        (["data=blobs"], "target"),
+        (["data=regression", "model=linear"], "target"),
+        (["data=table", "data.train=a.csv"], "target"),
+        (["model=kmeans"], "clusters"),
+        (["data=blobs", "model=kmeans"], "clusters"),
+        (["task=clusters", "data=blobs", "model=kmeans"], "clusters"),
+        (["data=table", "data.train=a.csv", "task=tip_amount"], "tip_amount"),
+    ],
+)
+def test_data_and_models_bring_a_task_that_may_be_another(job: str, words: list[str], task: str) -> None:
+    assert load(job, *words).task.name == task
+
+
 def test_the_launchers_experiment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tips")
     assert load("train").tracking.experiment == "tips"

@@ -65,6 +65,17 @@ def test_the_label_of_blobs(centers: int, kind: str) -> None:
     assert (target.name, target.kind, len(target.classes)) == ("label", kind, centers)
 
 
+@pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
+def test_gigabytes_say_how_many_rows(spec: DataSpec) -> None:
+    listing = open_dataset(dataclasses.replace(spec, gigabytes=0.0002)).scan("train", ())
+    rows = sum(fragment.rows or 0 for fragment in listing.fragments)
+    assert 4 * rows * (spec.columns + 1) == pytest.approx(200_000, rel=1e-3)
+    same = open_dataset(dataclasses.replace(spec, rows=rows)).scan("train", ())
+    assert listing.digest == same.digest
+    with pytest.raises(TipcastError, match=r"C003.*data\.gigabytes.*above 0"):
+        open_dataset(dataclasses.replace(spec, gigabytes=0.0))
+
+
 @pytest.mark.parametrize("setting", [{"rows": 0}, {"columns": 0}, {"block_rows": 0}, {"seed": -1}, {"rows": 10**12}])
 def test_numbers_that_no_rows_can_be_made_of(setting: dict[str, int]) -> None:
     with pytest.raises(TipcastError, match=f"C003.*data.{next(iter(setting))}"):
