@@ -58,6 +58,43 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str) -> None:
     assert (composed.config.cluster.n_workers, composed.config.cluster.threads_per_worker) == (2, 1)
 
 
+def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str) -> None:
+    blobs = {"source": "blobs", "rows": 4000, "test_rows": 1000, "centers": 5, "cluster_std": 0.3}
+    result = tipcast.ladder(
+        model={"name": "kmeans", "params": {"n_clusters": 5}}, data=blobs, cores=[1, 2], gpus=[],
+        tracking={"uri": store, "system_metrics": False},
+    )  # fmt: skip
+    parent = mlflow.MlflowClient(store).get_run(result.run_id)
+    assert [row["adjusted_rand"] for row in result.details["rungs"]] == [1.0, 1.0]
+    assert parent.data.metrics["adjusted_rand/cores_1"] == parent.data.metrics["adjusted_rand/cores_2"] == 1.0
+    assert parent.data.tags["ladder.verdict"] == "equal"
+    assert "adjusted Rand |" in parent.data.tags["mlflow.note.content"]
+    paths = {file.path for file in mlflow.MlflowClient(store).list_artifacts(result.run_id, "plots")}
+    assert {"plots/centroids.png", "plots/ladder.png"} <= paths
+
+
+def test_clusters_of_trips_have_no_groups_to_be_held_against(store: str) -> None:
+    result = tipcast.ladder(
+        model={"name": "kmeans", "params": {"n_clusters": 3}}, data={"rows": 4000}, cores=[1], gpus=[],
+        tracking={"uri": store, "system_metrics": False},
+    )  # fmt: skip
+    (row,) = result.details["rungs"]
+    assert "adjusted_rand" not in row
+    assert row["verdict"] == "equal"
+    paths = {file.path for file in mlflow.MlflowClient(store).list_artifacts(result.run_id, "plots")}
+    assert "plots/centroids.png" in paths
+
+
+def test_rungs_agree_in_their_adjusted_rand_index_too() -> None:
+    seconds = {"cluster": 3.0, "read": 1.0, "fit": 1.0, "evaluate": 1.0}
+    found = [
+        ladder.Climbed(ladder.Rung("cpu", size, LocalCluster("local")), "a", seconds, 0.5, None, rand)
+        for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))
+    ]
+    rows = ladder.compared(found, "inertia", tolerance=0.01)
+    assert [row["verdict"] for row in rows] == ["equal", "equal", "NOT equal"]
+
+
 def test_speed_up_is_of_the_first_rung_and_efficiency_of_the_first_of_a_device() -> None:
     def climbed(device: str, size: int, fit_s: float, auc: float) -> ladder.Climbed:
         seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}

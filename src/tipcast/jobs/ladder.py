@@ -6,11 +6,12 @@ import dataclasses
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute import gpus
@@ -21,14 +22,19 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
+from tipcast.datasets.prepare import held_out_rows
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
+from tipcast.evaluation.plots.centroids import centroids
+from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened
 from tipcast.jobs.train import Plan, finish, make_plan, start
 from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.measure.clock import Clock
+from tipcast.models import native
 from tipcast.models.build import check as check_model
+from tipcast.tracking import models
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
@@ -36,6 +42,9 @@ LOG = logging.getLogger("tipcast")
 TIMED = ("read", "fit", "evaluate")
 """Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
 PICTURE, TABLE = "plots/ladder.png", "tables/ladder.json"
+CENTROIDS = "plots/centroids.png"
+SHOWN_ROWS = 5000
+"""Test rows that the rungs' clusters are compared on."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,16 @@ class Rung:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Test rows that clusters are compared on."""
+
+    x: Floats
+    """(rows, features)"""
+    groups: Ints | None
+    """(rows,) of the groups that rows were made of; None where nothing is known of such."""
+
+
+@dataclass(frozen=True)
 class Climbed:
     """A training that has run."""
 
@@ -70,6 +89,10 @@ class Climbed:
     seconds: Mapping[str, float]
     headline: float
     """Of the test rows."""
+    labels: Ints | None = None
+    """(rows,) clusters of ``Shown``."""
+    adjusted_rand: float | None = None
+    """Of these labels and the groups that the rows were made of."""
 
     @property
     def job_s(self) -> float:
@@ -87,6 +110,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     if not runnable:
         raise TipcastError("C003", "cores, gpus", f"nothing to run: {steps[0].lack}", "name what this machine has")
     known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
+    shown = rows_shown(plan) if plan.task.kind == "clustering" else None
     climbed: list[Climbed] = []
     failed: dict[str, TipcastError] = {}
     with ExitStack() as stack:
@@ -98,7 +122,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
             LOG.info("%-9s%s", "rung", step.name)
             with temporary_folder() as folder:
                 try:
-                    climbed.append(climb(step, config, plan, command, parent, folder))
+                    climbed.append(climb(step, config, plan, command, parent, folder, shown))
                 except TipcastError as problem:
                     LOG.warning("%s: %s", step.name, problem)
                     failed[step.name] = problem
@@ -107,6 +131,9 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
         missing = {step.name: step.lack for step in steps if step.lack}
         missing |= {name: str(problem) for name, problem in failed.items()}
         found = record(parent, config, plan, climbed, missing, command)
+        if shown is not None:
+            subtitle = f"{config.model.name}, {len(shown.x):,} of the {plan.test.name} to test on"
+            report.log_figure(parent.log_bytes, drawn(shown, climbed, subtitle), CENTROIDS)
     result = {
         "run_id": parent.id,
         "experiment_id": parent.experiment_id,
@@ -173,7 +200,21 @@ def _lack(config: LadderConfig, kind: str, device: str, size: int, cluster: Clus
     return ""
 
 
-def climb(step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, folder: Path) -> Climbed:
+def rows_shown(plan: Plan) -> Shown:
+    """Read the first test rows, with the groups that they were made of where the dataset tells."""
+    group = None
+    with suppress(TipcastError):  # a table's or trips' columns are what they are
+        group = plan.dataset.target_column(None, None).name
+    task = plan.task if group is None else dataclasses.replace(plan.task, columns=(group,))
+    recipe = dataclasses.replace(plan.test_recipe, task=task)
+    columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.facts, SHOWN_ROWS)
+    x = plan.dataset.compute(columns, plan.task.features, np)
+    return Shown(np.asarray(x, dtype=np.float64), None if group is None else columns[group].astype(np.int64))
+
+
+def climb(
+    step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, folder: Path, shown: Shown | None
+) -> Climbed:
     """Train on a rung, as a child run of the parent."""
     tracking = dataclasses.replace(config.tracking, run_name=None, register=None)
     own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
@@ -185,8 +226,17 @@ def climb(step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Ru
         record = Record(run, own, plan, repeat, folder)
         workers = start(stack, record, clock, always_warm=True)  # libraries load before the clock runs
         said = finish(workers, record, clock)
-    headline = said["metrics"][f"test/{record.judge.headline.name}"]
-    return Climbed(step, run.id, dict(clock.seconds), headline)
+    found = Climbed(step, run.id, dict(clock.seconds), said["metrics"][f"test/{record.judge.headline.name}"])
+    if shown is None:
+        return found
+    with temporary_folder() as place:
+        fetched = models.fetch(run.client, said["model_uri"], place, parse=False)
+        labels = native.load(fetched.path, fetched.format).score(shown.x.astype(np.float32))[:, 0].astype(np.int64)
+    if shown.groups is None:
+        return dataclasses.replace(found, labels=labels)
+    from sklearn.metrics import adjusted_rand_score  # of clusterings only
+
+    return dataclasses.replace(found, labels=labels, adjusted_rand=float(adjusted_rand_score(shown.groups, labels)))
 
 
 def _repeat(command: str, step: Rung) -> str:
@@ -198,7 +248,9 @@ def _repeat(command: str, step: Rung) -> str:
 
 
 def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> list[dict[str, Any]]:
-    """Return a row of each rung: seconds, speed-up, efficiency, and whether its headline agrees with the first one's.
+    """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the first one.
+
+    Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted Rand indices.
 
     Speed-up is against the first rung that ran; efficiency is that against the first of the same device, by size.
     """
@@ -207,6 +259,8 @@ def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> lis
     for each in climbed:
         alike = next(other for other in climbed if other.rung.device == each.rung.device)
         difference = abs(each.headline - first.headline) / (abs(first.headline) or 1.0)
+        rand = {} if each.adjusted_rand is None else {"adjusted_rand": each.adjusted_rand}
+        apart = max(difference, abs((each.adjusted_rand or 0.0) - (first.adjusted_rand or 0.0)))
         rows.append(
             {
                 "rung": each.rung.name,
@@ -216,8 +270,9 @@ def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> lis
                 "speed_up": first.job_s / each.job_s,
                 "efficiency": alike.job_s * alike.rung.size / (each.job_s * each.rung.size),
                 headline: each.headline,
+                **rand,
                 "difference": difference,
-                "verdict": "equal" if difference <= tolerance else "NOT equal",
+                "verdict": "equal" if apart <= tolerance else "NOT equal",
                 "run": each.run_id,
             }
         )
@@ -241,6 +296,8 @@ def record(
         metrics[f"speedup/{each.rung.key}"] = row["speed_up"]
         metrics[f"efficiency/{each.rung.key}"] = row["efficiency"]
         metrics[f"difference/{each.rung.key}"] = row["difference"]
+        if each.adjusted_rand is not None:
+            metrics[f"adjusted_rand/{each.rung.key}"] = each.adjusted_rand
     parent.log_metrics(metrics)
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     parent.set_tags({"ladder.verdict": verdict, **{f"ladder.not_run.{name}": why for name, why in missing.items()}})
@@ -248,7 +305,8 @@ def record(
     subtitle = f"{config.model.name}, {plan.train.name}, {plan.periods['train']}"
     seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
     report.log_figure(parent.log_bytes, plots.ladder(seconds, subtitle), PICTURE)
-    head = ["where", *(f"{name}, s" for name in TIMED), "speed-up", "efficiency", headline.title, "agreement"]
+    rand = ["adjusted Rand"] if climbed[0].adjusted_rand is not None else []
+    head = ["where", *(f"{name}, s" for name in TIMED), "speed-up", "efficiency", headline.title, *rand, "agreement"]
     lines = [
         [
             row["rung"],
@@ -256,6 +314,7 @@ def record(
             f"{row['speed_up']:.2f} x",
             f"{row['efficiency']:.2f}",
             report.number(row[headline.name]),
+            *(f"{row['adjusted_rand']:.4f}" for _ in rand),
             row["verdict"],
         ]
         for row in rows
@@ -266,6 +325,34 @@ def record(
         f"proportion. Speed-up: {', '.join(TIMED)} of the first rung by those of this one, without the cluster's start "
         "and what is logged. Efficiency: speed-up against the smallest rung of the same device, by cores or GPUs."
     )
-    shown = [report.table(head, lines), remark, report.plot(parent.id, PICTURE), report.repeat(command)]
-    parent.note("\n\n".join(shown))
+    if rand:
+        remark += " Adjusted Rand: of clusters and the groups that the rows were made of, within as much too."
+    pictures = [
+        report.plot(parent.id, name) for name in (PICTURE, *([CENTROIDS] if climbed[0].labels is not None else []))
+    ]
+    parent.note("\n\n".join([report.table(head, lines), remark, *pictures, report.repeat(command)]))
     return rows
+
+
+def drawn(shown: Shown, climbed: Sequence[Climbed], subtitle: str) -> bytes:
+    """Draw the rows that clusters are compared on and each rung's centroids, on two principal components."""
+    from sklearn.decomposition import PCA
+
+    deviations = shown.x.std(axis=0)
+    z = (shown.x - shown.x.mean(axis=0)) / np.where(deviations > 0, deviations, 1.0)
+    components = PCA(min(2, *z.shape), random_state=0).fit(z)
+    shares = np.zeros(2)
+    shares[: components.n_components_] = np.nan_to_num(components.explained_variance_ratio_)
+
+    def placed(points: Floats) -> Floats:  # of one feature the second component is nothing
+        found: Floats = np.zeros((len(points), 2))
+        found[:, : components.n_components_] = components.transform(points)
+        return found
+
+    centres = {
+        each.rung.name: placed(np.stack([z[each.labels == label].mean(axis=0) for label in np.unique(each.labels)]))
+        for each in climbed
+        if each.labels is not None
+    }
+    groups = None if shown.groups is None else shown.groups.tolist()
+    return centroids(placed(z), groups, centres, shares.tolist(), subtitle)

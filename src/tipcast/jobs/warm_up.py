@@ -65,7 +65,8 @@ def _whole_job(
     estimator = build(model, device, "local", task.categorical, task.kind, len(task.classes))
     scores = estimator.fit(part.x, part.y, (part.x, part.y), seed=0).scorer.score(tested.x)
     judge = evaluator(task.kind)
-    judge.warm_up(scores, tested.x if tested.y is None else tested.y)
+    judged = tested.x if tested.y is None else tested.y
+    judge.warm_up(scores, judged)
     for mask in tested.subsets.values():
-        judge.warm_up(scores[mask], values_of(tested.y)[mask])
+        judge.warm_up(scores[mask], values_of(judged)[mask])
     return part.x, part.y
