@@ -34,6 +34,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "read_prepare": ("datasets", "compute/session.py", "compute/cluster.py"),
     "xgboost_dask": ("models", "compute/forkserver.py"),
     "train_job": JOB,
+    "growth_cpu": JOB,
     "scoring": (*JOB, "scoring"),
     "tracking": ("tracking/run.py", "tracking/store.py"),
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
@@ -60,6 +61,15 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "suite": ("../../tests",),
 }
 """Result -> what it speaks of, from src/tipcast."""
+BESIDE = (
+    "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py", "evaluation/plots/centroids.py",
+    "models/library.py", "models/knn.py", "models/native_knn.py",
+)  # fmt: skip
+"""Modules of made rows, clusters, neighbours and other libraries' estimators, which no benchmark of trips runs."""
+OF_ALL = ("ladder_1", "ladder_2", "neighbours", "gpu_tests_2")
+"""Results that speak of these too."""
+WARM_UP = "jobs/warm_up.py"
+"""Workers without GPUs do without."""
 
 
 class Refused(Exception):
@@ -254,6 +264,27 @@ def served() -> str:
     return table(head, body)
 
 
+GROWTH_GOAL = 1.05
+
+
+def growth() -> str:
+    """Return the table of a training's time and memory by its rows."""
+    try:
+        result = read("growth_cpu")
+    except LookupError:
+        return MISSING
+    body = []
+    for row in result["results"]:
+        phases = (f"{row['phases_s'][name]:.2f}" for name in ("read", "fit", "evaluate"))
+        peak = f"{row['memory']['worker_peak_bytes'] / 1e6:.0f} MB"
+        body.append((million(row["rows"]), *phases, f"{row['job_s']:.1f}", f"{row['process_s']:.1f}", peak))
+    slopes = result["facts"]["exponents"]
+    goals = (f"{value:.2f} ({held(value, GROWTH_GOAL, '{:.2f}')})" for value in slopes.values())
+    body.append(("exponent", *goals, "", "", "", ""))
+    head = ("training rows", "read, s", "fit, s", "evaluate, s", "job, s", "process, s", "peak of a worker")
+    return table(head, body)
+
+
 def neighbours() -> str:
     """Return the table of how fast nearest neighbours are looked up."""
     body = [(row["names"][1], f"{row['ratio']:.2f} x") for row in rows("neighbours")]
@@ -338,7 +369,7 @@ def tables() -> dict[str, Callable[[], str]]:
     """Return the tables by the names of their markers."""
     import table_gpu
 
-    own = (times, aucs, swept, served, neighbours, fidelity, environments, suite, suite_folders)
+    own = (times, aucs, swept, served, neighbours, growth, fidelity, environments, suite, suite_folders)
     return {each.__name__: each for each in own} | table_gpu.TABLES
 
 
@@ -365,6 +396,9 @@ def stale(name: str) -> str:
     }
     own = script.get(re.sub(r"_\d$", "", name), {"sweep_halving": "sweep"}.get(name, name))
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{own}.py"]
+    if name not in OF_ALL:
+        beside = BESIDE if name.startswith("gpu_") else (*BESIDE, WARM_UP)
+        paths += [f":(exclude)src/tipcast/{path}" for path in beside]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *paths]
     later = subprocess.run(command, capture_output=True, text=True, check=False)
     if later.returncode:

@@ -124,6 +124,7 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
     "words",
     [
         ("xgboost_dask", "--rows=8000", "--rounds=2", "--pairs=1"),
+        ("growth", "--rows", "5000", "10000", "--repeats=1"),
         ("gpu_fit", "--device=cpu", "--rows=20000", "--pairs=1", "--models=xgboost"),
         ("gpu_fit", "--device=cpu", "--gpus=2", "--rows=20000", "--pairs=1", "--models=xgboost"),
     ],

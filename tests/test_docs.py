@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tipcast import api
 from tipcast.config.errors import EXIT_CODES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +75,29 @@ def test_named_files_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name in re.findall(r"`((?:src|conf|tests|benchmarks|docs|requirements)/[^`\s]*)`", text):
         if not re.search(r"[*<{A-Z]", name.removesuffix(".md")):
-            assert (ROOT / name).exists(), name
+            assert (ROOT / name.partition("::")[0]).exists(), name
+
+
+def test_the_page_of_the_seeds_is_true() -> None:
+    """All 71 rows are there; what they name is there too, and their commands compose."""
+    text = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if re.match(r"\| \d+ ", line)]
+    assert [int(row[0]) for row in rows] == list(range(1, 72))
+    told = Counter(row[-1].strip() for row in rows)
+    assert f"**{told['works']} work, {told['in part']} in part, {told['not yet']} not yet.**" in text
+    assert set(told) <= {"works", "in part", "not yet"}
+    for _, _, how, shown, state in rows:
+        for name in re.findall(r"`([^`]+)`", shown):
+            path, _, test = name.partition("::")
+            if test:
+                tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+                assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, name
+            else:
+                assert (ROOT / "benchmarks" / "results" / f"{name}.json").exists(), name
+        assert shown.strip() or state.strip() != "works"
+        for command in re.findall(r"`tipcast ([^`]+)`", how):
+            job, *words = shlex.split(command)
+            assert api.compose_jobs(job, words), command
 
 
 def test_changelog_has_the_current_version() -> None:
