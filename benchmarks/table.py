@@ -69,7 +69,7 @@ BESIDE = (
 OF_ALL = ("ladder_1", "ladder_2", "neighbours", "gpu_tests_2")
 """Results that speak of these too."""
 WARM_UP = "jobs/warm_up.py"
-"""Workers without GPUs do without."""
+"""Of a training on GPUs; a scoring and workers without GPUs do without."""
 
 
 class Refused(Exception):
@@ -397,7 +397,7 @@ def stale(name: str) -> str:
     own = script.get(re.sub(r"_\d$", "", name), {"sweep_halving": "sweep"}.get(name, name))
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{own}.py"]
     if name not in OF_ALL:
-        beside = BESIDE if name.startswith("gpu_") else (*BESIDE, WARM_UP)
+        beside = BESIDE if name.startswith(("gpu_train", "gpu_sweep")) else (*BESIDE, WARM_UP)
         paths += [f":(exclude)src/tipcast/{path}" for path in beside]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *paths]
     later = subprocess.run(command, capture_output=True, text=True, check=False)
