@@ -57,7 +57,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "ladder_2": JOB,
     "lost_worker_cpu": (),
     "lost_worker_gpu": (),
-    "gpu_tests_2": ("",),
+    "gpu_tests_2": (*JOB, "scoring", "search", "tasks"),
     "suite": ("../../tests",),
 }
 """Result -> what it speaks of, from src/tipcast."""

@@ -139,6 +139,9 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match
             broken := conf_files.not_as_hydra_wants(f"conf/{group}/{option}.yaml")
         ):
             return broken
+    if in_file and in_file[1].startswith("data/") and key == "task":  # which only a job that asks something has
+        what = f"rows of {in_file[1].replace('/', '=')} are for a task, and {job} has none"
+        return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
     reference = _reference(job, groups)
     keys = list(_keys(reference))
     near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)

@@ -64,6 +64,12 @@ def test_data_and_models_bring_a_task_that_may_be_another(job: str, words: list[
     assert load(job, *words).task.name == task
 
 
+@pytest.mark.parametrize("data", ["blobs", "regression", "table"])
+def test_rows_without_months_are_not_prepared(data: str) -> None:
+    with pytest.raises(TipcastError, match=f"C003.*data={data} are for a task, and prepare has none.*data=sample"):
+        load("prepare", f"data={data}", "out=x")
+
+
 def test_the_launchers_experiment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tips")
     assert load("train").tracking.experiment == "tips"
