@@ -24,6 +24,8 @@ Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
 OUTSIDE_PERIOD = "outside_period"
 """Why a row is dropped whose time is not in the period of its file."""
+MADE = "made"
+"""Format of rows that are made by their numbers, from nothing else."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Fragment:
     format: str
     """``parquet``, ``csv``, or a dataset's own word for rows that it makes."""
     part: tuple[int, ...]
-    """Parquet: row-group numbers. CSV: byte offset and length (0, -1 for a compressed file). Made rows: block, seed."""
+    """Parquet: row-group numbers. CSV: byte offset and length (0, -1 for a compressed file). Rows that are
+    made: what their dataset needs to make them."""
     columns: Mapping[str, str]
     """Canonical name -> the file's own spelling; optional columns that the file lacks are absent."""
     period: Period | None
@@ -332,12 +335,15 @@ class Part:
 
 
 def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
-    """Join neighbouring row groups of a Parquet file while their rows are at most ``most``: tasks that cost alike."""
+    """Join neighbouring parts while their rows are at most ``most``: tasks that cost alike.
+
+    Row groups of a Parquet file, and rows that are made by their numbers, may be read together.
+    """
     joined: list[Fragment] = []
     for fragment in fragments:
         last = joined[-1] if joined else fragment
         rows = (last.rows or 0) + (fragment.rows or 0)
-        known = fragment.format == "parquet" and None not in (last.rows, fragment.rows)
+        known = fragment.format in ("parquet", MADE) and None not in (last.rows, fragment.rows)
         if joined and last.uri == fragment.uri and known and rows <= most:
             joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=rows)
         else:

@@ -1,4 +1,7 @@
-"""Rows made up on the workers, block by block, the same on every device: Gaussian blobs, and a linear regression."""
+"""Rows made up on the workers, each by its number: the same on every device, in blocks of any size.
+
+Gaussian blobs, and a linear regression.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Self
 
@@ -17,17 +21,64 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets import table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest
+from tipcast.datasets.base import MADE, Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
 
-VERSION = 1
+VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
 MOST_BLOCKS = 100_000
 """As many tasks as one scheduler takes in without a pause."""
 SIDES = {"train": 0, "test": 1}
 VALUE_BYTES = 4
 """Of a feature and of a target, as workers hold them."""
+LEVELS = 1 << 16
+"""Of a table of the normal distribution's quantiles, two of which make a number."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Random numbers of neighbouring rows, on the device that asks: by integers and table look-ups, to the same bit."""
+
+    xp: ModuleType
+    seed: int
+    side: int
+    first: int
+    """Number of the first row."""
+    rows: int
+
+    def bits(self, column: int) -> Array:
+        """Return (rows,) uint64: SplitMix64 (Steele, Lea and Flood, 2014) of a key of the column, at its place."""
+        key = np.random.SeedSequence([self.seed, 1 + self.side, column]).generate_state(1, np.uint64)[0]
+        z = self.xp.arange(self.first, self.first + self.rows, dtype=self.xp.uint64)
+        z *= np.uint64(0x9E3779B97F4A7C15)
+        z += key
+        z ^= z >> np.uint64(30)
+        z *= np.uint64(0xBF58476D1CE4E5B9)
+        z ^= z >> np.uint64(27)
+        z *= np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        return z
+
+    def below(self, most: int, column: int) -> Array:
+        """Return (rows,) integers from 0 to below a number."""
+        return (self.bits(column) % np.uint64(most)).astype(self.xp.int64)
+
+    def normal(self, column: int) -> Array:
+        """Return (rows,) standard normal numbers, float64."""
+        places = self.bits(column).view(self.xp.uint16).reshape(-1, 4)
+        table = self.xp.asarray(_quantiles())
+        total = table[places[:, 0]]
+        total += table[places[:, 2]]
+        total *= math.sqrt(0.5)
+        return total
+
+
+@lru_cache(maxsize=1)
+def _quantiles() -> Array:
+    from scipy.special import ndtri  # of no use to rows of files
+
+    return ndtri((np.arange(LEVELS) + 0.5) / LEVELS)
 
 
 @dataclass(frozen=True)
@@ -75,8 +126,8 @@ class Made(Dataset):
         """What can be predicted."""
 
     @abstractmethod
-    def block(self, spec: Any, rows: int, side: int, number: int) -> tuple[Array, Array]:
-        """Make a block: (rows, columns) features and (rows,) target, float64, on the host."""
+    def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
+        """Make some columns of rows: (rows,) float64, of the target as it is."""
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest must say."""
@@ -110,10 +161,9 @@ class Made(Dataset):
         names = {name: name for name in (*self.features, self.target.name)}
         fragments = tuple(
             Fragment(
-                uri, self.name, (number, SIDES[which]), names, None, digest, min(spec.block_rows, rows - start),
-                {"first": start},
+                uri, MADE, (SIDES[which],), names, None, digest, min(spec.block_rows, rows - start), {"first": start}
             )
-            for number, start in enumerate(range(0, rows, spec.block_rows))
+            for start in range(0, rows, spec.block_rows)
         )  # fmt: skip
         return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
 
@@ -131,14 +181,12 @@ class Made(Dataset):
         return self._of_files.csv_types(header, where)
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Make a block and put it onto the device; or read rows of a file."""
-        if fragment.format in ("parquet", "csv"):
+        """Make rows on the device; or read rows of a file."""
+        if fragment.format != MADE:
             return self._of_files.read(fragment, frames, columns)
-        number, side = fragment.part
-        values, target = self.block(self.spec, fragment.rows or 0, side, number)
-        made = {name: values[:, at] for at, name in enumerate(self.features)} | {self.target.name: target}
-        wanted = fragment.columns if columns is None else columns
-        return {name: frames.xp.asarray(np.ascontiguousarray(made[name])) for name in wanted}
+        seed = self.spec.seed if self.spec else 0
+        numbers = Numbers(frames.xp, seed, fragment.part[0], fragment.options["first"], fragment.rows or 0)
+        return self.make(self.spec, numbers, list(fragment.columns if columns is None else columns))
 
 
 class Blobs(Made):
@@ -156,12 +204,15 @@ class Blobs(Made):
         kind = "classification" if centers == 2 else "multiclass"
         return TargetColumn("label", kind, tuple(str(number) for number in range(centers)))
 
-    def block(self, spec: Any, rows: int, side: int, number: int) -> tuple[Array, Array]:
+    def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
         """Make rows around their centres, drawn evenly within ``spread`` of the origin."""
         centers = np.random.default_rng([spec.seed]).uniform(-spec.spread, spec.spread, (spec.centers, spec.columns))
-        draw = np.random.default_rng([spec.seed, 1 + side, number])
-        label = draw.integers(0, spec.centers, rows)
-        return centers[label] + spec.cluster_std * draw.standard_normal((rows, spec.columns)), label
+        label = numbers.below(spec.centers, spec.columns)
+        made = {self.target.name: label}
+        for at, name in enumerate(self.features):
+            if name in wanted:
+                made[name] = numbers.xp.asarray(centers[:, at])[label] + spec.cluster_std * numbers.normal(at)
+        return {name: made[name] for name in wanted}
 
 
 class Regression(Made):
@@ -177,14 +228,18 @@ class Regression(Made):
         """The value."""
         return TargetColumn("y", "regression")
 
-    def block(self, spec: Any, rows: int, side: int, number: int) -> tuple[Array, Array]:
+    def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
         """Make rows; the first ``informative`` columns have coefficients up to 100, as in ``make_regression``."""
-        coefficients = np.zeros(spec.columns)
         known = min(spec.informative, spec.columns)
-        coefficients[:known] = np.random.default_rng([spec.seed]).uniform(0, 100, known)
-        draw = np.random.default_rng([spec.seed, 1 + side, number])
-        values = draw.standard_normal((rows, spec.columns))
-        return values, values @ coefficients + spec.noise * draw.standard_normal(rows)
+        coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, known)
+        target = spec.noise * numbers.normal(spec.columns) if self.target.name in wanted else None
+        made = {}
+        for at, name in enumerate(self.features):
+            if name in wanted or (target is not None and at < known):
+                made[name] = numbers.normal(at)
+            if target is not None and at < known:  # one by one: a product of matrices is rounded as each device likes
+                target += coefficients[at] * made[name]
+        return {name: target if name == self.target.name else made[name] for name in wanted}
 
 
 def _check_numbers(spec: BlobsData | RegressionData) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare, kstest
 
-from tipcast.compute.base import Frames
+from tipcast.compute.base import Frames, to_host
+from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
-from tipcast.datasets.base import Dataset
-from tipcast.datasets.made import Blobs
+from tipcast.datasets.base import Dataset, merged
+from tipcast.datasets.made import Blobs, Numbers
 from tipcast.datasets.registry import dataset_of, open_dataset
 
 SIDES: dict[str, Any] = {"train": None, "test": None, "rows": 5000, "test_rows": 1000, "seed": 0, "block_rows": 2000}
@@ -23,7 +25,7 @@ REGRESSION = RegressionData("regression", columns=6, informative=2, noise=1.0, *
 def made(dataset: Dataset, frames: Frames, which: str = "train") -> dict[str, Any]:
     """Return all rows of a side."""
     parts = [dataset.read(fragment, frames) for fragment in dataset.scan(which, ()).fragments]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([to_host(part[name]) for part in parts]) for name in parts[0]}
 
 
 @pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
@@ -40,6 +42,27 @@ def test_a_seed_decides_all_rows(spec: DataSpec, frames: Frames) -> None:
     assert not np.array_equal(made(dataset, frames, "test")["x0"], first["x0"][:1000])
     assert dataset.scan("train", ()).digest != dataset.scan("test", ()).digest
     assert dataset_of({"dataset": dataset.name, **dataset.facts()}).features == dataset.features
+
+
+@pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
+def test_rows_are_the_same_in_blocks_of_any_size_and_on_every_device(spec: DataSpec, frames: Frames) -> None:
+    dataset = open_dataset(spec)
+    fragments = dataset.scan("train", ()).fragments
+    (whole,) = merged(fragments, 10_000)
+    together, apart = dataset.read(whole, frames), made(dataset, CpuFrames())
+    for name, values in together.items():
+        np.testing.assert_array_equal(to_host(values), apart[name])
+    some = dataset.read(fragments[1], frames, ["x1"])
+    np.testing.assert_array_equal(to_host(some["x1"]), apart["x1"][2000:4000])
+
+
+def test_numbers_are_drawn_independently_and_as_told() -> None:
+    numbers = Numbers(np, seed=3, side=0, first=7, rows=200_000)
+    columns = np.stack([numbers.normal(at) for at in range(4)])
+    assert kstest(columns[0], "norm").pvalue > 0.01
+    assert np.abs(np.corrcoef(columns) - np.eye(4)).max() < 0.01
+    assert np.abs(np.corrcoef(columns[0][:-1], columns[0][1:])[0, 1]) < 0.01
+    assert chisquare(np.bincount(numbers.below(7, 9))).pvalue > 0.01
 
 
 def test_blobs_lie_around_their_centres(frames: Frames) -> None:
