@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -29,6 +30,8 @@ NEVER = "36500 days"
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
+UPLOADED = (".py", ".egg", ".zip")
+"""Files that workers can import."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
@@ -55,12 +58,38 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())
+            for file in spec.upload:
+                upload(client, file)
             yield client
         except Exception as problem:
             told = _told(problem, spec, client)
             if told is None:
                 raise
             raise told from problem
+
+
+def upload(client: Client, file: str) -> None:
+    """Send a file of Python to all workers, which import it; say of each what became of it.
+
+    Raises
+    ------
+    TipcastError
+        K009 a worker that cannot import it.
+
+    """
+    log = logging.getLogger("distributed.core")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # the scheduler, which imports it too, would tell a failure with all its frames
+    try:
+        answers = client.upload_file(file)
+    except Exception as problem:
+        said = f"{type(problem).__name__}: {problem}".partition("\n")[0]
+        fix = "mend the file, or install on the workers what it imports"
+        raise TipcastError("K009", file, f"a worker cannot import it: {said}", fix) from problem
+    finally:
+        log.setLevel(level)
+    for address, answer in answers.items():
+        LOG.info("upload of %s to %s: %s", file, address, answer.get("status", answer))
 
 
 def _told(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
@@ -154,6 +183,10 @@ def check(spec: schema.ClusterSpec) -> None:
     for name in ("wait_s", "worker_ttl_s", "connect_timeout_s"):
         if not (seconds := getattr(spec, name)) > 0:
             raise TipcastError("C003", f"cluster.{name}", f"must be positive, got {seconds}", "use seconds above 0")
+    for file in spec.upload:
+        if not Path(file).is_file() or Path(file).suffix not in UPLOADED:
+            what = f"no file of {', '.join(UPLOADED)}: {file}"
+            raise TipcastError("C004", "cluster.upload", what, "name a module or a package as an archive")
     kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
     if kind is None or spec.kind != kind:
         what = f"must be {kind or 'that of a known cluster'}, got {spec.kind}"

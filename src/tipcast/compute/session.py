@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.utils import format_bytes
-from distributed import Client, performance_report
+from distributed import Client
 
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
@@ -27,8 +24,6 @@ from tipcast.config.errors import TipcastError, travelling
 
 LOG = logging.getLogger("tipcast")
 
-REPORT_FROM_S = 30.0
-"""Seconds from which a block gets a performance report that nobody asked for."""
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
 """Backend -> a kind of cluster whose workers it cannot use, and the one to use."""
 
@@ -150,25 +145,3 @@ def _warm() -> None:
     values = cupy.zeros((4, 2), dtype=cupy.float32, order="F")
     frames.frame(values, names).values.sum().item()
     frames.series(values[:, 0], "real").values.sum().item()
-
-
-@contextlib.contextmanager
-def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file; a report that fails is left out.
-
-    Where ``wanted`` is None, only a block that takes longer than ``REPORT_FROM_S`` gets one: it takes a second or two.
-    """
-    if wanted is False:
-        yield
-        return
-    report, begun = performance_report(filename=str(path), mode="inline"), time.monotonic()
-    report.__enter__()
-    yield
-    if wanted is None and time.monotonic() - begun < REPORT_FROM_S:
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
-        try:
-            report.__exit__(None, None, None)  # not after a failure: it would hold up the end by seconds
-        except Exception as problem:
-            LOG.warning("no Dask performance report: %s", problem)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
-from tipcast.compute.base import Session
+from distributed import wait
+
+from tipcast.compute.base import Session, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
@@ -108,6 +111,39 @@ def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
     rows = sum(fragment.rows or 0 for fragment in listing.fragments)
     tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
     return merged(listing.fragments, min(session.frames.batch_rows, rows // tasks + 1))
+
+
+def on_each_worker(client: Any, rows: Rows) -> Rows:
+    """Return the same rows as one partition on each worker that has any, joined where they lie."""
+    wait(rows.x)
+    holders = client.who_has(rows.x)
+    places: dict[str, list[int]] = defaultdict(list)
+    for at, future in enumerate(rows.x):
+        places[holders[future.key][0]].append(at)
+
+    def joined(parts: Sequence[Any], name: str) -> list[Any]:
+        return [
+            client.submit(
+                _joined, [parts[at] for at in own], workers=[worker], allow_other_workers=True, pure=False,
+                key=f"join-{name}-{uuid4()}",
+            )
+            for worker, own in places.items()
+        ]  # fmt: skip
+
+    return replace(
+        rows,
+        x=joined(rows.x, "x"),
+        y=joined(rows.y, "y") if rows.y else [],
+        subsets={name: joined(masks, name) for name, masks in rows.subsets.items()},
+        parts=tuple(sum(rows.parts[at] for at in own) for own in places.values()),
+    )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    library = module_of(parts[0])
+    if hasattr(parts[0], "index"):
+        return library.concat(parts, ignore_index=True)
+    return library.concatenate(parts)
 
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:

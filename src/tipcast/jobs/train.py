@@ -13,8 +13,9 @@ import numpy as np
 import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
+from tipcast.compute.diagnostics import recorded
 from tipcast.compute.session import check as check_session
-from tipcast.compute.session import recorded, session
+from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import TrainConfig
@@ -97,6 +98,8 @@ def finish(workers: Session, record: Record, clock: Clock) -> dict[str, Any]:
         with clock.phase("read") as facts:
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
+        if config.cluster.task_graph:
+            record.tasks(workers.client, splits)
         with clock.phase("fit") as facts:
             fitted = fit(workers, config, plan.task, splits)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
@@ -212,6 +215,8 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
         with progress("read", [*train, *test]):
             splits = collect(workers, plan.train, plan.recipe, train, limits, names)
             splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
+    if config.cluster.partition_per_worker:
+        splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
     if "validation" in splits:
         held_out = splits["validation"].counts.rows
         if line := split.uneven(splits["train"].counts.rows, held_out, plan.task.validation):

@@ -18,8 +18,9 @@ from distributed.comm.core import CommClosedError
 
 from tipcast.compute import cluster
 from tipcast.compute.cluster import connect, shared_out
+from tipcast.compute.diagnostics import recorded
 from tipcast.compute.forkserver import WAITING
-from tipcast.compute.session import check, recorded, session
+from tipcast.compute.session import check, session
 from tipcast.compute.workers import QUIET
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
