@@ -82,8 +82,9 @@ def fit(
         estimator = build(model, device, "distributed", categorical, kind, classes)
         held_out = None if validation is None else (validation.features, validation.target)
         fitted = estimator.fit(client, train.features, train.target, held_out, seed, progress)
-    if "rows" in fitted.info:
-        sizes = f"{fitted.info['rows']:,} of {sum(train.parts):,}"
+    there = sum(train.parts)
+    if fitted.info.get("rows", there) != there:
+        sizes = f"{fitted.info['rows']:,} of {there:,}"
         LOG.info("%s is fitted on %s training rows (model.fit.rows)", model.name, sizes)
     return fitted
 

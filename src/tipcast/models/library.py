@@ -36,6 +36,8 @@ RESERVED = {
     "warm_start": "nothing: a run fits once",
 }
 FIT = ("rows", "standardize", "passes")
+DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
+"""Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
 """Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge the others."""
 PER_COLUMN = ("monotonic_cst", "categorical_features")
@@ -62,7 +64,8 @@ def named(name: str, where: str) -> Any:
         extra = name.startswith("dask_ml.")
         fix = "pip install 'tipcast[dask-ml]'" if extra else "name a class that is installed"
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
-    if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "predict"):
+    use = "predict" if hasattr(found, "predict") else "fit_predict"  # of clusters without a rule for other rows
+    if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, use):
         raise TipcastError("C002", where, f"{name} is no class with fit and predict", "name an estimator")
     return found
 
@@ -146,7 +149,27 @@ class _Library(Sampled):
         except ValueError as problem:
             fix = "choose a model that takes such rows, or other parameters"
             raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
+        if not hasattr(model, "predict"):
+            model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         return self.fitted(model, features, to_host(mean), to_host(scale), used, len(x))
+
+    def nearest(self, z: Array, labels: Array) -> Any:
+        """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
+
+        Raises
+        ------
+        TipcastError
+            C003 rows that are in no cluster.
+
+        """
+        from sklearn.neighbors import NearestNeighbors
+
+        if labels.min() < 0:
+            what = f"leaves {(labels < 0).mean():.1%} of the training rows in no cluster"
+            raise TipcastError("C003", self.library, what, "choose a model that has a cluster for each")
+        found = NearestNeighbors(n_neighbors=1).fit(z.astype(np.float64))
+        found.labels_ = labels.astype(np.int64)
+        return found
 
     def fitted(
         self, model: Any, features: Sequence[str], mean: Array, scale: Array, used: str, rows: int | None
@@ -264,8 +287,9 @@ class DistributedLibrary(_Library):
         def fit() -> Any:
             cls = named(self.library, "model.classes")
             if cls.__module__.startswith("dask_ml."):
+                arrays = [_in_arrays(z, np.float32)] if y is None else [_in_arrays(side, np.float64) for side in (z, y)]
                 with client.as_current(), warnings.catch_warnings(action="ignore"):
-                    return self.as_scikit_learn(self.make(cls, seed, 1).fit(z.to_dask_array(lengths=True)))
+                    return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
             model = self.make(cls, seed, 1, client=client)
             return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
 
@@ -274,10 +298,27 @@ class DistributedLibrary(_Library):
         return self.fitted(model, columns(x), mean, scale, used, rows)
 
     def as_scikit_learn(self, model: Any) -> Any:
-        """Return scikit-learn's k-means with the centres that Dask-ML's has found."""
-        centres = np.asarray(model.cluster_centers_, dtype=np.float64)
+        """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
         reference = named(self.reference, "model.classes")
-        return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
+        if self.kind == "clustering":
+            centres = np.asarray(model.cluster_centers_, dtype=np.float64)
+            return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
+        own = reference(**self.params)
+        own.coef_, own.n_features_in_ = np.asarray(model.coef_, dtype=np.float64), len(model.coef_)
+        own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
+        return own
+
+
+def _in_arrays(collection: Collection, kind: type) -> Any:
+    """Return a frame's or series' values as a Dask array of a type.
+
+    Dask-ML's tasks on futures lose what they depend on (FutureCancelledError); those on what is made of them do not.
+    """
+    return collection.map_partitions(_astype, kind).persist().to_dask_array(lengths=True)
+
+
+def _astype(part: Frame, kind: type) -> Frame:
+    return part.astype(kind)
 
 
 def _rows(collection: Collection, numbers: Sequence[Array]) -> Collection:

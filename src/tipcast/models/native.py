@@ -185,6 +185,10 @@ class SklearnScorer:
             return np.asarray(self.model.predict(values), dtype=np.float64).reshape(-1)
         if is_classifier(self.model):
             return _second_of_two(self._probabilities(values))
+        last = self.model[-1] if hasattr(self.model, "steps") else self.model
+        if not hasattr(last, "predict"):  # clusters that only the rows of the fit have, see models.library
+            far, places = last.kneighbors(values if last is self.model else self.model[:-1].transform(values))
+            return np.column_stack([last.labels_[places[:, 0]], far])
         labels = np.asarray(self.model.predict(values), dtype=np.float64)
         far = self.model.transform(values).min(axis=1) if hasattr(self.model, "transform") else np.zeros(len(values))
         return np.stack([labels, far], axis=1)
