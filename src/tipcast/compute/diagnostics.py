@@ -137,6 +137,6 @@ def placement(client: Client, parts: Mapping[str, tuple[Sequence[Any], Sequence[
             for worker in where[future.key]:
                 held[worker].append((number, sizes[future.key]))
         for worker, each in sorted(held.items()):
-            rows.append((worker, split, len(each), *map(sum, zip(*each, strict=True))))
+            rows.append((worker, split, len(each), sum(number for number, _ in each), sum(size for _, size in each)))
     names = ("worker", "split", "partitions", "rows", "bytes")
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
