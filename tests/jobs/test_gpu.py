@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +145,30 @@ def test_a_sweep_tries_on_gpus(job: Callable[..., Any], store: str, model: str, 
     assert best == pytest.approx(said["best"]["validation/auc"], abs=1e-12)
     assert 0.5 < said["metrics"]["test/auc"] < 1
     assert parent.data.metrics["parity/max_abs_diff"] <= 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_workers_that_dask_cuda_worker_starts(tmp_path: Path) -> None:
+    """A scheduler and one worker for each GPU, started by Dask's own commands, train as ours do."""
+    words = ["train", "backend=gpu", "data.rows=100000"]
+    own = said_by(tmp_path, *words)
+    file = tmp_path / "scheduler.json"
+    local = ["--host", "127.0.0.1", "--no-dashboard"]
+    scheduler = [sys.executable, "-m", "dask", "scheduler", "--port", "0", *local, "--scheduler-file", str(file)]
+    cuda = [sys.executable, "-m", "dask", "cuda", "worker", *local[:2], "--scheduler-file", str(file)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    with contextlib.ExitStack() as stack:
+        for command in (scheduler, [*cuda, "--no-dashboard"]):
+            process = stack.enter_context(subprocess.Popen(command, cwd=tmp_path, env=environment))
+            stack.callback(process.terminate)
+            deadline = time.monotonic() + 60
+            while not file.exists():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        address = json.loads(file.read_text())["address"]
+        number = len(gpus.visible())
+        there = ["cluster=scheduler", f"cluster.address={address}", f"cluster.n_workers={number}"]
+        theirs = said_by(tmp_path, *words, *there)
+    assert theirs["metrics"]["test/auc"] == pytest.approx(own["metrics"]["test/auc"], abs=1e-3)

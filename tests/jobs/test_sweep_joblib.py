@@ -117,15 +117,43 @@ def test_the_trial_is_the_fit_that_the_pool_makes(swept: Callable[..., Any]) -> 
         )
 
 
-@pytest.mark.parametrize("model", [pytest.param("random_forest", marks=pytest.mark.long), "logistic"])
+@pytest.mark.parametrize("model", [pytest.param("random_forest", marks=pytest.mark.long), "logistic", "xgboost"])
 def test_other_models_that_scikit_learn_has(job: Callable[..., Any], client: Any, model: str) -> None:
     words = {
         "random_forest": ["search.space.max_depth=[2,5]", "model.params.n_estimators=8"],
         "logistic": ["search.space.C=[0.001,1]"],
+        "xgboost": ["search.space.max_depth=[2,5]", "model.params.n_estimators=8"],
     }[model]
     ended = job("sweep", f"model={model}", "search=grid_joblib", "data.rows=4000", *words)
     assert ended.said["trials"] == {"finished": 2, "failed": 0, "all": 2}
     assert ended.run.data.tags["mlflow.note.content"].count("GridSearchCV") == 1
+
+
+def test_boosted_trees_are_those_of_the_pool(job: Callable[..., Any], client: Any) -> None:
+    words = ("model=xgboost", "search=grid_joblib", "data.rows=4000", "model.params.n_estimators=8", "search.rows=9999")
+    words = (*words, "search.space.max_depth=[2,5]", "model.fit.early_stopping_rounds=null")
+    joblib, pool = (
+        children(client, job("sweep", *words, f"search.through={through}").run) for through in ("joblib", "pool")
+    )
+    for one, other in zip(joblib, pool, strict=True):
+        assert one.data.metrics["validation/auc"] == pytest.approx(other.data.metrics["validation/auc"], abs=1e-9)
+        assert one.data.tags["fit.device"] == "cpu"
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=xgboost", "search.space.max_depth=[2,5]"],
+        ["model=ridge", "task=tip_amount", "search.space.alpha=[0.1,10]"],
+    ],
+)
+def test_estimators_of_a_gpu_in_scikit_learns_search(job: Callable[..., Any], client: Any, words: list[str]) -> None:
+    """XGBoost's and cuML's, in GridSearchCV."""
+    ended = job("sweep", "backend=gpu", "search=grid_joblib", "data.rows=40000", *words)
+    assert ended.said["trials"] == {"finished": 2, "failed": 0, "all": 2}
+    assert {run.data.tags["fit.device"].partition(":")[0] for run in children(client, ended.run)} == {"cuda"}
 
 
 def test_a_trial_that_fails_is_told(job: Callable[..., Any], client: Any, store: str) -> None:
@@ -155,7 +183,7 @@ def test_what_is_missing_is_run_when_it_is_resumed(swept: Callable[..., Any], cl
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["model=xgboost", "search=grid_joblib"], "scikit-learn has no xgboost of its own"),
+        (["model=xgboost_forest", "search=grid_joblib"], "xgboost_forest is no estimator of scikit-learn's interface"),
         (["model=svc", "search=tpe", "search.through=joblib"], "tpe does not know its trials"),
         (["model=svc", "search=grid_joblib", "search.through=threads"], "no such way: threads"),
         (["model=svc", "search=grid_joblib", "search.rows=0"], "search.rows"),

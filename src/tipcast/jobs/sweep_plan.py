@@ -166,12 +166,10 @@ def _check_joblib(config: SweepConfig, space: Space, kind: str) -> None:
     problem = ""
     if spec.name not in ("grid", "random"):
         problem = f"{spec.name} does not know its trials beforehand"
-    elif config.backend.name != "cpu":
-        problem = "its trials compute on processors"
     elif _local(config, _first(space), kind).scikit_learn(config.seed) is None:
-        problem = f"scikit-learn has no {config.model.name} of its own"
+        problem = f"{config.model.name} is no estimator of scikit-learn's interface on backend={config.backend.name}"
     if problem:
-        fix = "use search.through=pool, or search=grid_joblib and backend=cpu with svc, knn, random_forest or logistic"
+        fix = "use search.through=pool, or search=grid_joblib with another model or backend"
         raise TipcastError("C003", "search.through=joblib", problem, fix)
 
 

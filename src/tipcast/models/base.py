@@ -131,7 +131,7 @@ class Estimator(ABC):
         return self.fit(prepared.x, prepared.y, prepared.validation, seed, threads)
 
     def scikit_learn(self, seed: int) -> Any:
-        """Return scikit-learn's unfitted classifier that computes the same on one thread, None where it has none."""
+        """Return an unfitted estimator of scikit-learn's interface that computes the same on one thread; None: none."""
         return None
 
 

@@ -91,6 +91,8 @@ class LocalKnn(_Knn, SampledHere):
 
     def scikit_learn(self, seed: int) -> Any:
         """Return scaling and its own class, which breaks ties by the order of the rows."""
+        if self.device != "cpu":
+            return None
         own = KNeighborsRegressor if self.kind == "regression" else KNeighborsClassifier
         return make_pipeline(StandardScaler(), own(**self.params, algorithm="kd_tree"))
 

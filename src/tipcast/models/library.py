@@ -153,6 +153,16 @@ class _Library(Sampled):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         return self.fitted(model, features, to_host(mean), to_host(scale), used, len(x))
 
+    def scikit_learn(self, seed: int) -> Any:
+        """Return the library's estimator itself, behind a scaler where it sees standardised features."""
+        model = self.make(named(self.library, "model.classes"), seed, 1)
+        if self.passes is not None or not self.standardizes:
+            return None if self.passes is not None else model
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        return make_pipeline(StandardScaler(), model)
+
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
 

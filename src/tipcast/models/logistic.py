@@ -76,6 +76,8 @@ class LocalLogistic(_Logistic):
 
     def scikit_learn(self, seed: int) -> Any:
         """Return scaling and its regression, by its own form of Newton's method."""
+        if self.device != "cpu":
+            return None
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler

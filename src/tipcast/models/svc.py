@@ -90,6 +90,8 @@ class LocalSvc(_Svc, SampledHere):
 
     def scikit_learn(self, seed: int) -> Any:
         """Return the pipeline that is fitted."""
+        if self.device != "cpu":
+            return None
         return pipeline(self)
 
 

@@ -223,6 +223,15 @@ class LocalXGBoost(_XGBoost):
         found = fitted(planned, booster, {"validation": {name: list(used)}}, list(prepared[0].feature_names or []))
         return Grown(found, len(scores), left, over)
 
+    def scikit_learn(self, seed: int) -> Any:
+        """Return XGBoost's own estimator, of all rounds: it is shown no rows to stop early by."""
+        planned = self.plan()
+        if self.trees is None or planned.categorical:
+            return None
+        given = {name: value for name, value in planned.params.items() if name not in ("objective", "num_class")}
+        make = xgboost.XGBRegressor if self.kind == "regression" else xgboost.XGBClassifier
+        return make(n_estimators=planned.rounds, random_state=seed, n_jobs=1, **{"verbosity": 0, **given})
+
     def _matrices(self, x: Parts, y: Parts | None, validation: Validation, threads: int) -> Matrices:
         options = self.plan().matrix(columns(x))
         with _threaded(threads):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import queue
 import threading
 import time
@@ -102,10 +103,18 @@ def score(reporting: Reporting, x: Array, y: Array) -> float:
         worker=_here(),
         attempt=1,
         curve=measured.curve,
-        facts={"device": "cpu"},
+        facts={"device": device(reporting.fitted_, study)},
     )
     reporting.report(ENDED, trial.to_json())
     return trial.score
+
+
+def device(fitted: Any, study: Study) -> str:
+    """Return what an estimator computed on: XGBoost's says it, and may have fallen back to the processor."""
+    if not hasattr(fitted, "get_booster"):
+        return study.device
+    found: str = json.loads(fitted.get_booster().save_config())["learner"]["generic_param"]["device"]
+    return found
 
 
 def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> Iterator[Event]:
