@@ -1,6 +1,7 @@
 """Compare `knn`'s scoring on one thread with scikit-learn's two searches and with blocks of NumPy, and write a result.
 
 python benchmarks/neighbours.py [--rows 10000] [--kept 20000] [--neighbours 100] [--pairs 5] [--out FOLDER]
+python benchmarks/neighbours.py --gpus 1 --rows 1000000      # P14: on GPU workers, against cuML's own Dask class
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before a library reads it
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+from typing import Any
+
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
+from gpu_rows import opened
 from harness import compare, options, write_result
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.sample import sample_block
@@ -42,9 +46,60 @@ def blocks(rows: np.ndarray, labels: np.ndarray, z: np.ndarray, k: int) -> np.nd
     return scores
 
 
+def on_gpus(given: Any) -> None:
+    """Score rows that lie on GPU workers, each way with a model that is there; the scores end on the host."""
+    import cupy
+    import dask.array as da
+    from cuml.dask.neighbors import KNeighborsClassifier as DaskKnn
+    from dask.delayed import delayed
+
+    x, values, k = made(given.kept, 0).astype(float), made(given.rows, 1), given.neighbours
+    labels = np.random.default_rng(0).integers(0, 2, len(x)).astype(np.int32)
+    scorer = kept(x, labels, k, "uniform")
+    with opened("gpu", given.gpus) as workers:
+        client = workers.client
+
+        def placed(array: np.ndarray) -> list[Any]:
+            parts = [np.ascontiguousarray(part) for part in np.array_split(array, workers.n_workers)]
+            homes = zip(parts, client.nthreads(), strict=True)
+            return [client.submit(cupy.asarray, part, workers=[home], pure=False) for part, home in homes]
+
+        def collection(parts: list[Any], array: np.ndarray) -> Any:
+            sizes = [len(part) for part in np.array_split(array, workers.n_workers)]
+            shapes = [(size, *array.shape[1:]) for size in sizes]
+            each = zip(parts, shapes, strict=True)
+            meta = cupy.empty((0,) * array.ndim, dtype=array.dtype)
+            return da.concatenate([da.from_delayed(delayed(part), shape, meta=meta) for part, shape in each])
+
+        rows, z = ((each - scorer.mean) / scorer.scale for each in (x, values))
+        ours, theirs = placed(values), placed(z.astype(np.float32))
+        model = client.scatter(scorer, broadcast=True)
+        own = DaskKnn(client=client, n_neighbors=k)
+        known, answers = placed(rows.astype(np.float32)), placed(labels)
+        own.fit(collection(known, rows.astype(np.float32)), collection(answers, labels))
+        asked = collection(theirs, z.astype(np.float32))
+
+        def tipcasts() -> None:
+            client.gather(client.map(_scored, ours, scorer=model, pure=False))
+
+        def cumls() -> None:
+            own.predict(asked).compute()
+
+        found = compare(tipcasts, cumls, given.pairs, names=("tipcast", "cuml.dask"))
+        print(found)
+        print(write_result(f"neighbours_gpu_{given.gpus}", found, **vars(given)))
+
+
+def _scored(values: Any, scorer: Any) -> np.ndarray:
+    return scorer.score(values).get()
+
+
 def main() -> None:
     """Run the benchmark."""
-    given = options(__doc__, rows=10_000, kept=20_000, neighbours=100, pairs=5)
+    given = options(__doc__, rows=10_000, kept=20_000, neighbours=100, pairs=5, gpus=0)
+    if given.gpus:
+        on_gpus(given)
+        return
     x, values, k = made(given.kept, 0).astype(float), made(given.rows, 1), given.neighbours
     labels = np.random.default_rng(0).integers(0, 2, len(x))
     scorer = kept(x, labels, k, "uniform")

@@ -238,7 +238,7 @@ class Regression(Made):
             if name in wanted or (target is not None and at < known):
                 made[name] = numbers.normal(at)
             if target is not None and at < known:  # one by one: a product of matrices is rounded as each device likes
-                target += coefficients[at] * made[name]
+                target += float(coefficients[at]) * made[name]
         return {name: target if name == self.target.name else made[name] for name in wanted}
 
 
