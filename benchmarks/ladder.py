@@ -22,7 +22,10 @@ CASES: dict[str, tuple[int, tuple[str, ...]]] = {
     "random_forest of numbers": (2_000_000, ("task=tip_amount", "model=random_forest")),
     "xgboost of classes": (1_000_000, ("data=blobs", "task=target", "data.cluster_std=4")),
     "linear": (10_000_000, ("model=linear", "data=regression", "task=target")),
-    "linear of 10 GB": (119_047_620, ("model=linear_dask", "data=regression", "task=target")),
+    "linear of 10 GB": (
+        119_047_620,
+        ("model=linear_dask", "data=regression", "task=target", "data.block_rows=2000000"),
+    ),
     "kmeans": (5_000_000, ("model=kmeans", *BLOBS, "model.fit.rows=null")),
 }
 """Name -> training rows, overrides. 10 GB are 21 columns of float32, of which Dask-ML fits on cores what cuML does."""

@@ -22,6 +22,7 @@ import numpy as np
 FORMAT = "npz-knn"
 WEIGHTS = ("uniform", "distance")
 BLOCK = 500_000  # neighbours that are held at once, so that memory does not grow with the rows
+GPU_BLOCK = 20_000_000  # the same on a GPU, which fewer do not keep busy
 FORMER = "positives"  # what older files call the sums, of two classes
 SPARE = 16  # neighbours looked up beyond k: where they all are as near as the last, more are looked up
 ALIKE = 1e-9  # relative difference of two distances that are the same: sums round differently from library to library
@@ -107,7 +108,7 @@ class KnnScorer:
         """Return the scores of standardised rows by so many neighbours each, or more where they do not tell."""
         number = min(number, len(self.rows))
         scores = xp.empty((len(z), *sums.shape[:-1]))
-        step = max(BLOCK // (number * sums[..., 0].size), 1)
+        step = max((BLOCK if xp is np else GPU_BLOCK) // (number * sums[..., 0].size), 1)
         for start in range(0, len(z), step):
             block = z[start : start + step]
             distances, at, reach = self._nearest(block, number, xp)
