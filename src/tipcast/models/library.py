@@ -320,10 +320,7 @@ class DistributedLibrary(_Library):
 
 
 def _in_arrays(collection: Collection, kind: type) -> Any:
-    """Return a frame's or series' values as a Dask array of a type.
-
-    Dask-ML's tasks on futures lose what they depend on (FutureCancelledError); those on what is made of them do not.
-    """
+    """Return values as a Dask array of a type; made of futures themselves Dask-ML's tasks would lose what they need."""
     return collection.map_partitions(_astype, kind).persist().to_dask_array(lengths=True)
 
 

@@ -1,0 +1,109 @@
+"""A small network on tipcast's rows, trained over many GPUs by PyTorch's DistributedDataParallel.
+
+    pip install 'tipcast[torch]'
+    torchrun --nproc-per-node 2 examples/network_ddp.py data.rows=1000000              # two processes on cores
+    torchrun --nproc-per-node 2 examples/network_ddp.py backend=gpu data.rows=8000000  # a GPU each, through NCCL
+
+The words are those of `tipcast train`, so that any data and any task of two classes will do. Boosted trees and forests
+need none of this: their libraries train over several GPUs by themselves. Of a network the gradients are averaged after
+each batch; each process holds its share of the rows, and the first one records the run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import mlflow
+import numpy as np
+import torch
+import torch.distributed as dist
+from sklearn.metrics import roc_auc_score
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tipcast.api import compose_jobs
+from tipcast.compute.cpu import CpuFrames
+from tipcast.datasets.prepare import prepare_fragment
+from tipcast.jobs.train import make_plan
+
+EPOCHS, BATCH, RATE = 3, 4096, 2e-3
+
+
+def own_rows(listing: Any, recipe: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read this process's share of a listing, the first split of it: (rows, features) and (rows,), float32."""
+    rank, processes = dist.get_rank(), dist.get_world_size()
+    few = len(listing.fragments) < processes  # all read them, and each takes its rows
+    own = listing.fragments if few else listing.fragments[rank::processes]
+    parts = [prepare_fragment(fragment, CpuFrames(), recipe)[0] for fragment in own]
+    sides = ([part.x for part in parts], [part.y for part in parts])
+    x, y = (np.concatenate([np.asarray(each, np.float32) for each in side]) for side in sides)
+    chosen = slice(rank, None, processes) if few else slice(None)
+    return torch.from_numpy(x[chosen]).to(device), torch.from_numpy(y[chosen]).to(device)
+
+
+def summed(values: torch.Tensor) -> torch.Tensor:
+    """Return the sum over all processes."""
+    dist.all_reduce(values)
+    return values
+
+
+def trained(x: torch.Tensor, y: torch.Tensor, seed: int) -> nn.Module:
+    """Train by batches of each process's own rows, as many in each."""
+    torch.manual_seed(seed)
+    network: nn.Module = nn.Sequential(
+        nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
+    ).to(x.device)
+    together = DistributedDataParallel(network)
+    optimizer, loss = torch.optim.Adam(together.parameters(), RATE), nn.BCEWithLogitsLoss()
+    batches = torch.tensor(-(-len(x) // BATCH))
+    fewest = batches.to(x.device)
+    dist.all_reduce(fewest, dist.ReduceOp.MIN)
+    for _ in range(EPOCHS):
+        for chosen in torch.randperm(len(x), device=x.device).chunk(int(batches))[: int(fewest)]:
+            optimizer.zero_grad()
+            loss(together(x[chosen]).squeeze(1), y[chosen]).backward()
+            optimizer.step()
+    return network
+
+
+def main() -> None:
+    """Train, test and record."""
+    (composed,) = compose_jobs("train", sys.argv[1:])
+    config = composed.config
+    gpu = config.backend.name == "gpu"
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpu else "gloo")
+    plan = make_plan(config)
+    if plan.task.kind != "classification":
+        raise SystemExit(f"task={plan.task.name} has no two classes")
+    x, y = own_rows(plan.train, plan.recipe, device)
+    rows = int(summed(torch.tensor(len(x), device=device)))
+    mean = summed(x.double().sum(0)) / rows
+    scale = (summed(((x - mean) ** 2).sum(0)) / rows).sqrt().clamp(min=1e-9)
+    start = time.perf_counter()
+    network = trained(((x - mean) / scale).float(), y, config.seed)
+    seconds = time.perf_counter() - start
+    x, y = own_rows(plan.test, plan.test_recipe, device)
+    with torch.no_grad():
+        scores = network(((x - mean) / scale).float()).squeeze(1).sigmoid().cpu().numpy()
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, (scores, y.cpu().numpy()))
+    if dist.get_rank() == 0:
+        scores, labels = (np.concatenate(side) for side in zip(*found, strict=True))
+        mlflow.set_tracking_uri(config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+        mlflow.set_experiment(config.tracking.experiment)
+        with mlflow.start_run(run_name="network"):
+            mlflow.log_params({"processes": dist.get_world_size(), "epochs": EPOCHS, "batch": BATCH, "rate": RATE})
+            auc = float(roc_auc_score(labels, scores))
+            mlflow.log_metrics({"test/auc": auc, "seconds/fit": seconds, "train/rows": rows, "test/rows": len(labels)})
+        print(f"{dist.get_world_size()} x {device.type}: {rows:,} rows, fit {seconds:.1f} s, test/auc {auc:.4f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
