@@ -48,9 +48,8 @@ class _Knn(Sampled):
         if self.params.get("weights", "uniform") not in WEIGHTS:
             what = f"no such weights: {self.params['weights']}"
             raise TipcastError("C003", "model.params.weights", what, f"use {' or '.join(WEIGHTS)}")
-        most = positive_int("model.fit.rows", self.training.get("rows", self.ROWS))
-        if number > most:
-            raise _too_many(number, f"model.fit.rows keeps {most:,} rows")
+        if self.most is not None and number > positive_int("model.fit.rows", self.most):
+            raise _too_many(number, f"model.fit.rows keeps {self.most:,} rows")
 
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Keep the sample."""

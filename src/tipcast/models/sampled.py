@@ -26,8 +26,9 @@ class Sampled(Estimator):
 
     @property
     def most(self) -> int | None:
-        """How many rows are fitted on at most."""
-        return self.training.get("rows") or self.ROWS
+        """How many rows are fitted on at most; None: all."""
+        most: int | None = self.training.get("rows", self.ROWS)
+        return most
 
     @abstractmethod
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import knn, native_knn
@@ -56,6 +57,25 @@ def test_both_reaches_keep_the_same_sample(client, parts, spec, joined, scattere
     )
     other = build(model, "cpu", "local").fit(x, y, None, seed=6)
     assert (other.scorer.score(parts[3][0]) != here.scorer.score(parts[3][0])).any()
+
+
+def test_the_rows_of_all_workers_vote(client, parts, spec, scattered):
+    """As scikit-learn's neighbours of all of them do, ties aside."""
+    found = build(spec("knn", fit={"rows": None}), "cpu", "distributed").fit(
+        client, *scattered(parts[:3]), None, seed=5
+    )
+    x, y = (pd.concat([part[side] for part in parts[:3]]).to_numpy() for side in (0, 1))
+    assert found.info["rows"] == len(x)
+    others = parts[3][0].to_numpy()
+    z = StandardScaler().fit(x.astype(float))
+    number = found.model.n_neighbors
+    own = KNeighborsClassifier(number, algorithm="kd_tree").fit(z.transform(x), y)
+    far, _ = own.kneighbors(z.transform(others), number + 1)
+    apart = ~np.isclose(far[:, -1], far[:, -2], rtol=1e-9)
+    assert apart.sum() > 10
+    np.testing.assert_allclose(
+        found.scorer.score(parts[3][0])[apart], own.predict_proba(z.transform(others))[apart, 1], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])

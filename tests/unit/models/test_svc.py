@@ -93,4 +93,4 @@ def test_parameters_are_found_in_a_pipeline(spec):
     assert own.get_params()[path(own, "gamma")] == 0.1
     forest = build(spec("random_forest"), "cpu", "local").scikit_learn(0)
     assert path(forest, "max_depth") == "max_depth"
-    assert build(spec("xgboost"), "cpu", "local").scikit_learn(0) is None
+    assert build(spec("xgboost_forest"), "cpu", "local").scikit_learn(0) is None
