@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/growth.py [--rows 1000000 2000000 4000000 8000000] [--repeats 3] [--out FOLDER]
     PYTHONPATH=src python benchmarks/growth.py --device gpu --gpus 8 --rows 8000000 80000000 960000000 --out FOLDER
+    PYTHONPATH=src python benchmarks/growth.py --picture 1 --out docs/pictures   # of the results that there are
 
 Each run is a process of its own; of several the median counts. Beyond 80 million rows the same months are there under
 several names, as hard links. An exponent is the slope of the logarithm of a phase's seconds over that of the rows.
@@ -9,6 +10,7 @@ several names, as hard links. An exponent is the slope of the logarithm of a pha
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import tempfile
@@ -20,7 +22,7 @@ import numpy as np
 
 from gpu_rows import attempt, months
 from gpu_train import MEMORY, job
-from harness import options, write_result
+from harness import RESULTS, options, write_result
 
 MADE = 80_000_000
 """Rows that are made; more of them are links."""
@@ -66,10 +68,33 @@ def exponents(found: list[dict[str, Any]]) -> dict[str, float]:
     return {name: float(np.polyfit(size, np.log([row["phases_s"][name] for row in done]), 1)[0]) for name in GROWING}
 
 
+def drawn(path: Path) -> None:
+    """Draw seconds of reading and fitting over rows, both axes logarithmic, for each device with a result."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 3.6), sharex=True, sharey=True, layout="constrained")
+    for file in sorted(RESULTS.glob("growth_*.json")):
+        _, device, *gpus = file.stem.split("_")
+        label = "2 cores" if device == "cpu" else f"{gpus[0]} H200"
+        found = json.loads(file.read_text(encoding="utf-8"))
+        done = [row for row in found["results"] if "phases_s" in row]
+        for axis, phase in zip(axes, GROWING, strict=True):
+            seconds, slope = [row["phases_s"][phase] for row in done], found["facts"]["exponents"][phase]
+            axis.loglog([row["rows"] for row in done], seconds, marker="o", label=f"{label}, exponent {slope:.2f}")
+    for axis, phase in zip(axes, GROWING, strict=True):
+        axis.set(title=phase, xlabel="training rows", ylabel="seconds" if phase == GROWING[0] else "")
+        axis.grid(alpha=0.3, which="both")
+        axis.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     """Run the benchmark."""
     counts = [1_000_000, 2_000_000, 4_000_000, 8_000_000]
-    given = options(__doc__, device="cpu", gpus=1, model="xgboost", rows=counts, repeats=3)
+    given = options(__doc__, device="cpu", gpus=1, model="xgboost", rows=counts, repeats=3, picture=0)
+    if given.picture:
+        drawn(given.out / "growth.png")
+        return
     name = "growth_cpu" if given.device == "cpu" else f"growth_gpu_{given.gpus}"
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:

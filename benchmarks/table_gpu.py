@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from table import MISSING, held, million, rows, table
+from table import GROWTH_GOAL, MISSING, held, million, read, rows, table
 
 PHASES = ("read", "fit", "evaluate", "log")
 JOB_GOAL, START_GOAL, FIT_GOAL, SCORE_GOAL, CARRIED_GOAL = 1.25, 12.0, 1.05, 1 / 0.9, 1e-5
@@ -134,6 +134,30 @@ def ladders() -> str:
     return table(head, body or [(MISSING, *[""] * 10)])
 
 
+def growth_gpu() -> str:
+    """Return the table of a training's time and memory by its rows, on each number of GPUs."""
+    body: list[tuple[str, ...]] = []
+    for gpus in (1, 2, 4, 8):
+        found = [row for row in rows(f"growth_gpu_{gpus}") if "phases_s" in row]
+        for row in found:
+            seconds = (f"{row['phases_s'][name]:.2f}" for name in PHASES)
+            whole = f"{row['job_s']:.1f}", f"{row['process_s']:.1f}"
+            body.append((million(row["rows"]), str(gpus), *seconds, *whole, f"{row['bytes_a_row']:.0f}"))
+        if len(found) > 1:
+            slopes = read(f"growth_gpu_{gpus}")["facts"]["exponents"]
+            goals = (f"{each:.2f} ({held(each, GROWTH_GOAL, '{:.2f}')})" for each in slopes.values())
+            body.append(("exponent", str(gpus), *goals, *[""] * 5))
+    head = (
+        "training rows",
+        "GPUs",
+        *(f"{name}, s" for name in PHASES),
+        "job, s",
+        "process, s",
+        "bytes a row at the peak",
+    )
+    return table(head, body or [(MISSING, *[""] * 8)])
+
+
 def lost() -> str:
     """Return the table of what becomes of bare xgboost.dask whose worker is killed."""
     body = []
@@ -152,5 +176,5 @@ def lost() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, lost)
+    each.__name__: each for each in (gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, growth_gpu, lost)
 }
