@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -146,15 +146,14 @@ class Dataset(ABC):
     that imports nothing but NumPy (``code``), whose file travels inside saved models.
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Of the dataset, as saved models' manifests have it."""
-
-    @property
-    @abstractmethod
-    def code(self) -> ModuleType:
-        """The module with ``needed_columns``, ``compute`` and ``impossible``."""
+    name: ClassVar[str]
+    """Of the dataset, as saved models' manifests have it."""
+    code: ClassVar[ModuleType]
+    """The module with ``needed_columns``, ``compute`` and ``impossible``."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
+    subset_names: ClassVar[tuple[str, ...]] = ()
+    """Of what ``subsets`` returns."""
 
     @property
     @abstractmethod
@@ -174,16 +173,6 @@ class Dataset(ABC):
     @property
     def known_columns(self) -> tuple[str, ...]:
         """Raw columns that need no remark where a saved model gets them and does not use them."""
-        return ()
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
-        return ()
-
-    @property
-    def subset_names(self) -> tuple[str, ...]:
-        """Of what ``subsets`` returns."""
         return ()
 
     @abstractmethod

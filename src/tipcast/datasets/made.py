@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -37,15 +37,10 @@ class Made(Dataset):
     columns: int
     """Features."""
     spec: BlobsData | RegressionData | None = None
-
-    @property
-    def code(self) -> ModuleType:
-        """``data.table_features``."""
-        return table_features
+    code: ClassVar[ModuleType] = table_features
 
     @property
     def features(self) -> tuple[str, ...]:
-        """All features there are."""
         return tuple(f"x{number}" for number in range(self.columns))
 
     @classmethod
@@ -66,7 +61,6 @@ class Made(Dataset):
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
-        """Make the dataset that a model was trained on."""
         return cls(int(manifest["dataset_columns"]))
 
     @property
@@ -79,7 +73,6 @@ class Made(Dataset):
         """Make a block: (rows, columns) features and (rows,) target, float64, on the host."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what a saved model's manifest must say."""
         return {"dataset_columns": self.columns}
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
@@ -144,14 +137,10 @@ class Made(Dataset):
 class Blobs(Made):
     """Gaussian blobs around centres drawn by the seed, as scikit-learn's ``make_blobs``; the label is the centre."""
 
-    @property
-    def name(self) -> str:
-        """``blobs``."""
-        return "blobs"
+    name = "blobs"
 
     @property
     def target(self) -> TargetColumn:
-        """The number of a row's centre."""
         centers = self.spec.centers if isinstance(self.spec, BlobsData) else 2
         kind = "classification" if centers == 2 else "multiclass"
         return TargetColumn("label", kind, tuple(str(number) for number in range(centers)))
@@ -167,14 +156,10 @@ class Blobs(Made):
 class Regression(Made):
     """A linear regression: standard normal features, coefficients drawn by the seed, and normal noise."""
 
-    @property
-    def name(self) -> str:
-        """``regression``."""
-        return "regression"
+    name = "regression"
 
     @property
     def target(self) -> TargetColumn:
-        """The value."""
         return TargetColumn("y", "regression")
 
     def block(self, spec: Any, rows: int, side: int, number: int) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,8 @@ class Table(Dataset):
     """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     notes: tuple[str, ...] = ()
     spec: TableData | None = None
+    name = "table"
+    code: ClassVar[ModuleType] = table_features
 
     @classmethod
     def open(cls, spec: DataSpec) -> Table:
@@ -90,7 +92,6 @@ class Table(Dataset):
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
-        """Make the dataset that a model was trained on."""
         columns = [
             RawColumn(**{**column, "spellings": tuple(column["spellings"]), "categories": tuple(column["categories"])})
             for column in manifest["table"]
@@ -98,28 +99,15 @@ class Table(Dataset):
         return cls(tuple(columns), manifest.get("time"))
 
     @property
-    def name(self) -> str:
-        """``table``."""
-        return "table"
-
-    @property
-    def code(self) -> ModuleType:
-        """``data.table_features``."""
-        return table_features
-
-    @property
     def features(self) -> tuple[str, ...]:
-        """All columns that a model can use."""
         return tuple(column.name for column in self.columns)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """All columns that models know of."""
         return self.features if self.time is None else (*self.features, self.time)
 
     @property
     def time(self) -> str | None:
-        """The column that rows are split by, where one is named."""
         return self.time_column
 
     @property
@@ -133,7 +121,6 @@ class Table(Dataset):
         return {"table": [asdict(column) for column in self.columns], "time": self.time_column}
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
-        """Return the columns of features."""
         return tuple(self._column(name) for name in names)
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
