@@ -10,8 +10,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.datasets.base import Counts, Fragment, Listing
-from tipcast.datasets.prepare import Recipe
-from tipcast.datasets.rows import check_counts
+from tipcast.datasets.rows import Recipe, check_counts
 from tipcast.datasets.taxi.dataset import Taxi, missing_passengers, usable
 from tipcast.tasks.base import from_facts
 
