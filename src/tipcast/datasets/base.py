@@ -68,6 +68,13 @@ class Listing:
         """Address -> canonical name -> the file's own spelling."""
         return {fragment.uri: fragment.columns for fragment in self.fragments}
 
+    @property
+    def size(self) -> str:
+        """In words: files, rows where footers tell, and parts."""
+        rows = [fragment.rows for fragment in self.fragments]
+        known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
+        return f"{counted(len(self.uris), 'file')}, {known}{counted(len(rows), 'part')}"
+
 
 @dataclass(frozen=True)
 class RawColumn:
@@ -179,20 +186,9 @@ class Dataset(ABC):
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List what one side of the data consists of, from footers and headers alone.
 
-        Parameters
-        ----------
-        which
-            ``train``, ``test`` or ``months``: the key of the configuration that names it.
-        columns
-            Canonical columns that every file must have.
-        optional
-            Canonical columns to read where a file has them.
-
-        Raises
-        ------
-        TipcastError
-            C003 C004 configuration; D-errors, each naming the file.
-
+        ``which`` is ``train``, ``test`` or ``months``, the key of the configuration that names it; every file must have
+        the canonical ``columns``; ``optional`` ones are read where it has them. C003 C004 configuration;
+        D-errors, each naming the file.
         """
 
     @abstractmethod
@@ -223,14 +219,7 @@ class Dataset(ABC):
         return {}
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
-        """Refuse a file of which too much had to be dropped.
-
-        Raises
-        ------
-        TipcastError
-            D009 no rows; the dataset's own.
-
-        """
+        """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own errors."""
         for uri, counts in per_file.items():
             if counts.rows_read == 0:
                 raise TipcastError("D009", uri, "has no rows", "remove it")
@@ -298,9 +287,7 @@ class Dataset(ABC):
     def describe(self, which: str) -> str:
         """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
         listing = self.scan(which, ())
-        rows = [fragment.rows for fragment in listing.fragments]
-        known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
-        return f"{counted(len(listing.uris), 'file')}, {known}{counted(len(rows), 'part')}, {listing.name}"
+        return f"{listing.size}, {listing.name}"
 
     def feature_file(self) -> Path:
         """Return the file that travels inside saved models."""

@@ -85,14 +85,7 @@ class Made(Dataset):
         return own
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List the blocks of a side; ``test`` has rows of its own.
-
-        Raises
-        ------
-        TipcastError
-            C004 a side that rows are not made for.
-
-        """
+        """List the blocks of a side; ``test`` has rows of its own; C004 a side that rows are not made for."""
         spec = self.spec
         if spec is None or which not in SIDES:
             raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
@@ -116,11 +109,9 @@ class Made(Dataset):
         return Table(tuple(RawColumn(name, (name,)) for name in (*self.features, self.target.name)))
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file to be scored, see ``Table.scan_file``."""
         return self._of_files.scan_file(uri, request)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
-        """Return doubles for the columns that rows are made of; all others stay text."""
         return self._of_files.csv_types(header, where)
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:

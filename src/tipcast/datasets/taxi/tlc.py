@@ -13,7 +13,7 @@ import requests
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, split
-from tipcast.datasets.base import Listing, ScanRequest, counted, timed
+from tipcast.datasets.base import Listing, ScanRequest, timed
 from tipcast.datasets.listing import CSV, PARQUET
 from tipcast.datasets.taxi.files import list_files
 from tipcast.datasets.taxi.periods import parse_months
@@ -149,10 +149,7 @@ def _sha256(path: Path) -> str:
 
 def describe_files(listing: Listing) -> str:
     """Say how many files, rows and parts there are, of which colour and time."""
-    rows = [fragment.rows for fragment in listing.fragments]
-    known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
-    files, parts = counted(len(listing.uris), "file"), counted(len(rows), "part")
-    return f"{files}, {known}{parts}, {listing.facts['colour']}, {split.describe(timed(listing.period))}"
+    return f"{listing.size}, {listing.facts['colour']}, {split.describe(timed(listing.period))}"
 
 
 def describe(months: object, url: str, cache: str, request: ScanRequest, key: str) -> str:
