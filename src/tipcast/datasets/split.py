@@ -17,6 +17,12 @@ from tipcast.datasets.base import Fragment, Period
 MINUTE = 60_000_000
 
 
+def of_months(first: str, last: str | None = None) -> Period:
+    """Return the period of a calendar month, ``YYYY-MM``, or that from one to another."""
+    start, stop = np.datetime64(first, "M"), np.datetime64(last or first, "M") + 1
+    return int(start.astype("datetime64[us]").astype(int)), int(stop.astype("datetime64[us]").astype(int))
+
+
 def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | None:
     """Return where validation begins: microseconds since 1970, a whole minute, or None where validation is 0.
 

@@ -31,9 +31,8 @@ from tipcast.datasets.base import (
 )
 from tipcast.datasets.listing import check_block_bytes
 from tipcast.datasets.read import read_fragment
-from tipcast.datasets.taxi import features, sample, schema, tlc
+from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
-from tipcast.datasets.taxi.files import list_files, scan_file
 
 CARD, CASH = 1, 2
 """The TLC's payment types of a credit card and of cash."""
@@ -119,12 +118,12 @@ class Taxi(Dataset):
             return sample.list_sample(data, named, ScanRequest(needed, tuple(optional)), key)
         if isinstance(data, TlcData):
             request = ScanRequest(needed, tuple(optional), facts={"colour": data.colour})
-            return tlc.list_months(named, data.url, data.cache, request, key)
+            return files.list_months(named, data.url, data.cache, request, key)
         check_block_bytes(data.block_bytes, "data.block_bytes")
         request = ScanRequest(
             needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
         )
-        return list_files(named, request, key)
+        return files.list_files(named, request, key)
 
     def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a profile whose bins are edges or values, see ``in_edges``."""
@@ -138,7 +137,7 @@ class Taxi(Dataset):
             raise TipcastError("C003", "colour", f"no such colour: {colour}", f"use null, {' or '.join(known)}")
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        return scan_file(uri, request)
+        return files.scan_file(uri, request)
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raw = self.raw_columns(names, {})
@@ -225,12 +224,12 @@ class Taxi(Dataset):
         if isinstance(data, TlcData):
             needed = tuple(dict.fromkeys(("pickup", *columns)))
             request = ScanRequest(needed, facts={"colour": data.colour})
-            return tlc.describe(getattr(data, which), data.url, data.cache, request, f"data.{which}")
+            return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
         listing = self.scan(which, columns)
         if isinstance(data, SampleData):
             rows = sum(fragment.rows or 0 for fragment in listing.fragments)
             return f"makes {rows:,} {listing.name} of {split.describe(timed(listing.period))}"
-        return tlc.describe_files(listing)
+        return files.describe_files(listing)
 
 
 def _type(name: str) -> pa.DataType:

@@ -12,10 +12,11 @@ import numpy as np
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest
+from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample_tables as profile
-from tipcast.datasets.taxi.periods import parse_months, period_of
+from tipcast.datasets.taxi.files import parse_months
 from tipcast.datasets.taxi.sample_tables import NEGATIVE, NULL, Slots, Tables
-from tipcast.datasets.taxi.schema import COLOURS, map_columns, tlc_name
+from tipcast.datasets.taxi.schema import COLOURS, check_colour, map_columns, tlc_name
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
@@ -283,8 +284,7 @@ def sample_block(
         C003 for an unknown colour, column, an empty period or a negative number.
 
     """
-    if colour not in COLOURS:
-        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+    check_colour(colour)
     if period[1] - period[0] < 1_000_000 or min(block, seed, rows) < 0:
         what = f"period {period}, block {block}, seed {seed}, rows {rows} cannot be made"
         raise TipcastError("C003", "data", what, "give a period of at least a second and no negative numbers")
@@ -321,10 +321,7 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
         C003 colour, months or numbers.
 
     """
-    if data.colour not in COLOURS:
-        raise TipcastError(
-            "C003", "data.colour", f"unknown colour {data.colour!r}", f"choose one of {', '.join(COLOURS)}"
-        )
+    check_colour(data.colour)
     for name, value, least in (("rows", data.rows, 1), ("block_rows", data.block_rows, 1), ("seed", data.seed, 0)):
         if value < least:
             raise TipcastError("C003", f"data.{name}", f"{value} is too small", f"use {least} or more")
@@ -340,10 +337,11 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     names = column_names(data.colour)
     columns = map_columns(names, f"sample trips ({data.colour})", request.columns, request.optional)
     chosen = parse_months(months, key)
-    spans = [period_of(month)[1] - period_of(month)[0] for month in chosen]
+    periods = [of_months(month) for month in chosen]
+    spans = [stop - start for start, stop in periods]
     fragments: list[Fragment] = []
     passed = 0
-    for month, span in zip(chosen, spans, strict=True):
+    for month, period, span in zip(chosen, periods, spans, strict=True):
         first, last = (data.rows * part // sum(spans) for part in (passed, passed + span))
         passed += span
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
@@ -351,13 +349,11 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
         for block, start in enumerate(range(first, last, data.block_rows)):
             rows = min(data.block_rows, last - start)
             options = {"rows": rows, "colour": data.colour}
-            fragments.append(
-                Fragment(uri, "sample", (block, data.seed), columns, period_of(month), digest, rows, options)
-            )
+            fragments.append(Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options))
     digests = dict.fromkeys(fragment.digest for fragment in fragments)
     return Listing(
         fragments=tuple(fragments),
-        period=(period_of(chosen[0])[0], period_of(chosen[-1])[1]),
+        period=of_months(chosen[0], chosen[-1]),
         uris=tuple(dict.fromkeys(fragment.uri for fragment in fragments)),
         digest=hashlib.sha256("\n".join((str(data.block_rows), *digests)).encode()).hexdigest(),
         name=f"{data.colour} trips",

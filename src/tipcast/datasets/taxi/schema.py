@@ -76,6 +76,13 @@ def _fold(name: str) -> str:
 _FOLDED = {_fold(spelling): canonical for canonical, spellings in _TLC.items() for spelling in spellings} | _OTHERS
 
 
+def check_colour(colour: object) -> str:
+    """Return a colour of cabs; C003 another one."""
+    if colour not in COLOURS:
+        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+    return str(colour)
+
+
 def tlc_name(name: str, colour: str) -> str:
     """Return the TLC's name of a canonical column in the files of a colour."""
     if name in TIMES:
