@@ -133,6 +133,11 @@ def _unreached(uri: str, problem: Exception) -> TipcastError:
     return TipcastError("D022", shown(uri), what, "check the network and the address, or use local files")
 
 
+def changed(uri: str) -> TipcastError:
+    """Return the error for a file that is not as it was listed."""
+    return TipcastError("D005", shown(uri), "has changed since it was listed", "let the file be while a job reads it")
+
+
 @contextmanager
 def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """Open a file for reading bytes; errors as ``reaching``."""

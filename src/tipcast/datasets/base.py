@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
+MOST_BLOCKS = 100_000
 OUTSIDE_PERIOD = "outside_period"
 """Why a row is dropped whose time is not in the period of its file."""
 
@@ -319,6 +320,21 @@ def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
         else:
             joined.append(fragment)
     return tuple(joined)
+
+
+def check_least(spec: object, least: Mapping[str, int]) -> None:
+    """Refuse numbers of a configuration of data that are below those given; C003."""
+    for name, low in least.items():
+        value = getattr(spec, name, low)
+        if value < low:
+            raise TipcastError("C003", f"data.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
+
+
+def check_blocks(name: str, rows: int, block_rows: int) -> None:
+    """Refuse more blocks of made rows than one scheduler takes in without a pause; C003."""
+    if rows > MOST_BLOCKS * block_rows:
+        what = f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
+        raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")
 
 
 def counted(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Files that a user names: paths, globs, folders, s3:// and https:// addresses, or lists of them, Parquet and CSV."""
+"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding, listing and reading them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address
+from tipcast.datasets import address, delimited, parquet
 from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
 
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 _AT_ONCE = 8
-LEAST_BLOCK = 1024
+LEAST_BLOCK = {"block_bytes": 1024}
 """Bytes of a CSV block: a few lines."""
 BEGINNING = 64 << 10
 """Bytes of a local CSV file that are read before the whole is compared."""
@@ -168,12 +169,6 @@ def check_format(uri: str, request: ScanRequest) -> str:
     raise TipcastError("D004", where, "is neither Parquet nor CSV by its name", FORMATS)
 
 
-def check_block_bytes(value: int, key: str) -> None:
-    """Refuse blocks of CSV that hold no line; C003."""
-    if value < LEAST_BLOCK:
-        raise TipcastError("C003", key, f"{value} is too little", f"use {LEAST_BLOCK} or more")
-
-
 def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
     """Return one line that names two files of equal content, whose rows would count twice, or nothing.
 
@@ -209,3 +204,24 @@ def _content_key(fragment: Fragment) -> object:
 def _equal(one: str, other: str) -> bool:
     remote = address.scheme(one) or address.scheme(other)
     return bool(remote) or filecmp.cmp(one, other, shallow=False)
+
+
+def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+    """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
+
+    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null.
+
+    Raises
+    ------
+    TipcastError
+        D001 gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
+
+    """
+    wanted = tuple(fragment.columns if columns is None else columns)
+    for name in wanted:
+        if name not in fragment.columns:
+            where = address.shown(fragment.uri)
+            raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
+    reader = parquet if fragment.format == "parquet" else delimited
+    read = reader.read(fragment, tuple(fragment.columns[name] for name in wanted), frames)
+    return {name: read[fragment.columns[name]] for name in wanted}

@@ -17,15 +17,24 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets import table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest
+from tipcast.datasets.base import (
+    Dataset,
+    FileScan,
+    Fragment,
+    Listing,
+    RawColumn,
+    ScanRequest,
+    check_blocks,
+    check_least,
+)
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
-MOST_BLOCKS = 100_000
-"""As many tasks as one scheduler takes in without a pause."""
-SIDES = {"train": 0, "test": 1}
+SIDES = {"train": "rows", "test": "test_rows"}
+"""Side -> the number of its rows in the configuration."""
+LEAST = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
 VALUE_BYTES = 4
 """Of a feature and of a target, as workers hold them."""
 
@@ -53,10 +62,11 @@ class Made(Dataset):
             if not spec.gigabytes > 0:
                 what = f"must be above 0, got {spec.gigabytes}"
                 raise TipcastError("C003", "data.gigabytes", what, "use 0.1, or data.rows")
-            spec = replace(
-                spec, rows=math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1))), gigabytes=None
-            )
-        _check_numbers(spec)
+            rows = math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1)))
+            spec = replace(spec, rows=rows, gigabytes=None)
+        check_least(spec, LEAST)
+        for name in SIDES.values():
+            check_blocks(name, getattr(spec, name), spec.block_rows)
         return cls(spec.columns, spec)
 
     @classmethod
@@ -89,19 +99,16 @@ class Made(Dataset):
         spec = self.spec
         if spec is None or which not in SIDES:
             raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
-        rows = spec.rows if which == "train" else spec.test_rows
+        rows, side = getattr(spec, SIDES[which]), list(SIDES).index(which)
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
         own = {name: value for name, value in vars(spec).items() if name not in ("limits", "gigabytes")}
         digest = hashlib.sha256(f"{uri} {sorted(own.items())} {VERSION}".encode()).hexdigest()
         names = {name: name for name in (*self.features, self.target.name)}
-        fragments = tuple(
-            Fragment(
-                uri, self.name, (number, SIDES[which]), names, None, digest, min(spec.block_rows, rows - start),
-                {"first": start},
-            )
-            for number, start in enumerate(range(0, rows, spec.block_rows))
-        )  # fmt: skip
-        return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
+        fragments = []
+        for number, start in enumerate(range(0, rows, spec.block_rows)):
+            block_rows, options = min(spec.block_rows, rows - start), {"first": start}
+            fragments.append(Fragment(uri, self.name, (number, side), names, None, digest, block_rows, options))
+        return Listing(tuple(fragments), None, (uri,), digest, f"{self.name} rows")
 
     @property
     def _of_files(self) -> Table:
@@ -161,20 +168,3 @@ class Regression(Made):
         draw = np.random.default_rng([spec.seed, 1 + side, number])
         values = draw.standard_normal((rows, spec.columns))
         return values, values @ coefficients + spec.noise * draw.standard_normal(rows)
-
-
-def _check_numbers(spec: BlobsData | RegressionData) -> None:
-    """Refuse numbers that no rows can be made of."""
-    least = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
-    for name, low in least.items():
-        value = getattr(spec, name, low)
-        if value < low:
-            raise TipcastError("C003", f"data.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
-    for name in ("rows", "test_rows"):
-        if getattr(spec, name) > MOST_BLOCKS * spec.block_rows:
-            raise TipcastError(
-                "C003",
-                f"data.{name}",
-                f"{getattr(spec, name):,} rows are more than {MOST_BLOCKS:,} blocks of {spec.block_rows:,}",
-                "make fewer rows, or larger blocks",
-            )

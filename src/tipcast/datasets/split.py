@@ -36,10 +36,8 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
         what = f"lies before data.train {describe(train)}"
         raise TipcastError("D019", f"data.test {describe(test)}", what, "test on a period after the training period")
     if test[0] < train[1]:
-        what, fix = (
-            f"overlaps data.train {describe(train)}",
-            "test on a period that starts when training ends, or later",
-        )
+        what = f"overlaps data.train {describe(train)}"
+        fix = "test on a period that starts when training ends, or later"
         raise TipcastError("D018", f"data.test {describe(test)}", what, fix)
     if validation == 0:
         return None

@@ -18,9 +18,8 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
-from tipcast.datasets.listing import check_block_bytes, check_format, gather, scan_files
-from tipcast.datasets.read import parse_block, read_fragment, read_texts
+from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest, check_least
+from tipcast.datasets.listing import LEAST_BLOCK, check_format, gather, read_fragment, scan_files
 from tipcast.tasks.base import TargetColumn
 
 MOST_CATEGORIES = 10_000
@@ -64,7 +63,7 @@ class Table(Dataset):
         """
         if not isinstance(spec, TableData):
             raise TipcastError("C003", "data.source", "a table has a configuration of its own", "use data=table")
-        check_block_bytes(spec.block_bytes, "data.block_bytes")
+        check_least(spec, LEAST_BLOCK)
         if not 0 <= spec.test_share < 1:
             raise TipcastError("C003", "data.test_share", f"{spec.test_share} is no share", "use 0.2, below 1")
         if spec.test is None and not spec.test_share:
@@ -199,7 +198,7 @@ class Table(Dataset):
         named = replace(fragment, columns={name: name for name in wanted}, options=options)
         read = read_fragment(named, frames, [name for name in wanted if name not in texts])
         if texts:
-            table = read_texts(named, texts)
+            table = _read_texts(named, texts)
             for name in texts:
                 codes = pc.index_in(table[name], value_set=pa.array(known[name].categories, pa.string()))
                 read[name] = frames.xp.asarray(codes.cast(pa.float64()).to_numpy())
@@ -315,7 +314,7 @@ def _types(fragment: Fragment) -> dict[str, pa.DataType]:
     if fragment.format == "parquet":
         arrow = parquet.read_footer(fragment.uri, fragment.options["storage"]).schema
     else:
-        arrow = parse_block(fragment, None, {}).schema
+        arrow = delimited.read_table(fragment, None, {}).schema
     return {field.name: field.type for field in arrow if field.name in fragment.columns}
 
 
@@ -341,7 +340,7 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
     found: dict[str, set[str]] = {name: set() for name in names}
 
     def look(fragment: Fragment) -> None:
-        table = read_texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
+        table = _read_texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
         for name in table.column_names:
             found[name].update(text for text in pc.unique(table[name]).to_pylist() if text is not None)
 
@@ -349,6 +348,11 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(look, (fragment for scan in scans for fragment in scan.fragments)))
     return {name: tuple(sorted(texts)) for name, texts in found.items()}
+
+
+def _read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    reader = parquet if fragment.format == "parquet" else delimited
+    return reader.read_texts(fragment, names)
 
 
 def _looked_at(fragment: Fragment, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:

@@ -27,10 +27,10 @@ from tipcast.datasets.base import (
     Period,
     RawColumn,
     ScanRequest,
+    check_least,
     timed,
 )
-from tipcast.datasets.listing import check_block_bytes
-from tipcast.datasets.read import read_fragment
+from tipcast.datasets.listing import LEAST_BLOCK, read_fragment
 from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
 
@@ -119,7 +119,7 @@ class Taxi(Dataset):
         if isinstance(data, TlcData):
             request = ScanRequest(needed, tuple(optional), facts={"colour": data.colour})
             return files.list_months(named, data.url, data.cache, request, key)
-        check_block_bytes(data.block_bytes, "data.block_bytes")
+        check_least(data, LEAST_BLOCK)
         request = ScanRequest(
             needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
         )

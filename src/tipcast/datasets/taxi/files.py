@@ -21,8 +21,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, delimited, parquet, split
 from tipcast.datasets.base import FileScan, Listing, Period, ScanRequest, timed
-from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, scan_files
-from tipcast.datasets.read import read_fragment
+from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, read_fragment, scan_files
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest
+from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest, check_blocks, check_least
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample_tables as profile
 from tipcast.datasets.taxi.files import parse_months
@@ -22,8 +22,6 @@ VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 CHUNK = 32_768
 """Rows worked on at once, so that they stay in a core's cache; part of what a seed means."""
-MOST_BLOCKS = 100_000
-"""As many tasks as one scheduler takes in without a pause."""
 Ints: TypeAlias = Any
 """A NumPy array."""
 STREAMS = {"time": 4, "pair": 2, "people": 1, "ride": 4, "pay": 4}
@@ -313,27 +311,12 @@ def _dtype(name: str) -> type:
 
 
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
-    """List the blocks of a period; ``data.rows`` are spread over its months by their days.
-
-    Raises
-    ------
-    TipcastError
-        C003 colour, months or numbers.
-
-    """
+    """List the blocks of a period, over whose months rows are spread by their days; C003 colour, months or numbers."""
     check_colour(data.colour)
-    for name, value, least in (("rows", data.rows, 1), ("block_rows", data.block_rows, 1), ("seed", data.seed, 0)):
-        if value < least:
-            raise TipcastError("C003", f"data.{name}", f"{value} is too small", f"use {least} or more")
+    check_least(data, {"rows": 1, "block_rows": 1, "seed": 0})
     if data.seed >= 2**63:
         raise TipcastError("C003", "data.seed", f"{data.seed} is too large", "use less than 2**63")
-    if data.rows > MOST_BLOCKS * data.block_rows:
-        raise TipcastError(
-            "C003",
-            "data.rows",
-            f"{data.rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={data.block_rows:,}",
-            "make fewer rows, or larger blocks",
-        )
+    check_blocks("rows", data.rows, data.block_rows)
     names = column_names(data.colour)
     columns = map_columns(names, f"sample trips ({data.colour})", request.columns, request.optional)
     chosen = parse_months(months, key)
