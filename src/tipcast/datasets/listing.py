@@ -28,18 +28,9 @@ BEGINNING = 64 << 10
 def scan_files(
     named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], FileScan]
 ) -> tuple[list[FileScan], tuple[str, ...]]:
-    """Find the files that are named, and look at the footer or header of each; ``key`` is for messages.
+    """Find the files that are named, and look at the footer or header of each; also return lines worth a log line.
 
-    Returns
-    -------
-    tuple
-        The files as they were named, and lines worth a log line.
-
-    Raises
-    ------
-    TipcastError
-        D001 D002 D021 D022 and those of ``scan``, each naming the file.
-
+    C004 D001 D002 D021 D022 and the errors of ``scan``, each naming the file or the configuration's ``key``.
     """
     every = [uri for pattern in patterns(named, key) for uri in expand(pattern, request)]
     uris = list(dict.fromkeys(every))
@@ -69,29 +60,23 @@ def patterns(named: Any, key: str) -> list[str]:
     """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names nothing."""
     chosen = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []
     if not chosen or not all(isinstance(pattern, str | Path) and str(pattern) for pattern in chosen):
-        raise TipcastError(
-            "C004", key, "names no file", f"set {key} to a path, a glob, a folder, an address or a list of them"
-        )
+        fix = f"set {key} to a path, a glob, a folder, an address or a list of them"
+        raise TipcastError("C004", key, "names no file", fix)
     return [str(pattern) for pattern in chosen]
 
 
 def expand(pattern: str, request: ScanRequest) -> list[str]:
     """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
 
-    Raises
-    ------
-    TipcastError
-        D001 nothing there, D002 a folder without data files, D021 D022 addresses.
-
+    D001 nothing there, D002 a folder without data files, D021 D022 addresses.
     """
     kind = address.scheme(pattern)
     if kind == "s3":
         return _expand_s3(pattern, request)
     if kind:
         if address.last_name(pattern) == "" or pattern.endswith("/"):
-            raise TipcastError(
-                "D002", address.shown(pattern), "is no file", "name each file: folders and globs do not work over https"
-            )
+            fix = "name each file: folders and globs do not work over https"
+            raise TipcastError("D002", address.shown(pattern), "is no file", fix)
         return [pattern]
     try:
         path = Path(pattern.removeprefix("file://")).expanduser().absolute()
@@ -105,8 +90,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
         try:
             return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern)
         except OSError as problem:
-            what = f"cannot be looked into: {problem.strerror}"
-            fix = "change its permissions, or name the files"
+            what, fix = f"cannot be looked into: {problem.strerror}", "change its permissions, or name the files"
             raise TipcastError("D001", str(problem.filename), what, fix) from problem
     if path.exists() and not path.is_file():
         raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
@@ -138,9 +122,8 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
         if glob.has_magic(pattern):
             matches = sorted(f"s3://{match}" for match in store.glob(pattern))
             if not matches:
-                raise TipcastError(
-                    "D001", address.shown(pattern), "no object matches", "check the bucket and the pattern"
-                )
+                where = address.shown(pattern)
+                raise TipcastError("D001", where, "no object matches", "check the bucket and the pattern")
             return matches
         if pattern.endswith("/") or not pattern.lower().endswith((*PARQUET, *CSV)):
             return _of_folder([f"s3://{match}" for match in store.find(pattern)], pattern, address.shown(pattern))
@@ -150,9 +133,8 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
 def _of_folder(files: Sequence[str], folder: str, where: str) -> list[str]:
     """Return the data files below a folder, without hidden ones and those that start with an underscore."""
     found = [file for file in files if file.lower().endswith((*PARQUET, *CSV))]
-    kept = [
-        file for file in found if not any(step[:1] in {".", "_"} for step in file[len(folder) :].strip("/").split("/"))
-    ]
+    steps = {file: file[len(folder) :].strip("/").split("/") for file in found}
+    kept = [file for file in found if not any(step[:1] in {".", "_"} for step in steps[file])]
     if not kept:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     return sorted(kept)

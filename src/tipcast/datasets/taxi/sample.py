@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -167,9 +168,8 @@ class Trips:
         tip[at] = fifth[at] // 100 * 100
         at = np.flatnonzero(kind == profile.TIE)
         tip[at] = fifth[at]
-        pressed = (
-            (kind >= 6) & (kind <= 8) & (tip >= fifth)
-        )  # a small button on a short ride would be a high tip after all
+        # a small button on a short ride would be a high tip after all
+        pressed = (kind >= 6) & (kind <= 8) & (tip >= fifth)
         at = np.flatnonzero(pressed | (kind == profile.BELOW) | ((kind == profile.WHOLE_DOWN) & (fare < 500)))
         tip[at] = fifth[at] * (80 + (self.pay[2][at] >> 9)) // 1280 * 5
         return tip
@@ -179,7 +179,7 @@ class Trips:
         return np.flatnonzero((self.kind >= NEGATIVE) & (self.kind < profile.NULL_HIGH))
 
     def dollars(self, cents: Ints) -> Ints:
-        """Turn cents into dollars, negative where the fare was refunded."""
+        """Return dollars, negative where the fare was refunded."""
         amount = cents / 100.0
         amount[self.refunds] *= -1
         return amount
@@ -244,70 +244,50 @@ _COLUMNS: dict[str, Callable[[Trips], Any]] = {
     "airport_fee": lambda t: np.full(t.rows, np.nan),
     "trip_type": lambda t: t.gaps(np.where(t.special < 2, 2, 1)),
 }
-_INTEGERS = ("VendorID", "pickup", "dropoff", "PULocationID", "DOLocationID")
+_TYPES: dict[str, Any] = dict.fromkeys(("VendorID", "pickup", "dropoff", "PULocationID", "DOLocationID"), np.int64)
+_TYPES["store_and_fwd_flag"] = object
+"""Of what is no double."""
 _OF_ONE_COLOUR = {"airport_fee": "yellow", "trip_type": "green"}
 
 
 def column_names(colour: str) -> tuple[str, ...]:
     """Return the names of all columns of a colour's trips, in order."""
-    return tuple(tlc_name(name, colour) for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour)
+    return tuple(_named(colour))
+
+
+def _named(colour: str) -> dict[str, str]:
+    """Return the TLC's name -> the canonical one."""
+    return {tlc_name(name, colour): name for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour}
 
 
 def sample_block(
     period: Period, block: int, seed: int, rows: int, colour: str, columns: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Make one block of synthetic trips; see docs/sample.md for what they imitate.
+    """Make one block of synthetic trips, whose every value block, seed, period and colour decide; see docs/sample.md.
 
-    Parameters
-    ----------
-    period
-        Start and stop of the pick-ups in microseconds of New York wall-clock time; a few strays lie outside.
-    block, seed
-        Not negative; together with the period and the colour they decide every value.
-    rows
-        Number of trips.
-    colour
-        ``yellow`` or ``green``.
-    columns
-        TLC names wanted, all by default; what they hold does not depend on which are asked for.
-
-    Returns
-    -------
-    dict
-        Name -> (rows,) array: timestamps int64 microseconds, ids int64, amounts float64, the flag object.
-
-    Raises
-    ------
-    TipcastError
-        C003 for an unknown colour, column, an empty period or a negative number.
-
+    The period is in microseconds of New York wall-clock time, a few strays lie outside; ``columns`` are TLC names, all
+    by default, and hold the same whichever are asked for. Returns name -> (rows,) array: timestamps int64 microseconds,
+    ids int64, amounts float64, the flag object. C003 unknown colour or column, an empty period, a negative number.
     """
     check_colour(colour)
     if period[1] - period[0] < 1_000_000 or min(block, seed, rows) < 0:
         what = f"period {period}, block {block}, seed {seed}, rows {rows} cannot be made"
         raise TipcastError("C003", "data", what, "give a period of at least a second and no negative numbers")
-    known = {tlc_name(name, colour): name for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour}
+    known = _named(colour)
     wanted = list(known) if columns is None else list(columns)
     if strange := [name for name in wanted if name not in known]:
-        raise TipcastError(
-            "C003", "data.columns", f"no column {strange[0]!r} in {colour} trips", f"choose from {', '.join(known)}"
-        )
+        what = f"no column {strange[0]!r} in {colour} trips"
+        raise TipcastError("C003", "data.columns", what, f"choose from {', '.join(known)}")
     tables, slots = profile.tables(colour), profile.slots(*period, colour)
     key = [seed, period[0] % 2**64, period[1] % 2**64, block, COLOURS.index(colour)]
     bits = {name: np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i, name in enumerate(STREAMS)}
-    made: dict[str, Any] = {name: np.empty(rows, _dtype(known[name])) for name in wanted}
+    made: dict[str, Any] = {name: np.empty(rows, _TYPES.get(known[name], np.float64)) for name in wanted}
     stop = -(-period[1] // 1_000_000)
     for start in range(0, rows, CHUNK):
         trips = Trips(min(CHUNK, rows - start), tables, slots, bits, stop)
         for name in wanted:
             made[name][start : start + trips.rows] = _COLUMNS[known[name]](trips)
     return made
-
-
-def _dtype(name: str) -> type:
-    if name == "store_and_fwd_flag":
-        return object
-    return np.int64 if name in _INTEGERS else np.float64
 
 
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
@@ -322,11 +302,9 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     chosen = parse_months(months, key)
     periods = [of_months(month) for month in chosen]
     spans = [stop - start for start, stop in periods]
+    ends = [data.rows * passed // sum(spans) for passed in itertools.accumulate(spans, initial=0)]
     fragments: list[Fragment] = []
-    passed = 0
-    for month, period, span in zip(chosen, periods, spans, strict=True):
-        first, last = (data.rows * part // sum(spans) for part in (passed, passed + span))
-        passed += span
+    for month, period, (first, last) in zip(chosen, periods, itertools.pairwise(ends), strict=True):
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
         digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
         for block, start in enumerate(range(first, last, data.block_rows)):
