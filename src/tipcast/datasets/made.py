@@ -32,8 +32,7 @@ from tipcast.tasks.base import TargetColumn
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
-SIDES = {"train": "rows", "test": "test_rows"}
-"""Side -> the number of its rows in the configuration."""
+SIDES = {"train": 0, "test": 1}
 LEAST = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
 VALUE_BYTES = 4
 """Of a feature and of a target, as workers hold them."""
@@ -65,7 +64,7 @@ class Made(Dataset):
             rows = math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1)))
             spec = replace(spec, rows=rows, gigabytes=None)
         check_least(spec, LEAST)
-        for name in SIDES.values():
+        for name in ("rows", "test_rows"):
             check_blocks(name, getattr(spec, name), spec.block_rows)
         return cls(spec.columns, spec)
 
@@ -99,16 +98,19 @@ class Made(Dataset):
         spec = self.spec
         if spec is None or which not in SIDES:
             raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
-        rows, side = getattr(spec, SIDES[which]), list(SIDES).index(which)
+        rows = spec.rows if which == "train" else spec.test_rows
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
         own = {name: value for name, value in vars(spec).items() if name not in ("limits", "gigabytes")}
         digest = hashlib.sha256(f"{uri} {sorted(own.items())} {VERSION}".encode()).hexdigest()
         names = {name: name for name in (*self.features, self.target.name)}
-        fragments = []
-        for number, start in enumerate(range(0, rows, spec.block_rows)):
-            block_rows, options = min(spec.block_rows, rows - start), {"first": start}
-            fragments.append(Fragment(uri, self.name, (number, side), names, None, digest, block_rows, options))
-        return Listing(tuple(fragments), None, (uri,), digest, f"{self.name} rows")
+        fragments = tuple(
+            Fragment(
+                uri, self.name, (number, SIDES[which]), names, None, digest, min(spec.block_rows, rows - start),
+                {"first": start},
+            )
+            for number, start in enumerate(range(0, rows, spec.block_rows))
+        )  # fmt: skip
+        return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
 
     @property
     def _of_files(self) -> Table:
