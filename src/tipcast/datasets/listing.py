@@ -56,6 +56,14 @@ def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes
     )
 
 
+def named_by(spec: object, which: str) -> Any:
+    """Return what a configuration of data names under a key; C004 nothing."""
+    named = getattr(spec, which)
+    if named is None or named == "???":
+        raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
+    return named
+
+
 def patterns(named: Any, key: str) -> list[str]:
     """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names nothing."""
     chosen = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []

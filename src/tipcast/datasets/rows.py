@@ -61,11 +61,7 @@ class Recipe:
 def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tuple[Part, ...]:
     """Read the recipe's columns of one fragment, and make features and target on the frames' device.
 
-    Returns
-    -------
-    tuple of Part
-        One part, the rows before and from ``recipe.cutoff``, or as many as ``recipe.draw`` has shares.
-
+    Returns one part, the rows before and from ``recipe.cutoff``, or as many as ``recipe.draw`` has shares.
     """
     xp, dataset = frames.xp, recipe.dataset
     optional = (name for name in recipe.optional if name in fragment.columns)
@@ -238,11 +234,7 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
 def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Loaded:
     """Wait for what ``start`` began, and gather its counts, never its rows; as many splits as the recipe has parts.
 
-    Raises
-    ------
-    TipcastError
-        D-errors of the first fragment that could not be read.
-
+    D-errors of the first fragment that could not be read.
     """
     client = session.client
     counts: list[tuple[Counts, ...]] = client.gather(client.map(counted, prepared, pure=False, key="count"))
@@ -306,14 +298,7 @@ def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]
 
 
 def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits) -> None:
-    """Refuse a file of which too much had to be dropped, and a period of which too little is left.
-
-    Raises
-    ------
-    TipcastError
-        Those of the dataset's ``check_files``; D014 too few rows, D015 one class only.
-
-    """
+    """Refuse a file as the dataset's ``check_files`` does, and a period of which too little is left."""
     recipe.dataset.check_files(listing, per_file, limits)
     every = total(list(per_file.values()))
     dropped = sum(every.dropped.values())
@@ -324,11 +309,7 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recip
 def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
     """Refuse rows that nothing can be learnt from or measured on; ``where`` says in the message which they are.
 
-    Raises
-    ------
-    TipcastError
-        D014 too few rows, D015 one class only, or a class that the task has no name of.
-
+    D014 too few rows, D015 one class only, or a class that the task has no name of.
     """
     if counts.rows < limits.min_rows:
         what = f"{counts.rows} usable rows, at least {limits.min_rows} are needed"

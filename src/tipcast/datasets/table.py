@@ -19,7 +19,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_features
 from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest, check_least
-from tipcast.datasets.listing import LEAST_BLOCK, check_format, gather, read_fragment, scan_files
+from tipcast.datasets.listing import LEAST_BLOCK, check_format, gather, named_by, read_fragment, scan_files
 from tipcast.tasks.base import TargetColumn
 
 MOST_CATEGORIES = 10_000
@@ -68,7 +68,7 @@ class Table(Dataset):
             raise TipcastError("C003", "data.test_share", f"{spec.test_share} is no share", "use 0.2, below 1")
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
-        scans, _ = scan_files(_named(spec, "train"), _request(spec), "data.train", _scan_file)
+        scans, _ = scan_files(named_by(spec, "train"), _request(spec), "data.train", _scan_file)
         types = _types(scans[0].fragments[0])
         kinds = {name: _kind(kind) for name, kind in types.items()}
         if spec.time is not None and kinds.get(spec.time) != "time":
@@ -135,11 +135,7 @@ class Table(Dataset):
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
 
-        Raises
-        ------
-        TipcastError
-            C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
-
+        C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
         """
         if name is None:
             raise TipcastError("C004", "task.target", "needs a value", "add task.target=COLUMN")
@@ -168,7 +164,7 @@ class Table(Dataset):
             raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
         named = "train" if which == "test" and self.spec.test is None else which
         request = replace(_request(self.spec), columns=tuple(columns))
-        scans, notes = scan_files(_named(self.spec, named), request, f"data.{named}", self._checked)
+        scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self._checked)
         if self.time is not None:
             scans = self._in_time(scans, which)
         if which == "train":
@@ -284,13 +280,6 @@ class Table(Dataset):
                 parts = tuple(replace(part, period=(start, stop)) for part in inside or scan.fragments[-1:])
                 found.append(replace(scan, period=(start, stop), fragments=parts))
         return found
-
-
-def _named(spec: TableData, which: str) -> Any:
-    named = getattr(spec, which)
-    if named is None or named == "???":
-        raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
-    return named
 
 
 def _request(spec: TableData) -> ScanRequest:

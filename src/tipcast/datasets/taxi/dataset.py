@@ -30,7 +30,7 @@ from tipcast.datasets.base import (
     check_least,
     timed,
 )
-from tipcast.datasets.listing import LEAST_BLOCK, read_fragment
+from tipcast.datasets.listing import LEAST_BLOCK, named_by, read_fragment
 from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
 
@@ -107,12 +107,9 @@ class Taxi(Dataset):
         """
         data = self.spec
         if not isinstance(data, SampleData | FilesData | TlcData):
-            raise TipcastError(
-                "C003", "data.source", f"no source of trips: {data}", "use data=sample, data=files or data=tlc"
-            )
-        named, key = getattr(data, which), f"data.{which}"
-        if named is None or named == "???":
-            raise TipcastError("C004", key, "needs a value", f"add {key}=...")
+            fix = "use data=sample, data=files or data=tlc"
+            raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
+        named, key = named_by(data, which), f"data.{which}"
         needed = tuple(dict.fromkeys(("pickup", *columns)))
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, ScanRequest(needed, tuple(optional)), key)
