@@ -19,7 +19,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config import schema
 from tipcast.datasets import rows
-from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tipcast.api import compose_jobs
 from tipcast.compute.cpu import CpuFrames
-from tipcast.datasets.prepare import prepare_fragment
+from tipcast.datasets.rows import prepare_fragment
 from tipcast.jobs.train import make_plan
 
 EPOCHS, BATCH, RATE = 3, 4096, 2e-3

@@ -216,7 +216,7 @@ def test_only_datasets_and_tasks_know_what_a_trip_is(path: Path) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "from tipcast.datasets.taxi import rules",
+        "from tipcast.datasets.taxi import schema",
         "fare_amount = 1",
         "row['tip_amount']",
         "def f(zones): pass",

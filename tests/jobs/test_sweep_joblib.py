@@ -15,7 +15,7 @@ from tests.jobs.conftest import children
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.datasets.base import Fragment
-from tipcast.datasets.prepare import Recipe, held_out_rows
+from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models.native import load
 from tipcast.tasks.base import from_facts

@@ -29,7 +29,7 @@ from tests import warm
 from tipcast import cli
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.taxi.periods import period_of
+from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs.train import make_plan
 
@@ -332,7 +332,7 @@ def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for month in ("2019-01", "2019-02", "2019-12", "2020-01"):
-        frame = pd.DataFrame(sample_block(period_of(month), 0, 0, 200, "yellow"))
+        frame = pd.DataFrame(sample_block(of_months(month), 0, 0, 200, "yellow"))
         for name in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
             frame[name] = frame[name].to_numpy().view("datetime64[us]")
         frame.to_parquet(tmp_path / f"yellow_{month}.parquet")
@@ -340,5 +340,5 @@ def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     words = _files(tmp_path / "*_2019-*.parquet", tmp_path / "yellow_2020-01.parquet")
     (composed,) = compose("train", [*words, "task.validation=0.1"])
     plan = make_plan(to_object(composed.config))
-    assert plan.recipe.cutoff == period_of("2019-12")[1] - 9 * 86_400_000_000
+    assert plan.recipe.cutoff == of_months("2019-12")[1] - 9 * 86_400_000_000
     assert "copy_2019-02.parquet and yellow_2019-02.parquet have the same content" in caplog.text

@@ -32,9 +32,8 @@ def scheme(uri: str) -> str:
     if not mark or name == "file":
         return ""
     if name not in REMOTE:
-        raise TipcastError(
-            "D021", shown(uri), f"addresses of kind {name}:// are not read", "use a local path, s3:// or https://"
-        )
+        what = f"addresses of kind {name}:// are not read"
+        raise TipcastError("D021", shown(uri), what, "use a local path, s3:// or https://")
     host = _split(uri).hostname
     if name == "http" and host not in LOOPBACK:
         raise TipcastError("D021", shown(uri), "http:// would let anyone on the way change the data", "use https://")
@@ -59,8 +58,7 @@ def shown(uri: str) -> str:
 
 
 def last_name(uri: str) -> str:
-    """Return the file's name."""
-    path = uri if "://" not in uri else _split(uri).path if not uri.startswith("s3://") else uri
+    path = _split(uri).path if uri.startswith(("http://", "https://")) else uri
     return path.rstrip("/").rpartition("/")[2]
 
 
@@ -96,11 +94,7 @@ def filesystem(uri: str, options: Mapping[str, Any]) -> Any:
 def reaching(uri: str) -> Iterator[None]:
     """Turn what goes wrong on the way to a file into an error that names its address and nothing secret.
 
-    Raises
-    ------
-    TipcastError
-        D001 not there or not readable, D022 the remote end does not answer or refuses.
-
+    D001 not there or not readable, D022 the remote end does not answer or refuses.
     """
     try:
         yield
@@ -133,6 +127,11 @@ def _unreached(uri: str, problem: Exception) -> TipcastError:
     return TipcastError("D022", shown(uri), what, "check the network and the address, or use local files")
 
 
+def changed(uri: str) -> TipcastError:
+    """Return the error for a file that is not as it was listed."""
+    return TipcastError("D005", shown(uri), "has changed since it was listed", "let the file be while a job reads it")
+
+
 @contextmanager
 def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """Open a file for reading bytes; errors as ``reaching``."""
@@ -154,9 +153,8 @@ def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) ->
 def seekable(uri: str, file: Any) -> None:
     """Refuse a remote file that can only be read from its beginning; D022."""
     if scheme(uri) and type(file).__name__ == "HTTPStreamingFile":
-        raise TipcastError(
-            "D022", shown(uri), "the server does not serve parts of files", "download the file and use its local path"
-        )
+        what = "the server does not serve parts of files"
+        raise TipcastError("D022", shown(uri), what, "download the file and use its local path")
 
 
 def size(uri: str, options: Mapping[str, Any]) -> int:

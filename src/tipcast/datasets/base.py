@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
+MOST_BLOCKS = 100_000
 OUTSIDE_PERIOD = "outside_period"
 """Why a row is dropped whose time is not in the period of its file."""
 MADE = "made"
@@ -70,6 +71,13 @@ class Listing:
     def columns(self) -> dict[str, Mapping[str, str]]:
         """Address -> canonical name -> the file's own spelling."""
         return {fragment.uri: fragment.columns for fragment in self.fragments}
+
+    @property
+    def size(self) -> str:
+        """In words: files, rows where footers tell, and parts."""
+        rows = [fragment.rows for fragment in self.fragments]
+        known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
+        return f"{counted(len(self.uris), 'file')}, {known}{counted(len(rows), 'part')}"
 
 
 @dataclass(frozen=True)
@@ -149,15 +157,14 @@ class Dataset(ABC):
     that imports nothing but NumPy (``code``), whose file travels inside saved models.
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Of the dataset, as saved models' manifests have it."""
-
-    @property
-    @abstractmethod
-    def code(self) -> ModuleType:
-        """The module with ``needed_columns``, ``compute`` and ``impossible``."""
+    name: ClassVar[str]
+    """Of the dataset, as saved models' manifests have it."""
+    code: ClassVar[ModuleType]
+    """The module with ``needed_columns``, ``compute`` and ``impossible``."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
+    subset_names: ClassVar[tuple[str, ...]] = ()
+    """Of what ``subsets`` returns."""
 
     @property
     @abstractmethod
@@ -179,34 +186,13 @@ class Dataset(ABC):
         """Raw columns that need no remark where a saved model gets them and does not use them."""
         return ()
 
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
-        return ()
-
-    @property
-    def subset_names(self) -> tuple[str, ...]:
-        """Of what ``subsets`` returns."""
-        return ()
-
     @abstractmethod
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List what one side of the data consists of, from footers and headers alone.
 
-        Parameters
-        ----------
-        which
-            ``train``, ``test`` or ``months``: the key of the configuration that names it.
-        columns
-            Canonical columns that every file must have.
-        optional
-            Canonical columns to read where a file has them.
-
-        Raises
-        ------
-        TipcastError
-            C003 C004 configuration; D-errors, each naming the file.
-
+        ``which`` is ``train``, ``test`` or ``months``, the key of the configuration that names it; every file must have
+        the canonical ``columns``; ``optional`` ones are read where it has them. C003 C004 configuration;
+        D-errors, each naming the file.
         """
 
     @abstractmethod
@@ -237,14 +223,7 @@ class Dataset(ABC):
         return {}
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
-        """Refuse a file of which too much had to be dropped.
-
-        Raises
-        ------
-        TipcastError
-            D009 no rows; the dataset's own.
-
-        """
+        """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own errors."""
         for uri, counts in per_file.items():
             if counts.rows_read == 0:
                 raise TipcastError("D009", uri, "has no rows", "remove it")
@@ -312,9 +291,7 @@ class Dataset(ABC):
     def describe(self, which: str) -> str:
         """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
         listing = self.scan(which, ())
-        rows = [fragment.rows for fragment in listing.fragments]
-        known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
-        return f"{counted(len(listing.uris), 'file')}, {known}{counted(len(rows), 'part')}, {listing.name}"
+        return f"{listing.size}, {listing.name}"
 
     def feature_file(self) -> Path:
         """Return the file that travels inside saved models."""
@@ -349,6 +326,21 @@ def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
         else:
             joined.append(fragment)
     return tuple(joined)
+
+
+def check_least(spec: object, least: Mapping[str, int]) -> None:
+    """Refuse numbers of a configuration of data that are below those given; C003."""
+    for name, low in least.items():
+        value = getattr(spec, name, low)
+        if value < low:
+            raise TipcastError("C003", f"data.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
+
+
+def check_blocks(name: str, rows: int, block_rows: int) -> None:
+    """Refuse more blocks of made rows than one scheduler takes in without a pause; C003."""
+    if rows > MOST_BLOCKS * block_rows:
+        what = f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
+        raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")
 
 
 def counted(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""CSV files before they are read: header, both ends, how dates are written, digest, blocks, and the line at fault."""
+"""CSV files: header, both ends, how dates are written, digest and blocks; reading these, and the line at fault."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 from fsspec.utils import seek_delimiter
 
+from tipcast.compute.base import Array, Frames
+from tipcast.compute.cpu import MISSING
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import Fragment, Period, ScanRequest, counted
@@ -29,8 +34,9 @@ WHOLE = 64 << 20
 """A local file up to this size is read whole for its digest."""
 _WINDOW = 64 << 10
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})[ T]', re.MULTILINE)
-_EPOCH = datetime.date(1970, 1, 1)
-_DAY = 86_400_000_000
+Read = TypeVar("Read")
+Parse = Callable[[bytes, Sequence[str]], object]
+"""Makes something of columns of whole lines; ValueError where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +96,8 @@ class Look:
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     """Look at a CSV file's header, its beginning, and all of its dates that are written with slashes.
 
-    The period that the file's name tells decides between month/day and day/month.
-
-    Raises
-    ------
-    TipcastError
-        D003 to D005, D007, D016 not the CSV it should be, D009 no rows.
-
+    The period that the file's name tells decides between month/day and day/month. D003 to D005, D007, D016 not the CSV
+    it should be, D009 no rows.
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)
@@ -159,7 +160,7 @@ def _reading(dates: Iterable[tuple[int, ...]], period: Period | None) -> tuple[s
 
 def _midnight(year: int, month: int, day: int) -> int | None:
     try:
-        return (datetime.date(year, month, day) - _EPOCH).days * _DAY
+        return int(np.datetime64(datetime.date(year, month, day), "us").astype(np.int64))
     except ValueError:
         return None
 
@@ -192,26 +193,18 @@ def read_head(raw: bytes, where: str) -> Head:
     """Read the header from the first bytes of a (decompressed) CSV file.
 
     A byte order mark, blanks around names, blank lines below the header and extra empty fields at the end of each row
-    are habits of public data and are understood.
-
-    Raises
-    ------
-    TipcastError
-        D003 empty, D004 not a CSV file, D005 a web page, D007 no commas, D016 not UTF-8.
-
+    are habits of public data and are understood. D003 empty, D004 not a CSV file, D005 a web page, D007 no commas, D016
+    not UTF-8.
     """
     if raw.startswith(GZIP):
-        raise TipcastError(
-            "D004", where, "is compressed with gzip but its name does not end in .gz", "rename it to end in .csv.gz"
-        )
+        what = "is compressed with gzip but its name does not end in .gz"
+        raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TipcastError(
-            "D016", where, "line 1 is UTF-16, not UTF-8", "convert it, e.g. with iconv -f UTF-16 -t UTF-8"
-        )
+        fix = "convert it, e.g. with iconv -f UTF-16 -t UTF-8"
+        raise TipcastError("D016", where, "line 1 is UTF-16, not UTF-8", fix)
     if raw.startswith(b"PAR1") or b"\0" in raw[:1024]:
-        raise TipcastError(
-            "D004", where, "is no CSV file (it holds binary data)", "give the file the ending of its format"
-        )
+        fix = "give the file the ending of its format"
+        raise TipcastError("D004", where, "is no CSV file (it holds binary data)", fix)
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
@@ -229,9 +222,8 @@ def read_head(raw: bytes, where: str) -> Head:
     if len(names) < 2:
         used = next((mark for mark in ";\t|" if mark in text), None)
         hint = f"; the delimiter seems to be {used!r}" if used else ""
-        raise TipcastError(
-            "D007", where, f"{counted(len(names), 'column')} found between commas{hint}", "write it as CSV with commas"
-        )
+        what = f"{counted(len(names), 'column')} found between commas{hint}"
+        raise TipcastError("D007", where, what, "write it as CSV with commas")
     start = _skip_blank(raw, end)
     first = raw[start : raw.find(b"\n", start) + 1 or len(raw)].decode(errors="replace").strip("\r\n")
     fields = next(csv.reader([first]), [])
@@ -269,6 +261,77 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int) -> list[tupl
     return cut
 
 
+def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
+    """Read columns of a fragment onto the frames' device; errors as ``parsed``."""
+    options = fragment.options
+    times = [fragment.columns[name] for name in options["times"] if name in fragment.columns]
+
+    def parse(rows: bytes, wanted: Sequence[str]) -> dict[str, Array]:
+        own_times = tuple(name for name in times if name in wanted)
+        return frames.read_csv(rows, options["header"], wanted, own_times, options["dates"])
+
+    return parsed(fragment, columns, parse)
+
+
+def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    """Read text columns of a fragment on the host."""
+    return read_table(fragment, names, dict.fromkeys(names, pa.string()))
+
+
+def read_table(fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Read columns of a fragment on the host, all by default; types that are not given are as the values look."""
+    header = fragment.options["header"]
+    chosen = [name for name in fragment.columns if name in header] if names is None else list(names)
+
+    def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
+        return pa.csv.read_csv(
+            pa.BufferReader(rows),
+            read_options=pa.csv.ReadOptions(use_threads=False, column_names=list(header)),
+            convert_options=pa.csv.ConvertOptions(
+                include_columns=list(columns),
+                column_types=dict(types),
+                null_values=MISSING,
+                strings_can_be_null=True,
+                true_values=[],
+                false_values=[],
+            ),
+        )
+
+    return parsed(fragment, chosen, parse)
+
+
+def parsed(fragment: Fragment, columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], Read]) -> Read:
+    """Return what ``parse`` makes of a fragment's rows and the ``columns``; where it raises ValueError, name the line.
+
+    D001 gone, D005 changed or damaged, D016 not UTF-8, D022 not reached.
+    """
+    offset, length = fragment.part
+    storage, start = fragment.options["storage"], fragment.options["start"]
+    if length < 0:
+        block = b"".join(pieces(fragment.uri, storage))[start:]
+    else:
+        block = address.read_range(fragment.uri, storage, offset, length)
+        if len(block) != length:
+            raise address.changed(fragment.uri)
+    try:
+        return parse(block, columns)
+    except ValueError as problem:
+        where, fault = address.shown(fragment.uri), find_fault(block, fragment.options["header"], columns, parse)
+        if fault is None:
+            raise TipcastError("D005", where, f"does not parse: {problem}", "download it again") from problem
+        if length < 0:
+            before = b"".join(pieces(fragment.uri, storage))[:start]
+        else:
+            before = address.read_range(fragment.uri, storage, 0, offset)
+        line = f"line {before.count(10) + fault.line + 1}"
+        if fault.encoding:
+            what, fix = f"column {fault.column!r} is not UTF-8", "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
+            raise TipcastError("D016", where, f"{line}: {what}", fix) from problem
+        column = f": column {fault.column!r}:" if fault.column else ""
+        fix = "correct or remove that row, or download the file again"
+        raise TipcastError("D005", where, f"{line}{column} {fault.what}", fix) from problem
+
+
 @dataclass(frozen=True)
 class Fault:
     """The first row of a block that does not parse."""
@@ -281,13 +344,8 @@ class Fault:
     """Whether bytes that are not UTF-8 are the cause."""
 
 
-def find_fault(
-    block: bytes, header: Sequence[str], columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], object]
-) -> Fault | None:
-    """Find the first row of whole lines that ``parse`` refuses, by halving; None where it refuses none alone.
-
-    ``columns`` are those asked for of all in the ``header``; ``parse`` raises ValueError.
-    """
+def find_fault(block: bytes, header: Sequence[str], columns: Sequence[str], parse: Parse) -> Fault | None:
+    """Find the first row of whole lines that ``parse`` refuses, by halving; None where it refuses none alone."""
     lines = block.splitlines(keepends=True)
     low, high = 0, len(lines)
     if not _refused(parse, block, columns):
@@ -301,9 +359,7 @@ def find_fault(
     return _explain(lines[low], low, header, columns, parse)
 
 
-def _explain(
-    row: bytes, at: int, header: Sequence[str], columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], object]
-) -> Fault:
+def _explain(row: bytes, at: int, header: Sequence[str], columns: Sequence[str], parse: Parse) -> Fault:
     fields = next(csv.reader([row.decode(errors="replace").strip("\r\n")]), [])
     if len(fields) != len(header):
         return Fault(at, None, f"has {len(fields)} fields, not {len(header)}", False)
@@ -314,7 +370,7 @@ def _explain(
     return Fault(at, column, f"cannot read {value[:40]!r}", "\ufffd" in value)
 
 
-def _refused(parse: Callable[[bytes, Sequence[str]], object], block: bytes, columns: Sequence[str]) -> bool:
+def _refused(parse: Parse, block: bytes, columns: Sequence[str]) -> bool:
     try:
         parse(block, columns)
     except ValueError:

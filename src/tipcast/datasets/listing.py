@@ -1,4 +1,4 @@
-"""Files that a user names: paths, globs, folders, s3:// and https:// addresses, or lists of them, Parquet and CSV."""
+"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding, listing and reading them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address
+from tipcast.datasets import address, delimited, parquet
 from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
 
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 _AT_ONCE = 8
-LEAST_BLOCK = 1024
+LEAST_BLOCK = {"block_bytes": 1024}
 """Bytes of a CSV block: a few lines."""
 BEGINNING = 64 << 10
 """Bytes of a local CSV file that are read before the whole is compared."""
@@ -27,18 +28,9 @@ BEGINNING = 64 << 10
 def scan_files(
     named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], FileScan]
 ) -> tuple[list[FileScan], tuple[str, ...]]:
-    """Find the files that are named, and look at the footer or header of each; ``key`` is for messages.
+    """Find the files that are named, and look at the footer or header of each; also return lines worth a log line.
 
-    Returns
-    -------
-    tuple
-        The files as they were named, and lines worth a log line.
-
-    Raises
-    ------
-    TipcastError
-        D001 D002 D021 D022 and those of ``scan``, each naming the file.
-
+    C004 D001 D002 D021 D022 and the errors of ``scan``, each naming the file or the configuration's ``key``.
     """
     every = [uri for pattern in patterns(named, key) for uri in expand(pattern, request)]
     uris = list(dict.fromkeys(every))
@@ -64,33 +56,35 @@ def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes
     )
 
 
+def named_by(spec: object, which: str) -> Any:
+    """Return what a configuration of data names under a key; C004 nothing."""
+    named = getattr(spec, which)
+    if named is None or named == "???":
+        raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
+    return named
+
+
 def patterns(named: Any, key: str) -> list[str]:
     """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names nothing."""
     chosen = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []
     if not chosen or not all(isinstance(pattern, str | Path) and str(pattern) for pattern in chosen):
-        raise TipcastError(
-            "C004", key, "names no file", f"set {key} to a path, a glob, a folder, an address or a list of them"
-        )
+        fix = f"set {key} to a path, a glob, a folder, an address or a list of them"
+        raise TipcastError("C004", key, "names no file", fix)
     return [str(pattern) for pattern in chosen]
 
 
 def expand(pattern: str, request: ScanRequest) -> list[str]:
     """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
 
-    Raises
-    ------
-    TipcastError
-        D001 nothing there, D002 a folder without data files, D021 D022 addresses.
-
+    D001 nothing there, D002 a folder without data files, D021 D022 addresses.
     """
     kind = address.scheme(pattern)
     if kind == "s3":
         return _expand_s3(pattern, request)
     if kind:
         if address.last_name(pattern) == "" or pattern.endswith("/"):
-            raise TipcastError(
-                "D002", address.shown(pattern), "is no file", "name each file: folders and globs do not work over https"
-            )
+            fix = "name each file: folders and globs do not work over https"
+            raise TipcastError("D002", address.shown(pattern), "is no file", fix)
         return [pattern]
     try:
         path = Path(pattern.removeprefix("file://")).expanduser().absolute()
@@ -104,8 +98,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
         try:
             return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern)
         except OSError as problem:
-            what = f"cannot be looked into: {problem.strerror}"
-            fix = "change its permissions, or name the files"
+            what, fix = f"cannot be looked into: {problem.strerror}", "change its permissions, or name the files"
             raise TipcastError("D001", str(problem.filename), what, fix) from problem
     if path.exists() and not path.is_file():
         raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
@@ -137,9 +130,8 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
         if glob.has_magic(pattern):
             matches = sorted(f"s3://{match}" for match in store.glob(pattern))
             if not matches:
-                raise TipcastError(
-                    "D001", address.shown(pattern), "no object matches", "check the bucket and the pattern"
-                )
+                where = address.shown(pattern)
+                raise TipcastError("D001", where, "no object matches", "check the bucket and the pattern")
             return matches
         if pattern.endswith("/") or not pattern.lower().endswith((*PARQUET, *CSV)):
             return _of_folder([f"s3://{match}" for match in store.find(pattern)], pattern, address.shown(pattern))
@@ -149,9 +141,8 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
 def _of_folder(files: Sequence[str], folder: str, where: str) -> list[str]:
     """Return the data files below a folder, without hidden ones and those that start with an underscore."""
     found = [file for file in files if file.lower().endswith((*PARQUET, *CSV))]
-    kept = [
-        file for file in found if not any(step[:1] in {".", "_"} for step in file[len(folder) :].strip("/").split("/"))
-    ]
+    steps = {file: file[len(folder) :].strip("/").split("/") for file in found}
+    kept = [file for file in found if not any(step[:1] in {".", "_"} for step in steps[file])]
     if not kept:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     return sorted(kept)
@@ -166,12 +157,6 @@ def check_format(uri: str, request: ScanRequest) -> str:
     if address.size(uri, address.storage(uri, request.storage)) == 0:
         raise TipcastError("D003", where, "is empty", "remove it")
     raise TipcastError("D004", where, "is neither Parquet nor CSV by its name", FORMATS)
-
-
-def check_block_bytes(value: int, key: str) -> None:
-    """Refuse blocks of CSV that hold no line; C003."""
-    if value < LEAST_BLOCK:
-        raise TipcastError("C003", key, f"{value} is too little", f"use {LEAST_BLOCK} or more")
 
 
 def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
@@ -209,3 +194,24 @@ def _content_key(fragment: Fragment) -> object:
 def _equal(one: str, other: str) -> bool:
     remote = address.scheme(one) or address.scheme(other)
     return bool(remote) or filecmp.cmp(one, other, shallow=False)
+
+
+def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+    """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
+
+    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null.
+
+    Raises
+    ------
+    TipcastError
+        D001 gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
+
+    """
+    wanted = tuple(fragment.columns if columns is None else columns)
+    for name in wanted:
+        if name not in fragment.columns:
+            where = address.shown(fragment.uri)
+            raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
+    reader = parquet if fragment.format == "parquet" else delimited
+    read = reader.read(fragment, tuple(fragment.columns[name] for name in wanted), frames)
+    return {name: read[fragment.columns[name]] for name in wanted}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +21,24 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets import table_features
-from tipcast.datasets.base import MADE, Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest
+from tipcast.datasets.base import (
+    MADE,
+    Dataset,
+    FileScan,
+    Fragment,
+    Listing,
+    RawColumn,
+    ScanRequest,
+    check_blocks,
+    check_least,
+)
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
 
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
-MOST_BLOCKS = 100_000
-"""As many tasks as one scheduler takes in without a pause."""
 SIDES = {"train": 0, "test": 1}
+LEAST = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
 VALUE_BYTES = 4
 """Of a feature and of a target, as workers hold them."""
 LEVELS = 1 << 16
@@ -88,15 +97,10 @@ class Made(Dataset):
     columns: int
     """Features."""
     spec: BlobsData | RegressionData | None = None
-
-    @property
-    def code(self) -> ModuleType:
-        """``data.table_features``."""
-        return table_features
+    code: ClassVar[ModuleType] = table_features
 
     @property
     def features(self) -> tuple[str, ...]:
-        """All features there are."""
         return tuple(f"x{number}" for number in range(self.columns))
 
     @classmethod
@@ -109,15 +113,15 @@ class Made(Dataset):
             if not spec.gigabytes > 0:
                 what = f"must be above 0, got {spec.gigabytes}"
                 raise TipcastError("C003", "data.gigabytes", what, "use 0.1, or data.rows")
-            spec = replace(
-                spec, rows=math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1))), gigabytes=None
-            )
-        _check_numbers(spec)
+            rows = math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1)))
+            spec = replace(spec, rows=rows, gigabytes=None)
+        check_least(spec, LEAST)
+        for name in ("rows", "test_rows"):
+            check_blocks(name, getattr(spec, name), spec.block_rows)
         return cls(spec.columns, spec)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
-        """Make the dataset that a model was trained on."""
         return cls(int(manifest["dataset_columns"]))
 
     @property
@@ -130,7 +134,6 @@ class Made(Dataset):
         """Make some columns of rows: (rows,) float64, of the target as it is."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what a saved model's manifest must say."""
         return {"dataset_columns": self.columns}
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
@@ -143,14 +146,7 @@ class Made(Dataset):
         return own
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List the blocks of a side; ``test`` has rows of its own.
-
-        Raises
-        ------
-        TipcastError
-            C004 a side that rows are not made for.
-
-        """
+        """List the blocks of a side; ``test`` has rows of its own; C004 a side that rows are not made for."""
         spec = self.spec
         if spec is None or which not in SIDES:
             raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
@@ -173,11 +169,9 @@ class Made(Dataset):
         return Table(tuple(RawColumn(name, (name,)) for name in (*self.features, self.target.name)))
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file to be scored, see ``Table.scan_file``."""
         return self._of_files.scan_file(uri, request)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
-        """Return doubles for the columns that rows are made of; all others stay text."""
         return self._of_files.csv_types(header, where)
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -192,14 +186,10 @@ class Made(Dataset):
 class Blobs(Made):
     """Gaussian blobs around centres drawn by the seed, as scikit-learn's ``make_blobs``; the label is the centre."""
 
-    @property
-    def name(self) -> str:
-        """``blobs``."""
-        return "blobs"
+    name = "blobs"
 
     @property
     def target(self) -> TargetColumn:
-        """The number of a row's centre."""
         centers = self.spec.centers if isinstance(self.spec, BlobsData) else 2
         kind = "classification" if centers == 2 else "multiclass"
         return TargetColumn("label", kind, tuple(str(number) for number in range(centers)))
@@ -218,14 +208,10 @@ class Blobs(Made):
 class Regression(Made):
     """A linear regression: standard normal features, coefficients drawn by the seed, and normal noise."""
 
-    @property
-    def name(self) -> str:
-        """``regression``."""
-        return "regression"
+    name = "regression"
 
     @property
     def target(self) -> TargetColumn:
-        """The value."""
         return TargetColumn("y", "regression")
 
     def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
@@ -240,20 +226,3 @@ class Regression(Made):
             if target is not None and at < known:  # one by one: a product of matrices is rounded as each device likes
                 target += float(coefficients[at]) * made[name]
         return {name: target if name == self.target.name else made[name] for name in wanted}
-
-
-def _check_numbers(spec: BlobsData | RegressionData) -> None:
-    """Refuse numbers that no rows can be made of."""
-    least = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
-    for name, low in least.items():
-        value = getattr(spec, name, low)
-        if value < low:
-            raise TipcastError("C003", f"data.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
-    for name in ("rows", "test_rows"):
-        if getattr(spec, name) > MOST_BLOCKS * spec.block_rows:
-            raise TipcastError(
-                "C003",
-                f"data.{name}",
-                f"{getattr(spec, name):,} rows are more than {MOST_BLOCKS:,} blocks of {spec.block_rows:,}",
-                "make fewer rows, or larger blocks",
-            )

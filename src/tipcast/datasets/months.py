@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import json
 import uuid
@@ -14,6 +13,7 @@ from typing import Any
 
 import filelock
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
@@ -44,55 +44,34 @@ class Written:
 
 
 def read_manifest(out: str) -> dict[str, Written]:
-    """Return file name -> what the manifest in ``out`` says of it; empty where there is none.
-
-    Raises
-    ------
-    TipcastError
-        D020 a manifest that is not ours or not whole.
-
-    """
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    path = f"{folder.rstrip('/')}/{MANIFEST}"
+    """Return file name -> what the manifest in ``out`` says of it, empty where there is none; D020 it is not ours."""
+    filesystem, path = _located(out, MANIFEST)
     try:
         files = json.loads(filesystem.cat_file(path))["files"]
         return {name: Written(**entry) for name, entry in files.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise TipcastError(
-            "D020",
-            path,
-            "is no manifest of prepared months",
-            "choose another folder, or delete the file to prepare again",
-        ) from problem
+        fix = "choose another folder, or delete the file to prepare again"
+        raise TipcastError("D020", path, "is no manifest of prepared months", fix) from problem
+
+
+def _located(out: str, name: str) -> tuple[Any, str]:
+    """Return the file system of a folder or address, and the path of a file in it."""
+    filesystem, folder = fsspec.core.url_to_fs(out)
+    return filesystem, f"{folder.rstrip('/')}/{name}"
 
 
 def add_to_manifest(out: str, entries: Mapping[str, Written]) -> None:
     """Add entries to the manifest in ``out``, which is replaced as a whole.
 
     In a folder a file lock keeps other jobs out meanwhile. An object store has no locks: what another job writes
-    between our reading and writing is lost, so give all entries of a job each time, not only the newest.
-
-    Parameters
-    ----------
-    out
-        Folder, which exists, or address.
-    entries
-        File name -> what is to be said of it.
-
-    Raises
-    ------
-    TipcastError
-        D020 a manifest that is not ours or not whole.
-    OSError
-        It cannot be written, or another job keeps the lock.
-
+    between our reading and writing is lost, so give all entries of a job each time, not only the newest. D020 as
+    ``read_manifest``; OSError: it cannot be written, or another job keeps the lock.
     """
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    path = f"{folder.rstrip('/')}/{MANIFEST}"
+    filesystem, path = _located(out, MANIFEST)
     # mode: whoever shares the folder by its group can take the lock
-    lock = filelock.FileLock(f"{folder.rstrip('/')}/{LOCK}", timeout=LOCK_S, mode=0o664)
+    lock = filelock.FileLock(_located(out, LOCK)[1], timeout=LOCK_S, mode=0o664)
     with lock if isinstance(filesystem, LocalFileSystem) else contextlib.nullcontext():
         files = read_manifest(out) | dict(entries)
         plain = {"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}
@@ -106,8 +85,7 @@ def is_current(out: str, name: str, recipe: str, manifest: Mapping[str, Written]
     entry = manifest.get(name)
     if entry is None or entry.recipe != recipe:
         return False
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    path = f"{folder.rstrip('/')}/{name}"
+    filesystem, path = _located(out, name)
     return (
         bool(filesystem.exists(path))
         and filesystem.size(path) == entry.bytes
@@ -141,26 +119,22 @@ class Month:
 
 
 def plan(dataset: Dataset, listing: Listing, layout: Layout) -> list[Month]:
-    """Cut a listing into calendar months.
-
-    Returns
-    -------
-    list of Month
-        In time order, each with the fragments that may hold rows of it; the layout is part of its digest.
-
-    """
+    """Cut a listing into calendar months, each with the fragments that may hold rows of it, in time order."""
     months = []
-    for period in _calendar(timed(listing.period)):
+    start, stop = timed(listing.period)
+    first, last = np.array([start, stop - 1], "datetime64[us]").astype("datetime64[M]")
+    for name in np.arange(first, last + 1).astype(str):
+        period = split.of_months(name)
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
         if fragments:
-            name = dataset.month_name(f"{_first_day(period):%Y-%m}", listing.facts)
             depends = [
                 VERSION,
                 period,
                 asdict(layout),
                 [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments],
             ]
-            months.append(Month(name, period, fragments, hashlib.sha256(json.dumps(depends).encode()).hexdigest()))
+            recipe = hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+            months.append(Month(dataset.month_name(name, listing.facts), period, fragments, recipe))
     return months
 
 
@@ -170,28 +144,9 @@ def write_month(
 ) -> Written:
     """Write one month: the task that a worker runs; the file appears whole or not at all.
 
-    Parameters
-    ----------
-    dataset, month
-        What to write.
-    out
-        Folder or address.
-    layout
-        Most rows in a row group, compression.
-    facts
-        Of the listing.
-    frames
-        The host's frame library.
-    token
-        Names the job's unfinished files, so that two jobs do not share them.
-
-    Returns
-    -------
-    Written
-
+    ``facts`` are the listing's; ``token`` names the job's unfinished files, so that two jobs do not share them.
     """
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    path = f"{folder.rstrip('/')}/{month.name}"
+    filesystem, path = _located(out, month.name)
     unfinished = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
     there = {name for fragment in month.fragments for name in fragment.columns}
     fields = dataset.stored_columns(there, facts)
@@ -215,11 +170,11 @@ def write_month(
 
 def discard(out: str, unfinished: Sequence[Month], token: str) -> None:
     """Remove what a job that failed had begun to write; the months that are whole stay."""
-    filesystem, folder = fsspec.core.url_to_fs(out)
     for month in unfinished:
+        filesystem, path = _located(out, month.name)
         with contextlib.suppress(OSError):
-            for path in filesystem.glob(f"{folder.rstrip('/')}/{month.name}.{token}-*.tmp"):
-                filesystem.rm_file(path)
+            for file in filesystem.glob(f"{path}.{token}-*.tmp"):
+                filesystem.rm_file(file)
 
 
 def _month_rows(
@@ -245,23 +200,3 @@ def _month_rows(
             values = values.view("datetime64[us]")
         arrays.append(pa.array(values, from_pandas=True).cast(field.type, safe=False))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields.values())), lost
-
-
-def _calendar(period: Period) -> list[Period]:
-    months = []
-    day = _first_day(period).replace(day=1)
-    while _microseconds(day) < period[1]:
-        following = (day + datetime.timedelta(days=32)).replace(day=1)
-        months.append((_microseconds(day), _microseconds(following)))
-        day = following
-    return months
-
-
-def _first_day(period: Period) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(period[0] / 1e6, datetime.UTC).replace(
-        hour=0, minute=0, second=0, microsecond=0
-    )
-
-
-def _microseconds(day: datetime.datetime) -> int:
-    return int(day.timestamp()) * 1_000_000

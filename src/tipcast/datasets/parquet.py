@@ -1,4 +1,4 @@
-"""Parquet files by their footers, without reading a row: types, row groups, ranges of times; and many as one."""
+"""Parquet files: what their footers tell without reading a row, reading row groups, and many files as one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import functools
 import hashlib
 import io
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import Fragment, Period, merged
@@ -94,11 +96,7 @@ class Footer:
 def read_footer(uri: str, options: Mapping[str, Any]) -> Footer:
     """Read a file's footer; ``options`` are the user's, for fsspec.
 
-    Raises
-    ------
-    TipcastError
-        D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
-
+    D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
     """
     where, storage = address.shown(uri), address.storage(uri, options)
     with address.opened(uri, storage) as file, address.reaching(uri):
@@ -152,6 +150,39 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
     )
+
+
+@contextmanager
+def undamaged(fragment: Fragment) -> Iterator[None]:
+    """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not reached."""
+    where = address.shown(fragment.uri)
+    try:
+        yield
+    except FileNotFoundError as problem:
+        raise TipcastError("D001", where, "is gone", "put the file back") from problem
+    except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
+        if "cuda error" in str(problem).lower():
+            raise
+        if address.scheme(fragment.uri):  # a remote end that fails looks like damage: see whether it still answers
+            address.size(fragment.uri, fragment.options["storage"])
+        groups = " to ".join(map(str, dict.fromkeys((fragment.part[0], fragment.part[-1]))))
+        raise TipcastError("D005", where, f"row groups {groups} are damaged", "download or write it again") from problem
+
+
+def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
+    """Read columns of a fragment onto the frames' device; errors as ``undamaged``, and D005 for a file that changed."""
+    with undamaged(fragment):
+        found = frames.read_parquet(fragment.uri, fragment.part, columns, fragment.options["storage"])
+    if any(len(values) != fragment.rows for values in found.values()):
+        raise address.changed(fragment.uri)
+    return found
+
+
+def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    """Read text columns of a fragment on the host."""
+    with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
+        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
+    return pa.table({name: table[name].cast(pa.string()) for name in names})
 
 
 @dataclass(frozen=True)

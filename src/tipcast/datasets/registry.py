@@ -36,11 +36,7 @@ def register(name: str, dataset: Any) -> None:
 def open_dataset(spec: DataSpec) -> Dataset:
     """Make the dataset that a configuration names.
 
-    Raises
-    ------
-    TipcastError
-        C003 no such source; D-errors of a dataset that looks into its files for what its columns mean.
-
+    C003 no such source; D-errors of a dataset that looks into its files for what its columns mean.
     """
     if spec.source not in SOURCES:
         _installed(spec.source)
@@ -52,15 +48,8 @@ def open_dataset(spec: DataSpec) -> Dataset:
 
 
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
-    """Make the dataset that a saved model was trained on; those of the first version do not name theirs.
-
-    Raises
-    ------
-    TipcastError
-        M002 a dataset that is not known here.
-
-    """
-    name = str(manifest.get("dataset", "taxi"))
+    """Make the dataset that a saved model was trained on; M002 unknown here."""
+    name = str(manifest.get("dataset", "taxi"))  # the first version named none
     if name not in NAMES:
         _installed(name)
     if name not in NAMES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,36 +16,29 @@ from tipcast.datasets.base import Fragment, Period
 MINUTE = 60_000_000
 
 
+def of_months(first: str, last: str | None = None) -> Period:
+    """Return the period of a calendar month, ``YYYY-MM``, or that from one to another."""
+    start, stop = np.datetime64(first, "M"), np.datetime64(last or first, "M") + 1
+    return int(start.astype("datetime64[us]").astype(int)), int(stop.astype("datetime64[us]").astype(int))
+
+
 def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | None:
     """Return where validation begins: microseconds since 1970, a whole minute, or None where validation is 0.
 
     It is a share of the time that the training files' periods cover, at its end; they may overlap, and the time of gaps
-    between them does not count.
-
-    Raises
-    ------
-    TipcastError
-        D018 overlapping periods, D019 test before train, C003 a share outside [0, 1).
-
+    between them does not count. D018 overlapping periods, D019 test before train, C003 a share outside [0, 1).
     """
     if not 0 <= validation < 1:
         raise TipcastError("C003", "task.validation", f"{validation} is no share", "use 0 (none) to below 1")
     spans = _union(trained)
     train = spans[0][0], spans[-1][1]
     if test[1] <= train[0]:
-        raise TipcastError(
-            "D019",
-            f"data.test {describe(test)}",
-            f"lies before data.train {describe(train)}",
-            "test on a period after the training period",
-        )
+        what = f"lies before data.train {describe(train)}"
+        raise TipcastError("D019", f"data.test {describe(test)}", what, "test on a period after the training period")
     if test[0] < train[1]:
-        raise TipcastError(
-            "D018",
-            f"data.test {describe(test)}",
-            f"overlaps data.train {describe(train)}",
-            "test on a period that starts when training ends, or later",
-        )
+        what = f"overlaps data.train {describe(train)}"
+        fix = "test on a period that starts when training ends, or later"
+        raise TipcastError("D018", f"data.test {describe(test)}", what, fix)
     if validation == 0:
         return None
     left = int(sum(stop - start for start, stop in spans) * validation)
@@ -83,8 +75,8 @@ def overlap(one: Period, other: Period) -> bool:
 
 def describe(period: Period) -> str:
     """Return a period as ``2019-01-01..2019-03-31``, both days included."""
-    start, stop = (datetime.datetime.fromtimestamp(value / 1e6, datetime.UTC) for value in (period[0], period[1] - 1))
-    return f"{start:%Y-%m-%d}..{stop:%Y-%m-%d}"
+    first, last = np.array([period[0], period[1] - 1], "datetime64[us]").astype("datetime64[D]")
+    return f"{first}..{last}"
 
 
 @dataclass(frozen=True)

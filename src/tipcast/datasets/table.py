@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,8 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
-from tipcast.datasets.listing import check_block_bytes, check_format, gather, scan_files
-from tipcast.datasets.read import parse_block, read_fragment, read_texts
+from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest, check_least
+from tipcast.datasets.listing import LEAST_BLOCK, check_format, gather, named_by, read_fragment, scan_files
 from tipcast.tasks.base import TargetColumn
 
 MOST_CATEGORIES = 10_000
@@ -49,6 +48,8 @@ class Table(Dataset):
     """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     notes: tuple[str, ...] = ()
     spec: TableData | None = None
+    name = "table"
+    code: ClassVar[ModuleType] = table_features
 
     @classmethod
     def open(cls, spec: DataSpec) -> Table:
@@ -62,12 +63,12 @@ class Table(Dataset):
         """
         if not isinstance(spec, TableData):
             raise TipcastError("C003", "data.source", "a table has a configuration of its own", "use data=table")
-        check_block_bytes(spec.block_bytes, "data.block_bytes")
+        check_least(spec, LEAST_BLOCK)
         if not 0 <= spec.test_share < 1:
             raise TipcastError("C003", "data.test_share", f"{spec.test_share} is no share", "use 0.2, below 1")
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
-        scans, _ = scan_files(_named(spec, "train"), _request(spec), "data.train", _scan_file)
+        scans, _ = scan_files(named_by(spec, "train"), _request(spec), "data.train", _scan_file)
         types = _types(scans[0].fragments[0])
         kinds = {name: _kind(kind) for name, kind in types.items()}
         if spec.time is not None and kinds.get(spec.time) != "time":
@@ -90,7 +91,6 @@ class Table(Dataset):
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
-        """Make the dataset that a model was trained on."""
         columns = [
             RawColumn(**{**column, "spellings": tuple(column["spellings"]), "categories": tuple(column["categories"])})
             for column in manifest["table"]
@@ -98,28 +98,15 @@ class Table(Dataset):
         return cls(tuple(columns), manifest.get("time"))
 
     @property
-    def name(self) -> str:
-        """``table``."""
-        return "table"
-
-    @property
-    def code(self) -> ModuleType:
-        """``data.table_features``."""
-        return table_features
-
-    @property
     def features(self) -> tuple[str, ...]:
-        """All columns that a model can use."""
         return tuple(column.name for column in self.columns)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """All columns that models know of."""
         return self.features if self.time is None else (*self.features, self.time)
 
     @property
     def time(self) -> str | None:
-        """The column that rows are split by, where one is named."""
         return self.time_column
 
     @property
@@ -133,7 +120,6 @@ class Table(Dataset):
         return {"table": [asdict(column) for column in self.columns], "time": self.time_column}
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
-        """Return the columns of features."""
         return tuple(self._column(name) for name in names)
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
@@ -149,11 +135,7 @@ class Table(Dataset):
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
 
-        Raises
-        ------
-        TipcastError
-            C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
-
+        C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
         """
         if name is None:
             raise TipcastError("C004", "task.target", "needs a value", "add task.target=COLUMN")
@@ -182,7 +164,7 @@ class Table(Dataset):
             raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
         named = "train" if which == "test" and self.spec.test is None else which
         request = replace(_request(self.spec), columns=tuple(columns))
-        scans, notes = scan_files(_named(self.spec, named), request, f"data.{named}", self._checked)
+        scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self._checked)
         if self.time is not None:
             scans = self._in_time(scans, which)
         if which == "train":
@@ -212,7 +194,7 @@ class Table(Dataset):
         named = replace(fragment, columns={name: name for name in wanted}, options=options)
         read = read_fragment(named, frames, [name for name in wanted if name not in texts])
         if texts:
-            table = read_texts(named, texts)
+            table = _read_texts(named, texts)
             for name in texts:
                 codes = pc.index_in(table[name], value_set=pa.array(known[name].categories, pa.string()))
                 read[name] = frames.xp.asarray(codes.cast(pa.float64()).to_numpy())
@@ -300,13 +282,6 @@ class Table(Dataset):
         return found
 
 
-def _named(spec: TableData, which: str) -> Any:
-    named = getattr(spec, which)
-    if named is None or named == "???":
-        raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
-    return named
-
-
 def _request(spec: TableData) -> ScanRequest:
     return ScanRequest((), (), spec.block_bytes, dict(spec.storage_options))
 
@@ -328,7 +303,7 @@ def _types(fragment: Fragment) -> dict[str, pa.DataType]:
     if fragment.format == "parquet":
         arrow = parquet.read_footer(fragment.uri, fragment.options["storage"]).schema
     else:
-        arrow = parse_block(fragment, None, {}).schema
+        arrow = delimited.read_table(fragment, None, {}).schema
     return {field.name: field.type for field in arrow if field.name in fragment.columns}
 
 
@@ -354,7 +329,7 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
     found: dict[str, set[str]] = {name: set() for name in names}
 
     def look(fragment: Fragment) -> None:
-        table = read_texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
+        table = _read_texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
         for name in table.column_names:
             found[name].update(text for text in pc.unique(table[name]).to_pylist() if text is not None)
 
@@ -362,6 +337,11 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(look, (fragment for scan in scans for fragment in scan.fragments)))
     return {name: tuple(sorted(texts)) for name, texts in found.items()}
+
+
+def _read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    reader = parquet if fragment.format == "parquet" else delimited
+    return reader.read_texts(fragment, names)
 
 
 def _looked_at(fragment: Fragment, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:

@@ -21,22 +21,10 @@ def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
-    """Make features.
+    """Make features: (rows, features) float32, each column contiguous, missing values -1.
 
-    Parameters
-    ----------
-    columns
-        Name -> (rows,) array of numbers or codes, with NaN for null.
-    names
-        Features, in the order wanted.
-    xp
-        The arrays' module: numpy or cupy.
-
-    Returns
-    -------
-    array
-        (rows, features) float32, each column contiguous, missing values -1.
-
+    ``columns`` are name -> (rows,) array of numbers or codes with NaN for null; ``xp`` is the arrays' module, numpy or
+    cupy.
     """
     rows = len(next(iter(columns.values())))
     matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
@@ -53,20 +41,7 @@ def impossible(
 ) -> tuple[Any | None, dict[str, int]]:
     """Find rows with a number that is infinite, or too large for float32; what is missing is no such number.
 
-    Parameters
-    ----------
-    columns
-        As for ``compute``.
-    needed
-        Those to look at; what is not there is passed over.
-    xp
-        The arrays' module: numpy or cupy.
-
-    Returns
-    -------
-    tuple
-        (rows,) bool, None where there are none; and reason -> rows.
-
+    Returns (rows,) bool, None where there are none; and reason -> rows. Columns that are not there are passed over.
     """
     bad: Any | None = None
     for name in (name for name in needed if name in columns and columns[name].dtype.kind == "f"):

@@ -22,7 +22,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, Output
-from tipcast.datasets.prepare import held_out_rows
+from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
 from tipcast.evaluation.plots.centroids import centroids

@@ -20,8 +20,8 @@ from tipcast.config.schema import DataSpec, Output
 from tipcast.config.stored import tested
 from tipcast.datasets import rows
 from tipcast.datasets.listing import identical
-from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import open_dataset
+from tipcast.datasets.rows import Recipe
 from tipcast.datasets.split import held_out
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN

@@ -9,8 +9,8 @@ from typing import Any
 
 from tipcast.datasets import split
 from tipcast.datasets.base import Listing
-from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import dataset_of
+from tipcast.datasets.rows import Recipe
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator
 from tipcast.evaluation.paired import Difference
 from tipcast.tracking.models import Fetched

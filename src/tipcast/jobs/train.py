@@ -23,9 +23,8 @@ from tipcast.config.schema import Limits
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Dataset, Listing, timed
 from tipcast.datasets.listing import identical
-from tipcast.datasets.prepare import Recipe, held_out_rows
 from tipcast.datasets.registry import open_dataset
-from tipcast.datasets.rows import Rows
+from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.jobs import closing

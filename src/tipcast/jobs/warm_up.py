@@ -10,8 +10,7 @@ from tipcast.config.errors import travelling
 from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment, timed
-from tipcast.datasets.prepare import Recipe, prepare_fragment
-from tipcast.datasets.rows import collection
+from tipcast.datasets.rows import Recipe, collection, prepare_fragment
 from tipcast.evaluation.base import evaluator, values_of
 from tipcast.models.build import build
 

@@ -13,8 +13,8 @@ from tipcast.compute.cpu import CSV_CHUNK, DATES, MISSING
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment
-from tipcast.datasets.delimited import find_fault
-from tipcast.datasets.read import csv_block, refusal, undamaged
+from tipcast.datasets.delimited import parsed
+from tipcast.datasets.parquet import undamaged
 from tipcast.tasks.base import Task
 
 Choose = Callable[[Sequence[str]], list[str]]
@@ -88,11 +88,7 @@ def _csv(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) ->
             ),
         )
 
-    block = csv_block(fragment)
-    try:
-        table = parse(block, chosen or header[:1])
-    except ValueError as problem:
-        raise refusal(fragment, find_fault(block, header, chosen, parse), str(problem)) from problem
+    table = parsed(fragment, chosen or header[:1], parse)
     for name in whole:
         table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
     return table.select(chosen)

@@ -17,8 +17,7 @@ from distributed import WorkerPlugin, get_worker, secede
 
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets.base import Counts, Fragment, Part
-from tipcast.datasets.prepare import prepare_fragment
-from tipcast.datasets.rows import counted
+from tipcast.datasets.rows import counted, prepare_fragment
 from tipcast.models.base import Fitted, Grown, Split
 from tipcast.models.build import build
 from tipcast.search.trial import Proposal, Study, Trial, Work

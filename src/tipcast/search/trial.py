@@ -12,7 +12,7 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment
-from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Recipe
 
 TREES = "n_estimators"
 """The parameter whose smaller values are the beginnings of larger ones."""

@@ -20,7 +20,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets import rows as on_workers
 from tipcast.datasets.base import Counts, Listing
-from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tipcast.datasets.prepare import Recipe, held_out_rows
+from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
 

@@ -11,7 +11,7 @@ import pytest
 
 from tipcast.compute.base import Frames
 from tipcast.datasets.base import Listing
-from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
 from tipcast.tasks.shipped import high_tip

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.read import read_fragment
+from tipcast.datasets.listing import read_fragment
 
 Change = Callable[[Any], Any]
 PICKUP = "tpep_pickup_datetime"

@@ -15,7 +15,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, Fragment, merged
-from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import from_facts
 

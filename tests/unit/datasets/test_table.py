@@ -13,7 +13,7 @@ import pytest
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
-from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import make_task

@@ -14,7 +14,7 @@ import yaml
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SampleData, SearchSpec
-from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.jobs.sweep_plan import measured as measured_by

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets import rows
-from tipcast.datasets.prepare import prepare_fragment
+from tipcast.datasets.rows import prepare_fragment
 from tipcast.models.build import build
 from tipcast.search import task
 from tipcast.search.halving import Halving

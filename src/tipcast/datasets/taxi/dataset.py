@@ -1,11 +1,13 @@
-"""The dataset of taxi trips, of any of its sources: made-up samples, files, and months as the TLC publishes them."""
+"""Taxi trips of any source (samples, files, months as the TLC publishes them), and which of them can be used."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,8 +16,9 @@ import pyarrow as pa
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, FilesData, Limits, SampleData, TlcData
-from tipcast.datasets import split
+from tipcast.datasets import address, split
 from tipcast.datasets.base import (
+    OUTSIDE_PERIOD,
     Counts,
     Dataset,
     FileScan,
@@ -24,12 +27,12 @@ from tipcast.datasets.base import (
     Period,
     RawColumn,
     ScanRequest,
+    check_least,
     timed,
 )
-from tipcast.datasets.listing import check_block_bytes
-from tipcast.datasets.read import read_fragment
-from tipcast.datasets.taxi import features, rules, sample, schema, tlc
-from tipcast.datasets.taxi.files import list_files, scan_file
+from tipcast.datasets.listing import LEAST_BLOCK, named_by, read_fragment
+from tipcast.datasets.taxi import features, files, sample, schema
+from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
 
 CARD, CASH = 1, 2
 """The TLC's payment types of a credit card and of cash."""
@@ -40,6 +43,33 @@ DESCRIBED = {"train": _ASKED, "test": _ASKED, "months": schema.REQUIRED}
 """Period -> the columns that its files must have to be of use."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
+MISSING_PASSENGERS = "missing_passengers"
+"""Count of rows read without a number of passengers, which are kept."""
+SMALLEST_FARE = 5e-324
+"""The smallest number above 0."""
+TOO_MANY = (
+    ("pickup_missing", "D010", "missing", "column {pickup} is empty", ""),
+    (OUTSIDE_PERIOD, "D010", "stray", "column {pickup} lies outside the file's period", ""),
+    ("fare_missing", "D012", "missing", "column {fare_amount} is empty", ""),
+    (
+        "non_finite",
+        "D011",
+        "non_finite",
+        "column {fare_amount}, {tip_amount} or {passenger_count} is infinite or beyond 1e6",
+        "",
+    ),
+    ("tip_missing", "D012", "missing", "column {tip_amount} is empty", ""),
+    ("zone_missing", "D012", "missing", "column {zones} is empty", ""),
+    ("bad_zone", "D013", "bad_zone", f"column {{zones}} is no taxi zone (1 to {LAST_ZONE})", ""),
+    (
+        MISSING_PASSENGERS,
+        "D012",
+        "missing_passengers",
+        "column {passenger_count} is empty",
+        "leave it out of task.features",
+    ),
+)
+"""Reason, code, name in ``data.limits``, what is wrong, and what to do where that is not to mend the file."""
 MILES = np.concatenate(([0.0], np.geomspace(0.1, 200, 96)))
 """Borders that distances were counted between: code i was from the one before to the i-th, code 0 was missing."""
 
@@ -52,48 +82,19 @@ class Taxi(Dataset):
 
     @classmethod
     def open(cls, spec: DataSpec) -> Taxi:
-        """Make the dataset of its configuration."""
         return cls(spec)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Taxi:
-        """Make the dataset that a model was trained on, without a configuration."""
         return cls()
 
-    @property
-    def name(self) -> str:
-        """``taxi``."""
-        return "taxi"
-
-    @property
-    def code(self) -> ModuleType:
-        """``data.taxi.features``."""
-        return features
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """All features there are."""
-        return features.FEATURES
-
-    @property
-    def time(self) -> str | None:
-        """The pick-up."""
-        return "pickup"
-
-    @property
-    def known_columns(self) -> tuple[str, ...]:
-        """All columns of the TLC's files, in all spellings."""
-        return (*schema.SPELLINGS, "store_and_fwd_flag")
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """What tells how a trip was paid."""
-        return ("payment_type",)
-
-    @property
-    def subset_names(self) -> tuple[str, ...]:
-        """Trips paid by card."""
-        return ("card",)
+    name = "taxi"
+    code: ClassVar[ModuleType] = features
+    features = features.FEATURES
+    time = "pickup"
+    known_columns = (*schema.SPELLINGS, "store_and_fwd_flag")
+    optional = ("payment_type",)
+    subset_names = ("card",)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List trips, see ``Dataset.scan``; the pick-up is always among the columns.
@@ -106,23 +107,20 @@ class Taxi(Dataset):
         """
         data = self.spec
         if not isinstance(data, SampleData | FilesData | TlcData):
-            raise TipcastError(
-                "C003", "data.source", f"no source of trips: {data}", "use data=sample, data=files or data=tlc"
-            )
-        named, key = getattr(data, which), f"data.{which}"
-        if named is None or named == "???":
-            raise TipcastError("C004", key, "needs a value", f"add {key}=...")
+            fix = "use data=sample, data=files or data=tlc"
+            raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
+        named, key = named_by(data, which), f"data.{which}"
         needed = tuple(dict.fromkeys(("pickup", *columns)))
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, ScanRequest(needed, tuple(optional)), key)
         if isinstance(data, TlcData):
             request = ScanRequest(needed, tuple(optional), facts={"colour": data.colour})
-            return tlc.list_months(named, data.url, data.cache, request, key)
-        check_block_bytes(data.block_bytes, "data.block_bytes")
+            return files.list_months(named, data.url, data.cache, request, key)
+        check_least(data, LEAST_BLOCK)
         request = ScanRequest(
             needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
         )
-        return list_files(named, request, key)
+        return files.list_files(named, request, key)
 
     def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a profile whose bins are edges or values, see ``in_edges``."""
@@ -136,17 +134,14 @@ class Taxi(Dataset):
             raise TipcastError("C003", "colour", f"no such colour: {colour}", f"use null, {' or '.join(known)}")
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at one file's footer or header; errors as ``scan``."""
-        return scan_file(uri, request)
+        return files.scan_file(uri, request)
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that files to be scored must have, and those that are read where a file has them."""
         raw = self.raw_columns(names, {})
         needed = ("pickup", *(column.name for column in raw if column.required))
         return tuple(dict.fromkeys(needed)), (*(column.name for column in raw if not column.required), *SCORED)
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """Return canonical columns by the names that a file has for them; D006 where one is there twice."""
         return schema.map_columns(names, where, (), schema.COLUMNS)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
@@ -157,7 +152,6 @@ class Taxi(Dataset):
         return types
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read or make columns of trips, see ``Dataset.read``."""
         if fragment.format != "sample":
             return read_fragment(fragment, frames, columns)
         own = {name: fragment.columns[name] for name in (fragment.columns if columns is None else columns)}
@@ -169,13 +163,12 @@ class Taxi(Dataset):
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
     ) -> tuple[Array | None, dict[str, int]]:
-        """Find the trips that can be used, see ``rules.clean``."""
-        return rules.clean(columns, timed(period), xp)
+        return usable(columns, timed(period), xp)
 
     def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
         """Count trips without a number of passengers, as read, and those paid in cash, as kept."""
         if not cleaned:
-            return {rules.MISSING_PASSENGERS: rules.missing_passengers(columns)}
+            return {MISSING_PASSENGERS: missing_passengers(columns)}
         return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
 
     def subsets(self, columns: Mapping[str, Array], xp: ModuleType) -> dict[str, Array]:
@@ -184,9 +177,9 @@ class Taxi(Dataset):
         return {"card": columns["payment_type"] == CARD if "payment_type" in columns else xp.zeros(rows, dtype=bool)}
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
-        """Refuse a file of which too much had to be dropped, see ``rules.check_file``."""
+        """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
         for uri, counts in per_file.items():
-            rules.check_file(uri, listing.columns[uri], counts, limits)
+            _check_file(address.shown(uri), listing.columns[uri], counts, limits)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return raw columns by their TLC names, the pick-up first by that of the colour a model was trained on."""
@@ -210,11 +203,9 @@ class Taxi(Dataset):
         )
 
     def month_files(self) -> Listing:
-        """List all columns of ``data.months``; errors as ``scan``."""
         return self.scan("months", schema.REQUIRED, schema.COLUMNS)
 
     def month_name(self, month: str, facts: Mapping[str, Any]) -> str:
-        """Return the TLC's name of the file."""
         return f"{facts['colour']}_tripdata_{month}.parquet"
 
     def stored_columns(self, there: Iterable[str], facts: Mapping[str, Any]) -> dict[str, pa.Field]:
@@ -230,18 +221,110 @@ class Taxi(Dataset):
         if isinstance(data, TlcData):
             needed = tuple(dict.fromkeys(("pickup", *columns)))
             request = ScanRequest(needed, facts={"colour": data.colour})
-            return tlc.describe(getattr(data, which), data.url, data.cache, request, f"data.{which}")
+            return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
         listing = self.scan(which, columns)
         if isinstance(data, SampleData):
             rows = sum(fragment.rows or 0 for fragment in listing.fragments)
             return f"makes {rows:,} {listing.name} of {split.describe(timed(listing.period))}"
-        return tlc.describe_files(listing)
+        return files.describe_files(listing)
 
 
 def _type(name: str) -> pa.DataType:
     if name in schema.TIMES:
         return pa.timestamp("us")
     return pa.int64() if name in IDS else pa.float64()
+
+
+def usable(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> tuple[Array | None, dict[str, int]]:
+    """Find the rows that can be used.
+
+    A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size, zones 1 to 265, the
+    pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at.
+
+    Returns
+    -------
+    tuple
+        (rows,) bool mask of the rows to keep, None for all; and reason -> rows dropped, each under its first reason.
+
+    """
+    keep: Array | None = None
+    for name in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
+        if name in columns and (good := _good(name, columns[name], period)) is not None:
+            keep = good if keep is None else xp.logical_and(keep, good, out=keep)
+    if keep is None:
+        return None, {}
+    at = xp.flatnonzero(~keep)
+    if len(at) == 0:
+        return None, {}
+    return keep, _reasons({name: values[at] for name, values in columns.items()}, period, xp)
+
+
+def _good(name: str, values: Array, period: Period) -> Array | None:
+    """Return a column's mask of good rows, None where its extremes (which NaN spoils) show that all are good."""
+    if not len(values):
+        return None
+    low, high = (1, LAST_ZONE) if name in schema.ZONES else (-ABSURD, ABSURD)
+    if name == "pickup":
+        low, high = period[0], period[1] - 1
+    elif name == "fare_amount":
+        low = SMALLEST_FARE
+    if values.min() >= low and values.max() <= high:
+        return None
+    good = values >= low
+    good &= values <= high
+    if name == "passenger_count":
+        good |= values != values  # NaN
+    return good
+
+
+def _reasons(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> dict[str, int]:
+    """Count rows that are all bad by the first of these reasons."""
+    pickup = columns["pickup"]
+    rest = xp.ones(len(pickup), dtype=bool)
+    nothing = ~rest
+    fare, tip, passengers = (columns.get(name) for name in ("fare_amount", "tip_amount", "passenger_count"))
+    zones = [columns[name] for name in schema.ZONES if name in columns]
+
+    def any_of(*masks: Array) -> Array:
+        return functools.reduce(operator.or_, masks, nothing)
+
+    found = {
+        "pickup_missing": pickup == NULL_TIME,
+        OUTSIDE_PERIOD: (pickup < period[0]) | (pickup >= period[1]),
+        "fare_missing": nothing if fare is None else fare != fare,
+        "fare_not_positive": nothing if fare is None else (fare <= 0) & (fare >= -ABSURD),
+        "non_finite": any_of(*(abs(values) > ABSURD for values in (fare, tip, passengers) if values is not None)),
+        "tip_missing": nothing if tip is None else tip != tip,
+        "zone_missing": any_of(*(values != values for values in zones)),
+        "bad_zone": any_of(*((values < 1) | (values > LAST_ZONE) for values in zones)),
+    }
+    dropped = {}
+    for reason, mask in found.items():
+        rows = int((mask & rest).sum())
+        if rows:
+            dropped[reason] = rows
+            rest &= ~mask
+    return dropped
+
+
+def missing_passengers(columns: Mapping[str, Array]) -> int:
+    """Return in how many rows the number of passengers is missing."""
+    values = columns.get("passenger_count")
+    return 0 if values is None or values.dtype.kind != "f" else int((values != values).sum())
+
+
+def _check_file(where: str, names: Mapping[str, str], counts: Counts, limits: Limits) -> None:
+    """Refuse a file of which too much had to be dropped; ``names``: canonical name -> the file's own."""
+    if counts.rows_read == 0:
+        raise TipcastError("D009", where, "has no rows", "remove it")
+    own = {name: repr(names.get(name, name)) for name in ("pickup", "fare_amount", "tip_amount", "passenger_count")}
+    zones = " or ".join(repr(names[name]) for name in schema.ZONES if name in names)
+    found = {**counts.dropped, **counts.extra}
+    for reason, code, limit, fault, fix in TOO_MANY:
+        rows = found.get(reason, 0)
+        if rows > getattr(limits, limit) * counts.rows_read:
+            what = f"{fault.format(**own, zones=zones)} in {rows} of {counts.rows_read} rows"
+            raise TipcastError(code, where, what, f"{fix or 'mend the file'}, or raise data.limits.{limit}")
 
 
 def in_edges(profile: Mapping[str, Any]) -> dict[str, Any]:

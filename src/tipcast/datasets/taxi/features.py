@@ -57,39 +57,18 @@ def _remainder(values: Any, divisor: int) -> Any:
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the canonical raw columns that features are made of.
-
-    Raises
-    ------
-    KeyError
-        For a name that is no feature.
-
-    """
-    columns = ["pickup" if name in _FROM_TIME else _FROM_ZONE.get(name, name) for name in names]
-    strangers = [name for name in names if name not in FEATURES]
-    if strangers:
+    """Return the canonical raw columns that features are made of; KeyError for a name that is no feature."""
+    if strangers := [name for name in names if name not in FEATURES]:
         raise KeyError(strangers[0])
+    columns = ["pickup" if name in _FROM_TIME else _FROM_ZONE.get(name, name) for name in names]
     return tuple(dict.fromkeys(columns))
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
-    """Make features.
+    """Make features: (rows, features) float32, each column contiguous, missing values -1.
 
-    Parameters
-    ----------
-    columns
-        Canonical name -> (rows,) array: ``pickup`` int64 microseconds of wall-clock time since 1970 with the smallest
-        int64 for null, the others numbers with NaN for null.
-    names
-        Features, in the order wanted.
-    xp
-        The arrays' module: numpy or cupy.
-
-    Returns
-    -------
-    array
-        (rows, features) float32, each column contiguous, missing values -1.
-
+    ``columns`` are canonical name -> (rows,) array of numbers with NaN for null, ``pickup`` int64 microseconds of
+    wall-clock time since 1970 with the smallest int64 for null; ``xp`` is the arrays' module, numpy or cupy.
     """
     rows = len(next(iter(columns.values())))
     matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
@@ -123,20 +102,8 @@ def impossible(
 
     A pickup before 2009 or from 2050 on, a zone outside 1 to 265, a number that is infinite or beyond 1e6.
 
-    Parameters
-    ----------
-    columns
-        As for ``compute``.
-    needed
-        Those to look at; what is not there is passed over.
-    xp
-        The arrays' module: numpy or cupy.
-
-    Returns
-    -------
-    tuple
-        (rows,) bool, None where there are none; and reason -> rows, each under its first reason.
-
+    Returns (rows,) bool, None where there are none; and reason -> rows, each under its first reason. Columns that are
+    not there are passed over.
     """
     bad: Any | None = None
     counts: dict[str, int] = {}

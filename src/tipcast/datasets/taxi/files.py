@@ -1,24 +1,98 @@
-"""Trip files before they are read: columns, types and periods by Parquet footers or by the ends of CSV files."""
+"""Trip files before they are read: those that a user names, and months as the TLC publishes them, in a local cache."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import requests
 
+from tipcast.compute.base import Array
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address, delimited, parquet
-from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest
-from tipcast.datasets.listing import check_format, gather, scan_files
-from tipcast.datasets.read import read_fragment
+from tipcast.datasets import address, delimited, parquet, split
+from tipcast.datasets.base import FileScan, Listing, Period, ScanRequest, timed
+from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, read_fragment, scan_files
 from tipcast.datasets.taxi import schema
-from tipcast.datasets.taxi.periods import DayCounts, period_in_name
+from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 
 _UTC = ("UTC", "Etc/UTC", "+00:00", "GMT")
 """What writers without zoneless timestamps (Spark) put on the TLC's wall-clock values."""
+SHARE = 0.01
+"""A month with a smaller share of a file's rows is not what the file is about."""
+TRIES = 3
+ANSWER_S = 5.0
+"""How long a server of months may take to answer."""
+_CACHE = "set data.cache to a folder you may write"
+MONTHS = "write months as 2019-01, 2019-01..2019-03 or a list of them"
+_MONTH = re.compile(r"(?<!\d)20\d\d-(?:0[1-9]|1[0-2])(?!\d)")
+_FIRST, _END = np.array([FIRST_PICKUP, LAST_PICKUP], "datetime64[us]").astype("datetime64[M]")
+_STARTS = np.arange(_FIRST, _END + 1).astype("datetime64[us]").astype(np.int64)
+"""Of all months, and the end of the last: other pickup times are clocks gone wrong, and tell nothing of a period."""
+
+
+def parse_months(wanted: Any, key: str) -> list[str]:
+    """Read months like ``2019-01``, ranges like ``2019-01..2019-03`` or a list of them, as the configuration's ``key``.
+
+    Returns ``YYYY-MM``, sorted, each once; C003 anything else.
+    """
+    items = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else [str(wanted)]
+    found: set[str] = set()
+    for item in items:
+        first, dots, last = (text.strip() for text in str(item).partition(".."))
+        last = last if dots else first
+        if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last)):
+            raise TipcastError("C003", key, f"{str(item)!r} is no month", MONTHS)
+        if last < first:
+            raise TipcastError("C003", key, f"{str(item)!r} ends before it starts", "write the earlier month first")
+        found.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
+    if not found:
+        raise TipcastError("C003", key, "names no month", MONTHS)
+    return sorted(found)
+
+
+def _period_in_name(name: str) -> Period | None:
+    """Return the period from the first to the last ``YYYY-MM`` in a file's name."""
+    months = sorted(_MONTH.findall(name))
+    return split.of_months(months[0], months[-1]) if months else None
+
+
+class _MonthCounts:
+    """Rows per month of pickup, from which a file's period is inferred."""
+
+    def __init__(self) -> None:
+        self._rows: Array = np.zeros(len(_STARTS) + 1, np.int64)  # the first and the last are outside all months
+
+    def add(self, pickup: Array) -> None:
+        """Count (rows,) int64 microseconds."""
+        self._rows += np.bincount(np.searchsorted(_STARTS, pickup, side="right"), minlength=len(self._rows))
+
+    def add_range(self, first: int, last: int, rows: int) -> bool:
+        """Count rows known to lie from ``first`` to ``last``; False where these are not in one month."""
+        month, last_month = np.searchsorted(_STARTS, (first, last), side="right")
+        if month != last_month or not 0 < month < len(_STARTS):
+            return False
+        self._rows[month] += rows
+        return True
+
+    def period(self, where: str) -> Period:
+        """Return the period from the first to the last month with at least 1 % of the rows; D010 no such month."""
+        rows, inside = int(self._rows.sum()), self._rows[1:-1]
+        months = np.flatnonzero(inside > max(SHARE * rows, 1) - 1e-9)
+        if not len(months):
+            between = f"between {str(_FIRST)[:4]} and {str(_END - 1)[:4]}"
+            what = f"{int(inside.sum())} of {rows} pickup times lie {between}, too few for a month"
+            raise TipcastError("D010", where, what, "check the pickup column")
+        return int(_STARTS[months[0]]), int(_STARTS[months[-1] + 1])
 
 
 def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
@@ -43,27 +117,19 @@ def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
 
 
 def scan_file(uri: str, request: ScanRequest) -> FileScan:
-    """Look at one file's footer or header.
+    """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and its dates.
 
     Raises
     ------
     TipcastError
-        D001 missing, D003 empty, D004 neither Parquet nor CSV; those of ``scan_parquet`` and ``scan_csv``.
+        D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types, D009 no rows,
+        D010 no usable pickup time, D012 a column without values.
 
     """
-    return scan_parquet(uri, request) if check_format(uri, request) == "parquet" else scan_csv(uri, request)
+    return _scan_parquet(uri, request) if check_format(uri, request) == "parquet" else _scan_csv(uri, request)
 
 
-def scan_parquet(uri: str, request: ScanRequest) -> FileScan:
-    """Read a Parquet file's footer.
-
-    Raises
-    ------
-    TipcastError
-        D005 not Parquet or damaged, D006 D007 D017 columns, D008 types, D009 no rows, D010 no usable pickup time,
-        D012 a column without values.
-
-    """
+def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
     footer = parquet.read_footer(uri, request.storage)
     columns = schema.map_columns(footer.schema.names, where, request.columns, request.optional)
@@ -71,7 +137,7 @@ def scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     footer.check_rows()
     _check_nulls(footer, {name: own for name, own in columns.items() if name not in request.nullable}, where)
     ranges = footer.time_ranges(columns["pickup"])
-    period = period_in_name(address.last_name(uri))
+    period = _period_in_name(address.last_name(uri))
     if period is None:
         period = _inferred(footer, columns["pickup"], ranges, where)
     elif all(found and (found[1] < period[0] or found[0] >= period[1]) for found in ranges):
@@ -81,17 +147,9 @@ def scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
 
 
-def scan_csv(uri: str, request: ScanRequest) -> FileScan:
-    """Look at a CSV file's header, its first and last rows, its dates.
-
-    Raises
-    ------
-    TipcastError
-        D003 to D005, D016 not the CSV it should be, D006 D007 D017 columns, D009 no rows, D010 no usable pickup time.
-
-    """
+def _scan_csv(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
-    period = period_in_name(address.last_name(uri))
+    period = _period_in_name(address.last_name(uri))
     look = delimited.look(uri, request, period)
     columns = schema.map_columns(look.head.names, where, request.columns, request.optional)
     whole = look.fragment(columns, schema.TIMES, period or (0, 0))
@@ -101,7 +159,10 @@ def scan_csv(uri: str, request: ScanRequest) -> FileScan:
         if at == 0 and empty and schema.has_coordinates(look.head.names):
             raise schema.no_zones(where)
     if period is None:
-        period = _counted(look.cut(whole, request.block_bytes), where)
+        counts = _MonthCounts()
+        for fragment in look.cut(whole, request.block_bytes):
+            counts.add(read_fragment(fragment, CpuFrames(), ("pickup",))["pickup"])
+        period = counts.period(where)
         whole = look.fragment(columns, schema.TIMES, period)
     notes = (*schema.remarks(columns), *look.notes)
     colour = schema.colour_in(look.head.names, uri, where, request.facts.get("colour"))
@@ -114,12 +175,8 @@ def _check_types(arrow: pa.Schema, columns: Mapping[str, str], where: str) -> Se
         kind = arrow.field(own).type
         if canonical in schema.TIMES:
             if not pa.types.is_timestamp(kind):
-                raise TipcastError(
-                    "D008",
-                    where,
-                    f"column {own!r} is {kind}, not a timestamp",
-                    "write it as a timestamp, in New York time",
-                )
+                what = f"column {own!r} is {kind}, not a timestamp"
+                raise TipcastError("D008", where, what, "write it as a timestamp, in New York time")
             if kind.tz not in (None, *_UTC):
                 what = f"column {own!r} is in time zone {kind.tz}, not New York wall-clock time"
                 raise TipcastError("D008", where, what, "write local New York times without a time zone")
@@ -137,32 +194,161 @@ def _check_nulls(footer: parquet.Footer, columns: Mapping[str, str], where: str)
         if canonical in schema.ZONES and schema.has_coordinates(footer.schema.names):
             raise schema.no_zones(where)
         what = f"column {columns[canonical]!r} has no value in {footer.rows} rows"
-        raise TipcastError(
-            "D010" if canonical == "pickup" else "D012",
-            where,
-            what,
-            "use a file that has it, or leave the column out of task.features",
-        )
+        fix = "use a file that has it, or leave the column out of task.features"
+        raise TipcastError("D010" if canonical == "pickup" else "D012", where, what, fix)
 
 
 def _inferred(footer: parquet.Footer, own: str, ranges: Sequence[Period | None], where: str) -> Period:
     """Infer the period from the footer's ranges, reading the pickup column of those row groups that span months."""
-    counts = DayCounts()
+    counts = _MonthCounts()
     for group, (found, rows) in enumerate(zip(ranges, footer.group_rows, strict=True)):
         if found is None or not counts.add_range(*found, rows):
             try:
                 with address.reaching(footer.uri):
                     counts.add(CpuFrames().read_parquet(footer.uri, [group], [own], footer.storage)[own])
             except (OSError, ValueError) as problem:
-                raise TipcastError(
-                    "D005", where, f"column {own!r} is damaged", "download or write it again"
-                ) from problem
+                what = f"column {own!r} is damaged"
+                raise TipcastError("D005", where, what, "download or write it again") from problem
     return counts.period(where)
 
 
-def _counted(fragments: Iterable[Fragment], where: str) -> Period:
-    """Infer the period of a CSV file by reading its pickup column."""
-    counts = DayCounts()
-    for fragment in fragments:
-        counts.add(read_fragment(fragment, CpuFrames(), ("pickup",))["pickup"])
-    return counts.period(where)
+def list_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> Listing:
+    """Fetch the months that the cache lacks, and list them all.
+
+    ``url`` has ``{colour}`` and ``{month}`` in it, ``cache`` is a folder, ``key`` what messages call ``months``.
+
+    Raises
+    ------
+    TipcastError
+        C003 colour, months or pattern; D001 a month that is not published, D022 no network; those of ``list_files``.
+
+    """
+    files = [_fetch(*month) for month in _addresses(months, url, cache, request.facts.get("colour"), key)]
+    return list_files([str(file) for file in files], request, key)
+
+
+def _addresses(months: object, url: str, cache: str, colour: str | None, key: str) -> list[tuple[str, Path]]:
+    """Return where each month is published and where the cache has it."""
+    chosen = schema.check_colour(colour)
+    ending = next((ending for ending in (*PARQUET, *CSV) if address.last_name(url).endswith(ending)), None)
+    if "{month}" not in url or ending is None:
+        fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
+        raise TipcastError("C003", "data.url", "is no address of months", fix)
+    folder = Path(cache).expanduser().absolute()
+    return [
+        (url.replace("{colour}", chosen).replace("{month}", month), folder / f"{chosen}_tripdata_{month}{ending}")
+        for month in parse_months(months, key)
+    ]
+
+
+def _fetch(url: str, file: Path) -> Path:
+    """Return ``file``, downloaded from ``url`` unless it is there with the SHA-256 recorded beside it.
+
+    A file without a record, put there by hand, is taken as it is and recorded. D001 not published, D022 not reached.
+    """
+    record = file.with_name(f"{file.name}.sha256")
+    if file.exists():
+        digest = _sha256(file)
+        if not record.exists():
+            _write(record, f"{digest}  {file.name}\n")
+            return file
+        if record.read_text().split()[:1] == [digest]:
+            return file
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise TipcastError("D001", file.parent, "the cache folder cannot be made", _CACHE) from problem
+    storage = address.storage(url, {})
+    for attempt in range(1, TRIES + 1):
+        try:
+            digest = _download(url, storage, file)
+            break
+        except TipcastError as problem:
+            if problem.code != "D022" or attempt == TRIES:
+                if problem.code == "D001":
+                    raise _unpublished(problem.where) from problem
+                fix = f"check the network, or put the file at {file}"
+                raise TipcastError(problem.code, problem.where, problem.what, fix) from problem
+    _write(record, f"{digest}  {file.name}\n")
+    return file
+
+
+def _unpublished(where: str) -> TipcastError:
+    return TipcastError("D001", where, "this month is not published there", "choose other months, or mend data.url")
+
+
+def _download(url: str, storage: dict[str, object], file: Path) -> str:
+    """Write the bytes to a temporary file in the same folder and rename it; return their SHA-256."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as out, address.opened(url, storage) as remote, address.reaching(url):
+            shutil.copyfileobj(remote, out, 1 << 20)
+            out.flush()
+            os.fsync(out.fileno())
+        digest = _sha256(Path(name))
+        Path(name).replace(file)
+        return digest
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+
+
+def _write(path: Path, line: str) -> None:
+    with contextlib.suppress(PermissionError):  # a shared cache may be read-only; the record is a convenience
+        path.write_text(line)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_files(listing: Listing) -> str:
+    """Say how many files, rows and parts there are, of which colour and time."""
+    return f"{listing.size}, {listing.facts['colour']}, {split.describe(timed(listing.period))}"
+
+
+def describe_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> str:
+    """Tell which months the cache has; look at those, and ask the server for the first of the others.
+
+    Parameters and errors as ``list_months``; also D001 and D022 for a month that is neither cached nor to be had.
+    """
+    found = _addresses(months, url, cache, request.facts.get("colour"), key)
+    cached = [str(file) for _, file in found if file.exists()]
+    missing = [(url, file) for url, file in found if not file.exists()]
+    told = f"{len(cached)} of {len(found)} months in {Path(cache).expanduser()}"
+    if cached:
+        told = f"{told} ({describe_files(list_files(cached, request, 'data.cache'))})"
+    if not missing:
+        return told
+    url, file = missing[0]
+    size = answer(url)
+    _writable(file.parent)
+    each = f", {size / 1e6:,.0f} MB," if size else ""
+    return f"{told}; {address.shown(url)}{each} answers: {len(missing)} to download"
+
+
+def answer(url: str, limit_s: float = ANSWER_S) -> int:
+    """Return how many bytes an address says it has; D001 nothing there, D021 D022 not read, no answer or a refusal."""
+    if not address.scheme(url).startswith("http"):
+        return address.size(url, address.storage(url, {}))
+    try:
+        response = requests.head(url, timeout=limit_s, allow_redirects=True)
+    except requests.RequestException as problem:
+        raise _silent(url, f"cannot be reached ({type(problem).__name__})") from problem
+    if response.status_code == requests.codes.not_found:
+        raise _unpublished(address.shown(url))
+    if not response.ok:
+        raise _silent(url, f"answers {response.status_code} {response.reason}")
+    return int(response.headers.get("Content-Length") or 0)
+
+
+def _silent(url: str, what: str) -> TipcastError:
+    return TipcastError("D022", address.shown(url), what, "check network and months, or put the files into data.cache")
+
+
+def _writable(folder: Path) -> None:
+    """Refuse a cache that no month can be put into; a folder that is not there can be made in the next one that is."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise TipcastError("D001", folder, "the cache folder cannot be written", _CACHE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -11,18 +12,17 @@ import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest
+from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest, check_blocks, check_least
+from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample_tables as profile
-from tipcast.datasets.taxi.periods import parse_months, period_of
+from tipcast.datasets.taxi.files import parse_months
 from tipcast.datasets.taxi.sample_tables import NEGATIVE, NULL, Slots, Tables
-from tipcast.datasets.taxi.schema import COLOURS, map_columns, tlc_name
+from tipcast.datasets.taxi.schema import COLOURS, check_colour, map_columns, tlc_name
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 CHUNK = 32_768
 """Rows worked on at once, so that they stay in a core's cache; part of what a seed means."""
-MOST_BLOCKS = 100_000
-"""As many tasks as one scheduler takes in without a pause."""
 Ints: TypeAlias = Any
 """A NumPy array."""
 STREAMS = {"time": 4, "pair": 2, "people": 1, "ride": 4, "pay": 4}
@@ -168,9 +168,8 @@ class Trips:
         tip[at] = fifth[at] // 100 * 100
         at = np.flatnonzero(kind == profile.TIE)
         tip[at] = fifth[at]
-        pressed = (
-            (kind >= 6) & (kind <= 8) & (tip >= fifth)
-        )  # a small button on a short ride would be a high tip after all
+        # a small button on a short ride would be a high tip after all
+        pressed = (kind >= 6) & (kind <= 8) & (tip >= fifth)
         at = np.flatnonzero(pressed | (kind == profile.BELOW) | ((kind == profile.WHOLE_DOWN) & (fare < 500)))
         tip[at] = fifth[at] * (80 + (self.pay[2][at] >> 9)) // 1280 * 5
         return tip
@@ -180,7 +179,7 @@ class Trips:
         return np.flatnonzero((self.kind >= NEGATIVE) & (self.kind < profile.NULL_HIGH))
 
     def dollars(self, cents: Ints) -> Ints:
-        """Turn cents into dollars, negative where the fare was refunded."""
+        """Return dollars, negative where the fare was refunded."""
         amount = cents / 100.0
         amount[self.refunds] *= -1
         return amount
@@ -245,59 +244,44 @@ _COLUMNS: dict[str, Callable[[Trips], Any]] = {
     "airport_fee": lambda t: np.full(t.rows, np.nan),
     "trip_type": lambda t: t.gaps(np.where(t.special < 2, 2, 1)),
 }
-_INTEGERS = ("VendorID", "pickup", "dropoff", "PULocationID", "DOLocationID")
+_TYPES: dict[str, Any] = dict.fromkeys(("VendorID", "pickup", "dropoff", "PULocationID", "DOLocationID"), np.int64)
+_TYPES["store_and_fwd_flag"] = object
+"""Of what is no double."""
 _OF_ONE_COLOUR = {"airport_fee": "yellow", "trip_type": "green"}
 
 
 def column_names(colour: str) -> tuple[str, ...]:
     """Return the names of all columns of a colour's trips, in order."""
-    return tuple(tlc_name(name, colour) for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour)
+    return tuple(_named(colour))
+
+
+def _named(colour: str) -> dict[str, str]:
+    """Return the TLC's name -> the canonical one."""
+    return {tlc_name(name, colour): name for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour}
 
 
 def sample_block(
     period: Period, block: int, seed: int, rows: int, colour: str, columns: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Make one block of synthetic trips; see docs/sample.md for what they imitate.
+    """Make one block of synthetic trips, whose every value block, seed, period and colour decide; see docs/sample.md.
 
-    Parameters
-    ----------
-    period
-        Start and stop of the pick-ups in microseconds of New York wall-clock time; a few strays lie outside.
-    block, seed
-        Not negative; together with the period and the colour they decide every value.
-    rows
-        Number of trips.
-    colour
-        ``yellow`` or ``green``.
-    columns
-        TLC names wanted, all by default; what they hold does not depend on which are asked for.
-
-    Returns
-    -------
-    dict
-        Name -> (rows,) array: timestamps int64 microseconds, ids int64, amounts float64, the flag object.
-
-    Raises
-    ------
-    TipcastError
-        C003 for an unknown colour, column, an empty period or a negative number.
-
+    The period is in microseconds of New York wall-clock time, a few strays lie outside; ``columns`` are TLC names, all
+    by default, and hold the same whichever are asked for. Returns name -> (rows,) array: timestamps int64 microseconds,
+    ids int64, amounts float64, the flag object. C003 unknown colour or column, an empty period, a negative number.
     """
-    if colour not in COLOURS:
-        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+    check_colour(colour)
     if period[1] - period[0] < 1_000_000 or min(block, seed, rows) < 0:
         what = f"period {period}, block {block}, seed {seed}, rows {rows} cannot be made"
         raise TipcastError("C003", "data", what, "give a period of at least a second and no negative numbers")
-    known = {tlc_name(name, colour): name for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour}
+    known = _named(colour)
     wanted = list(known) if columns is None else list(columns)
     if strange := [name for name in wanted if name not in known]:
-        raise TipcastError(
-            "C003", "data.columns", f"no column {strange[0]!r} in {colour} trips", f"choose from {', '.join(known)}"
-        )
+        what = f"no column {strange[0]!r} in {colour} trips"
+        raise TipcastError("C003", "data.columns", what, f"choose from {', '.join(known)}")
     tables, slots = profile.tables(colour), profile.slots(*period, colour)
     key = [seed, period[0] % 2**64, period[1] % 2**64, block, COLOURS.index(colour)]
     bits = {name: np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i, name in enumerate(STREAMS)}
-    made: dict[str, Any] = {name: np.empty(rows, _dtype(known[name])) for name in wanted}
+    made: dict[str, Any] = {name: np.empty(rows, _TYPES.get(known[name], np.float64)) for name in wanted}
     stop = -(-period[1] // 1_000_000)
     for start in range(0, rows, CHUNK):
         trips = Trips(min(CHUNK, rows - start), tables, slots, bits, stop)
@@ -306,58 +290,31 @@ def sample_block(
     return made
 
 
-def _dtype(name: str) -> type:
-    if name == "store_and_fwd_flag":
-        return object
-    return np.int64 if name in _INTEGERS else np.float64
-
-
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
-    """List the blocks of a period; ``data.rows`` are spread over its months by their days.
-
-    Raises
-    ------
-    TipcastError
-        C003 colour, months or numbers.
-
-    """
-    if data.colour not in COLOURS:
-        raise TipcastError(
-            "C003", "data.colour", f"unknown colour {data.colour!r}", f"choose one of {', '.join(COLOURS)}"
-        )
-    for name, value, least in (("rows", data.rows, 1), ("block_rows", data.block_rows, 1), ("seed", data.seed, 0)):
-        if value < least:
-            raise TipcastError("C003", f"data.{name}", f"{value} is too small", f"use {least} or more")
+    """List the blocks of a period, over whose months rows are spread by their days; C003 colour, months or numbers."""
+    check_colour(data.colour)
+    check_least(data, {"rows": 1, "block_rows": 1, "seed": 0})
     if data.seed >= 2**63:
         raise TipcastError("C003", "data.seed", f"{data.seed} is too large", "use less than 2**63")
-    if data.rows > MOST_BLOCKS * data.block_rows:
-        raise TipcastError(
-            "C003",
-            "data.rows",
-            f"{data.rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={data.block_rows:,}",
-            "make fewer rows, or larger blocks",
-        )
+    check_blocks("rows", data.rows, data.block_rows)
     names = column_names(data.colour)
     columns = map_columns(names, f"sample trips ({data.colour})", request.columns, request.optional)
     chosen = parse_months(months, key)
-    spans = [period_of(month)[1] - period_of(month)[0] for month in chosen]
+    periods = [of_months(month) for month in chosen]
+    spans = [stop - start for start, stop in periods]
+    ends = [data.rows * passed // sum(spans) for passed in itertools.accumulate(spans, initial=0)]
     fragments: list[Fragment] = []
-    passed = 0
-    for month, span in zip(chosen, spans, strict=True):
-        first, last = (data.rows * part // sum(spans) for part in (passed, passed + span))
-        passed += span
+    for month, period, (first, last) in zip(chosen, periods, itertools.pairwise(ends), strict=True):
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
         digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
         for block, start in enumerate(range(first, last, data.block_rows)):
             rows = min(data.block_rows, last - start)
             options = {"rows": rows, "colour": data.colour}
-            fragments.append(
-                Fragment(uri, "sample", (block, data.seed), columns, period_of(month), digest, rows, options)
-            )
+            fragments.append(Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options))
     digests = dict.fromkeys(fragment.digest for fragment in fragments)
     return Listing(
         fragments=tuple(fragments),
-        period=(period_of(chosen[0])[0], period_of(chosen[-1])[1]),
+        period=of_months(chosen[0], chosen[-1]),
         uris=tuple(dict.fromkeys(fragment.uri for fragment in fragments)),
         digest=hashlib.sha256("\n".join((str(data.block_rows), *digests)).encode()).hexdigest(),
         name=f"{data.colour} trips",

@@ -61,15 +61,9 @@ class Alias:
 
 
 def alias(shares: Floats, word_bits: int) -> Alias:
-    """Build an alias table without a loop: running shortfalls of poor cells are met by running excesses of rich ones.
+    """Build an alias table of (n,) weights that is drawn with words of so many bits.
 
-    Parameters
-    ----------
-    shares
-        (n,) weights, not negative.
-    word_bits
-        Bits of the random words that it will be drawn with.
-
+    Without a loop: running shortfalls of poor cells are met by running excesses of rich ones.
     """
     bits = max(int(np.ceil(np.log2(len(shares)))), 1)
     weight = np.zeros(1 << bits)
@@ -158,8 +152,7 @@ class Slots:
 
 def constants() -> dict[str, Any]:
     """Read the shipped statistics; ``benchmarks/sample_constants.py`` made them."""
-    made: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
-    return made
+    return dict(json.loads(PATH.read_text(encoding="utf-8")))
 
 
 def tables(colour: str) -> Tables:
@@ -176,9 +169,8 @@ def slots(start: int, stop: int, colour: str) -> Slots:
     low = np.maximum(hours * 3600, first)
     span = np.minimum(hours * 3600 + 3600, last) - low
     week_hour = (hours + 72) % 168  # 1970 began on a Thursday
-    return Slots(
-        alias(tables(colour).week[week_hour] * span, 32), low, span.astype(np.int32), week_hour.astype(np.uint8)
-    )
+    chances = alias(tables(colour).week[week_hour] * span, 32)
+    return Slots(chances, low, span.astype(np.int32), week_hour.astype(np.uint8))
 
 
 def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
@@ -216,7 +208,7 @@ def _tables(colour: str) -> Tables:
     pace, week_hour = shipped["pace"], np.arange(168)
     hour, workday = week_hour % 24, week_hour < 120
     ends = np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
-    steps = np.arange(-2048, 2048) / 100
+    steps, distances = np.arange(-2048, 2048) / 100, np.log(np.arange(8192) / 100 + 0.005)
     return Tables(
         pair=alias(pair_shares(made, miles).ravel(), 32),
         people=alias(np.array(made["passengers"]), 16),
@@ -230,9 +222,7 @@ def _tables(colour: str) -> Tables:
         far=np.where(miles.ravel() < FAR, 0, 4096).astype(np.uint16),
         spread=np.exp(np.outer(shipped["spread"], normal)).ravel().astype(np.float32),
         hold_up=np.exp(np.outer(pace["sigma"], normal)).ravel().astype(np.float32),
-        times=np.exp(
-            np.interp(np.log(np.arange(8192) / 100 + 0.005), np.log(pace["miles"]), np.log(pace["times"]))
-        ).astype(np.float32),
+        times=np.exp(np.interp(distances, np.log(pace["miles"]), np.log(pace["times"]))).astype(np.float32),
         pace=np.array(pace["seconds_at_one_mile"], np.float32)[hour],
         rush=np.where((hour >= 20) | (hour < 6), 50, np.where(workday & (hour >= 16), 100, 0)).astype(np.int32),
         hour_logit=np.array(logit["hour"], np.int16),
@@ -262,15 +252,11 @@ def _endings(made: dict[str, Any]) -> list[list[float]]:
     rows = [[press["0.2"], press["0.25"], press["0.3"], 0.049, above] + [0.0] * 15]
     below = max(1 - high - zero - press["0.1"] - press["0.15"] - press["0.18"] - 0.12 - 0.004, 0.01)
     by_card = [zero, press["0.1"], press["0.15"], press["0.18"], 0.12, 0.004, below]
-    rest = [part - negative for part, negative in zip(made["payment"][1:], made["negative"][1:], strict=True)] + made[
-        "negative"
-    ][1:]
+    negative = made["negative"][1:]
+    rest = [part - less for part, less in zip(made["payment"][1:], negative, strict=True)] + negative
     for share, label in zip(made["card_by_hour"], made["label_by_hour"], strict=True):
         low = max(share - label, 0.02) / (1 - label)
-        rows.append(
-            [0.0] * 5
-            + [p / sum(by_card) * low for p in by_card]
-            + [p / sum(rest) * (1 - low) for p in rest]
-            + [0.0, 0.0]
-        )
+        low_by_card = [p / sum(by_card) * low for p in by_card]
+        otherwise = [p / sum(rest) * (1 - low) for p in rest]
+        rows.append([0.0] * 5 + low_by_card + otherwise + [0.0, 0.0])
     return rows

@@ -76,6 +76,13 @@ def _fold(name: str) -> str:
 _FOLDED = {_fold(spelling): canonical for canonical, spellings in _TLC.items() for spelling in spellings} | _OTHERS
 
 
+def check_colour(colour: object) -> str:
+    """Return a colour of cabs; C003 another one."""
+    if colour not in COLOURS:
+        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+    return str(colour)
+
+
 def tlc_name(name: str, colour: str) -> str:
     """Return the TLC's name of a canonical column in the files of a colour."""
     if name in TIMES:
@@ -86,29 +93,9 @@ def tlc_name(name: str, colour: str) -> str:
 def map_columns(
     names: Sequence[str], where: str, needed: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Find canonical columns under a file's own names.
+    """Return canonical name -> a file's own, of all columns needed, and of those that are optional where they are.
 
-    Parameters
-    ----------
-    names
-        Column names as the file has them.
-    where
-        The file, for messages.
-    needed
-        Canonical columns that must be there.
-    optional
-        Canonical columns to include where they are.
-
-    Returns
-    -------
-    dict
-        Canonical name -> the file's name.
-
-    Raises
-    ------
-    TipcastError
-        D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids.
-
+    D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids; ``where`` is the file.
     """
     wanted = tuple(dict.fromkeys((*needed, *optional)))
     found: dict[str, str] = {}
@@ -117,12 +104,10 @@ def map_columns(
         if canonical not in wanted:
             continue
         if canonical in found:
-            twice = (
-                f"column {name!r} is there twice"
-                if found[canonical] == name
-                else f"columns {found[canonical]!r} and {name!r} are the same"
-            )
-            raise TipcastError("D006", where, twice, "drop or rename one of them")
+            what = f"column {name!r} is there twice"
+            if found[canonical] != name:
+                what = f"columns {found[canonical]!r} and {name!r} are the same"
+            raise TipcastError("D006", where, what, "drop or rename one of them")
         found[canonical] = name
     missing = [name for name in needed if name not in found]
     if missing:
@@ -133,12 +118,8 @@ def map_columns(
 def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> TipcastError:
     folded = {_fold(name) for name in names}
     if _YEAR_2009 in folded:
-        return TipcastError(
-            "D017",
-            where,
-            "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids",
-            "use months from 2016-07 on",
-        )
+        what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
+        return TipcastError("D017", where, what, "use months from 2016-07 on")
     if set(missing) & set(ZONES) and folded & _COORDINATES:
         return no_zones(where)
     own = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
@@ -147,13 +128,9 @@ def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> Tipcas
         near = [match for name in own for match in difflib.get_close_matches(name, names, 1, 0.7)]
         hint = f", {' and '.join(map(repr, near))} among them" if near else ""
         fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
-    what = f"missing {named('column', own)} ({counted(len(names), 'column')} found{hint})"
+    several = f"column{'s' if len(own) > 1 else ''} {', '.join(map(repr, own))}"
+    what = f"missing {several} ({counted(len(names), 'column')} found{hint})"
     return TipcastError("D007", where, what, fix)
-
-
-def named(kind: str, names: Sequence[str]) -> str:
-    """Return ``column 'a'`` or ``columns 'a', 'b'``."""
-    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def no_zones(where: str) -> TipcastError:
@@ -182,18 +159,11 @@ def remarks(mapping: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def colour_in(names: Sequence[str], uri: str, where: str, wanted: str | None) -> str | None:
-    """Return a file's colour by its columns, else by its name.
-
-    Raises
-    ------
-    TipcastError
-        D007 it is not the colour that the configuration asks for.
-
-    """
+    """Return a file's colour by its columns, else by its name; D007 it is not the one that is wanted."""
     by_columns = colour_of(names)
     if by_columns and wanted and by_columns != wanted:
-        own = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
-        what = f"missing column {own[wanted]!r}: it has {own[by_columns]!r}, so it is a {by_columns}-taxi file"
+        lacks, has = tlc_name("pickup", wanted), tlc_name("pickup", by_columns)
+        what = f"missing column {lacks!r}: it has {has!r}, so it is a {by_columns}-taxi file"
         raise TipcastError("D007", where, what, f"ask for the colour {by_columns}, or name {wanted}-taxi files")
     name = last_name(uri).lower()
     return by_columns or next((colour for colour in ("green", "yellow") if colour in name), None)

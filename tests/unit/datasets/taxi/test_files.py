@@ -15,7 +15,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand
-from tipcast.datasets.taxi.periods import period_of
+from tipcast.datasets.split import of_months
 
 PICKUP = "tpep_pickup_datetime"
 
@@ -83,7 +83,7 @@ def test_good_files_need_no_note(trip_files: Any) -> None:
     listing = trip_files.listing([marked, integers, plain])
     assert listing.notes == ()
     assert [Path(uri).name for uri in listing.uris] == ["a_2019-01.parquet", "b_2019-02.parquet", "c_2019-03.csv"]
-    assert listing.period == (period_of("2019-01")[0], period_of("2019-03")[1])
+    assert listing.period == (of_months("2019-01")[0], of_months("2019-03")[1])
     assert sum(sums.rows for sums in trip_files.checked(listing).values()) == 3000
 
 
@@ -111,7 +111,7 @@ def test_the_period_is_inferred_from_months_with_a_hundredth_of_the_rows(trip_fi
 
     path = trip_files.write(f"trips.{ending}", stray)
     listing = trip_files.listing(path, block_bytes=5_000)
-    assert listing.period == (period_of("2019-01")[0], period_of("2019-02")[1])
+    assert listing.period == (of_months("2019-01")[0], of_months("2019-02")[1])
     assert trip_files.checked(listing)[str(path)].dropped == {"outside_period": 4}
 
 
@@ -120,7 +120,7 @@ def test_a_period_that_the_footer_tells_needs_no_reading(trip_files: Any) -> Non
     content = path.read_bytes()
     length = int.from_bytes(content[-8:-4], "little") + 8
     path.write_bytes(content[:4] + bytes(len(content) - length - 4) + content[-length:])  # no page left
-    assert trip_files.listing(path).period == period_of("2019-02")
+    assert trip_files.listing(path).period == of_months("2019-02")
 
 
 def test_small_row_groups_are_read_together(trip_files: Any, monkeypatch: pytest.MonkeyPatch) -> None:

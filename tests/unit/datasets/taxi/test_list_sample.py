@@ -9,9 +9,10 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
+from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.periods import parse_months, period_of
+from tipcast.datasets.taxi.files import parse_months
 
 
 def _digests_of_another_version(spec: SampleData) -> set[str]:
@@ -28,8 +29,8 @@ def test_sample_blocks() -> None:
     listing = Taxi(spec).scan("train", ("fare_amount", "PULocationID"), optional=("trip_type",))
     assert [fragment.rows for fragment in listing.fragments] == [300, 225, 300, 175]
     assert [fragment.part for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
-    assert [fragment.period for fragment in listing.fragments[1:3]] == [period_of("2019-01"), period_of("2019-02")]
-    assert listing.period == (period_of("2019-01")[0], period_of("2019-02")[1])
+    assert [fragment.period for fragment in listing.fragments[1:3]] == [of_months("2019-01"), of_months("2019-02")]
+    assert listing.period == (of_months("2019-01")[0], of_months("2019-02")[1])
     assert list(listing.fragments[0].columns) == ["pickup", "fare_amount", "PULocationID"]
     spec.seed = 4
     assert Taxi(spec).scan("train", ()).digest != listing.digest

@@ -17,7 +17,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, FilesData, SampleData, TlcData
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.tlc import answer
+from tipcast.datasets.taxi.files import answer
 
 
 @contextlib.contextmanager
