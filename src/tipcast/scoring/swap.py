@@ -23,8 +23,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.scoring.manifest import MANIFEST
-from tipcast.scoring.output_folder import STORE_PREFIX
+from tipcast.scoring.output_folder import MANIFEST, STORE_PREFIX
 from tipcast.scoring.writing import UNFINISHED
 
 LOG = logging.getLogger("tipcast")

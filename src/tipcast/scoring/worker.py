@@ -19,7 +19,7 @@ from tipcast.datasets.parquet import Joined, concatenate
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
-from tipcast.scoring.manifest import file_sha256
+from tipcast.scoring.output_folder import file_sha256
 from tipcast.scoring.passthrough_columns import added_columns, read_passthrough
 from tipcast.scoring.writing import written
 from tipcast.tasks.base import Task
