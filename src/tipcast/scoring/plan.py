@@ -18,8 +18,7 @@ from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.output_folder import Entry, Manifest, file_stamp, output_names, unchanged_file
-from tipcast.scoring.passthrough_columns import added_columns
-from tipcast.scoring.writing import of_store
+from tipcast.scoring.writing import added_columns, of_store
 from tipcast.tasks.base import KINDS, Task, from_facts, of_first_version
 from tipcast.tracking.store import resolve
 
