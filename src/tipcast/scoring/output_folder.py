@@ -108,14 +108,7 @@ def file_stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | N
 
 
 def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a file's content, read in pieces.
-
-    Raises
-    ------
-    TipcastError
-        D001 gone, D022 not reached.
-
-    """
+    """Return the SHA-256 of a file's content, read in pieces."""
     found = hashlib.sha256()
     with address.opened(uri, storage) as file, address.reaching(uri):
         while piece := file.read(PIECE):

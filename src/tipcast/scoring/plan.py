@@ -96,14 +96,7 @@ def registry(config: ScoreConfig) -> str:
 
 
 def check(config: ScoreConfig) -> None:
-    """Refuse values outside their range.
-
-    Raises
-    ------
-    TipcastError
-        C003.
-
-    """
+    """Refuse values outside their range."""
     if config.block_bytes < 1024:
         raise TipcastError("C003", "block_bytes", f"must be at least 1024, got {config.block_bytes}", "use 33554432")
     if config.compression not in COMPRESSIONS:

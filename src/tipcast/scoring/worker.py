@@ -89,12 +89,6 @@ def score_fragment(
     """Score all rows of one fragment and write them as Parquet files whose names begin with a path.
 
     ``seen`` is the period of the rows that the model was trained on, where this fragment's are of the same kind.
-
-    Raises
-    ------
-    TipcastError
-        D-errors naming the file, for bytes that cannot be read; T008, T009 where the part cannot be written.
-
     """
     dataset, xp = work.dataset, frames.xp
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *work.needed, *work.task.columns))
@@ -194,14 +188,7 @@ def write(table: pa.Table, path: str, work: Work, threads: int) -> tuple[str, ..
 
 @travelling
 def join(path: str, parts: Sequence[Scored], work: Work) -> tuple[Joined, Scored]:
-    """Put a file's parts together, in their order.
-
-    Raises
-    ------
-    TipcastError
-        T008, T009 where the file cannot be written.
-
-    """
+    """Put a file's parts together, in their order."""
     opened = [address.opened(part, work.storage) for each in parts for part in each.paths]
     with written(path, work.storage, synced=True) as file:
         joined = concatenate(opened, file, work.compression)

@@ -84,14 +84,7 @@ def _given_up(remote: Any) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def failures(uri: str) -> Iterator[None]:
-    """Tell in one line what a disk or an object store refuses.
-
-    Raises
-    ------
-    TipcastError
-        T008, T009, see ``written``.
-
-    """
+    """Tell in one line what a disk or an object store refuses, see ``written``."""
     try:
         if address.scheme(uri):
             with address.reaching(uri):
