@@ -37,7 +37,7 @@ TELL_S = 0.5
 
 @final
 class TrialWorkers:
-    """The workers of a sweep: ``per_gpu`` trials at once on a GPU, at most ``wait_s`` seconds without one able to work."""
+    """The workers of a sweep; ``wait_s`` is how many seconds none of them may be able to work."""
 
     def __init__(self, client: Any, study: Study, per_gpu: int, wait_s: float) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
