@@ -42,9 +42,8 @@ import sweep_rows
 from harness import Comparison, compare, options, write_result
 from tipcast.measure.memory import peak_bytes
 from tipcast.models.xgboost_plan import plan
-from tipcast.search.halving import Halving, ladder
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Listed
+from tipcast.search.proposals import Halving, Listed, ladder
 from tipcast.search.trial import Ended, Study, Trial
 from tipcast.search.workers import TrialWorkers
 

@@ -30,7 +30,7 @@ from tipcast.jobs import prepare, train
 from tipcast.jobs import score as score_job
 from tipcast.scoring import run as score_run
 from tipcast.scoring import worker
-from tipcast.scoring.manifest import file_stamp
+from tipcast.scoring.output_folder import file_stamp
 
 Job = Callable[..., Any]
 MODELS = {

@@ -28,7 +28,7 @@ from tipcast.evaluation.base import SHOWN
 from tipcast.jobs import closing, promote_gate
 from tipcast.jobs.opening import opened
 from tipcast.jobs.promote_gate import Check, Contest, Entrant
-from tipcast.jobs.train import collect
+from tipcast.jobs.train import check_seed, collect
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
@@ -118,8 +118,7 @@ def _check(config: PromoteConfig) -> None:
     for name, value, least in (("margin", config.margin, 0), ("replicates", config.replicates, 100)):
         if not value >= least:
             raise TipcastError("C003", name, f"{value} is too little", f"use {least} or more")
-    if not 0 <= config.seed < 2**31:
-        raise TipcastError("C003", "seed", f"{config.seed} is no seed of every library", "use 0 to 2147483647")
+    check_seed(config.seed)
     check_session(config.backend, config.cluster)
 
 

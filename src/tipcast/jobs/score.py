@@ -21,8 +21,7 @@ from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.scoring import plan as planning
 from tipcast.scoring import swap
-from tipcast.scoring.manifest import MANIFEST, Entry, Manifest, manifest_bytes
-from tipcast.scoring.output_folder import check_output_folder
+from tipcast.scoring.output_folder import MANIFEST, Entry, Manifest, check_output_folder, manifest_bytes
 from tipcast.scoring.plan import Item, ScorePlan
 from tipcast.scoring.writing import failures, of_store, written
 

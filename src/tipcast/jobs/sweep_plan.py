@@ -21,8 +21,7 @@ from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.models import build
 from tipcast.search import space as spaces
-from tipcast.search.halving import Halving, ladder
-from tipcast.search.proposals import LISTED, Listed, Searcher, Tpe
+from tipcast.search.proposals import LISTED, Halving, Listed, Searcher, Tpe, ladder
 from tipcast.search.space import Space
 from tipcast.search.trial import TREES, Measured, Study
 

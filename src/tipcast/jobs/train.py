@@ -165,10 +165,15 @@ class Plan:
         }
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed that not every library takes."""
+    if not 0 <= seed < 2**31:
+        raise TipcastError("C003", "seed", f"{seed} is no seed of every library", "use 0 to 2147483647")
+
+
 def make_plan(config: TrainConfig) -> Plan:
     """List the files of both sides and decide the split; every mistake that footers show ends here."""
-    if not 0 <= config.seed < 2**31:
-        raise TipcastError("C003", "seed", f"{config.seed} is no seed of every library", "use 0 to 2147483647")
+    check_seed(config.seed)
     if not config.tracking.experiment.strip():
         raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
     name = config.tracking.register

@@ -17,10 +17,8 @@ from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.scoring.manifest import Entry, Manifest, file_stamp, unchanged_file
-from tipcast.scoring.output_folder import output_names
-from tipcast.scoring.passthrough_columns import added_columns
-from tipcast.scoring.writing import of_store
+from tipcast.scoring.output_folder import Entry, Manifest, file_stamp, output_names, unchanged_file
+from tipcast.scoring.writing import added_columns, of_store
 from tipcast.tasks.base import KINDS, Task, from_facts, of_first_version
 from tipcast.tracking.store import resolve
 
@@ -98,14 +96,7 @@ def registry(config: ScoreConfig) -> str:
 
 
 def check(config: ScoreConfig) -> None:
-    """Refuse values outside their range.
-
-    Raises
-    ------
-    TipcastError
-        C003.
-
-    """
+    """Refuse values outside their range."""
     if config.block_bytes < 1024:
         raise TipcastError("C003", "block_bytes", f"must be at least 1024, got {config.block_bytes}", "use 33554432")
     if config.compression not in COMPRESSIONS:

@@ -16,7 +16,7 @@ from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.drift import Drift, drifts
 from tipcast.evaluation.report import MAX_NOTE, log_figure, metric_lines, plot, repeat, table
 from tipcast.measure import origin
-from tipcast.scoring.manifest import Entry
+from tipcast.scoring.output_folder import Entry
 from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
 from tipcast.scoring.worker import Scored
 from tipcast.tasks.base import Task

@@ -24,7 +24,7 @@ from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
 from tipcast.models.predict import hold_saved
 from tipcast.scoring import swap
-from tipcast.scoring.manifest import Entry, file_stamp
+from tipcast.scoring.output_folder import Entry, file_stamp
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
 from tipcast.scoring.writing import failures

@@ -23,8 +23,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.scoring.manifest import MANIFEST
-from tipcast.scoring.output_folder import STORE_PREFIX
+from tipcast.scoring.output_folder import MANIFEST, STORE_PREFIX
 from tipcast.scoring.writing import UNFINISHED
 
 LOG = logging.getLogger("tipcast")
@@ -151,14 +150,7 @@ def beside(output: Path) -> Iterator[LocalWork]:
 
 
 def recover(output: Path) -> bool:
-    """Remove what killed jobs left beside a folder, and put back one they were about to replace; tell if any was there.
-
-    Raises
-    ------
-    TipcastError
-        S011 a job that is still at work on this folder.
-
-    """
+    """Remove what killed jobs left beside a folder, and put back one that was to be replaced; tell if any was there."""
     if not _left(output):
         return False
     with _alone(output):
@@ -285,14 +277,7 @@ def within(output: str, storage: Mapping[str, Any]) -> Iterator[StoreWork]:
 
 
 def recover_store(output: str, storage: Mapping[str, Any]) -> None:
-    """Remove what killed jobs left in the store.
-
-    Raises
-    ------
-    TipcastError
-        D022 a store that does not answer.
-
-    """
+    """Remove what killed jobs left in the store."""
     now = datetime.datetime.now(datetime.UTC)
     with address.reaching(output):
         store = address.filesystem(output, storage)

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tipcast.compute.base import Array, Frames, to_host
-from tipcast.config.errors import travelling
+from tipcast.compute.cpu import CSV_CHUNK, DATES, MISSING
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period
-from tipcast.datasets.parquet import Joined, concatenate
+from tipcast.datasets.delimited import parsed
+from tipcast.datasets.parquet import Joined, concatenate, undamaged
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
-from tipcast.scoring.manifest import file_sha256
-from tipcast.scoring.passthrough_columns import added_columns, read_passthrough
-from tipcast.scoring.writing import written
+from tipcast.scoring.output_folder import file_sha256
+from tipcast.scoring.writing import added_columns, written
 from tipcast.tasks.base import Task
 
 ROW_GROUP = 1_000_000
 """Most rows of a row group that is written."""
 HOST_THREADS = 8
 """How many row groups a worker with one thread for its device writes at once."""
+Choose = Callable[[Sequence[str]], list[str]]
+"""Of the names that a file has, those that are kept."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +88,6 @@ def score_fragment(
     """Score all rows of one fragment and write them as Parquet files whose names begin with a path.
 
     ``seen`` is the period of the rows that the model was trained on, where this fragment's are of the same kind.
-
-    Raises
-    ------
-    TipcastError
-        D-errors naming the file, for bytes that cannot be read; T008, T009 where the part cannot be written.
-
     """
     dataset, xp = work.dataset, frames.xp
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *work.needed, *work.task.columns))
@@ -188,14 +187,7 @@ def write(table: pa.Table, path: str, work: Work, threads: int) -> tuple[str, ..
 
 @travelling
 def join(path: str, parts: Sequence[Scored], work: Work) -> tuple[Joined, Scored]:
-    """Put a file's parts together, in their order.
-
-    Raises
-    ------
-    TipcastError
-        T008, T009 where the file cannot be written.
-
-    """
+    """Put a file's parts together, in their order."""
     opened = [address.opened(part, work.storage) for each in parts for part in each.paths]
     with written(path, work.storage, synced=True) as file:
         joined = concatenate(opened, file, work.compression)
@@ -219,3 +211,84 @@ def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
 def digest(uri: str, storage: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a file that was scored."""
     return file_sha256(uri, storage)
+
+
+# The columns of their input that scored files keep: as the file has them, in the file's order, row by row
+
+
+def read_passthrough(
+    fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str], *, threads: bool = False
+) -> pa.Table:
+    """Read what is kept of a fragment, on the host: in its row order, without the file's metadata.
+
+    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says.
+
+    Without names to keep it is every column that ``added`` does not name: those are of an earlier scoring. ``threads``
+    decodes several columns at once.
+
+    Raises
+    ------
+    TipcastError
+        D001 gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not reached.
+
+    """
+    read = _parquet if fragment.format == "parquet" else _csv
+    return read(fragment, lambda names: _chosen(names, dataset, keep, added, fragment), dataset, threads)
+
+
+def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) -> pa.Table:
+    with undamaged(fragment):
+        if address.scheme(fragment.uri):
+            with fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as remote:
+                return _row_groups(pq.ParquetFile(remote, page_checksum_verification=True), fragment, choose, threads)
+        file = pq.ParquetFile(fragment.uri, memory_map=True, page_checksum_verification=True)
+        return _row_groups(file, fragment, choose, threads)
+
+
+def _row_groups(file: pq.ParquetFile, fragment: Fragment, choose: Choose, threads: bool) -> pa.Table:
+    names = file.schema_arrow.names
+    chosen = choose(names)
+    every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
+    table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=threads)
+    return table.select(chosen).replace_schema_metadata(None)
+
+
+def _csv(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) -> pa.Table:
+    header = fragment.options["header"]
+    chosen = choose([name for at, name in enumerate(header) if name != f"_{at}"])
+    types = dataset.csv_types(header, address.shown(fragment.uri))
+    whole = [name for name in chosen if types.get(name) == pa.int64()]  # some files write 1.0
+
+    def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
+        return pa.csv.read_csv(
+            pa.BufferReader(rows),
+            read_options=pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header)),
+            convert_options=pa.csv.ConvertOptions(
+                include_columns=list(columns),
+                column_types=types | dict.fromkeys(whole, pa.float64()),
+                null_values=MISSING,
+                strings_can_be_null=True,
+                timestamp_parsers=DATES[fragment.options["dates"]],
+            ),
+        )
+
+    table = parsed(fragment, chosen or header[:1], parse)
+    for name in whole:
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
+    return table.select(chosen)
+
+
+def _chosen(
+    names: Sequence[str], dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str], fragment: Fragment
+) -> list[str]:
+    """Return the file's own names of what is kept, in the file's order."""
+    if keep is None:
+        return [name for name in names if name not in added]
+    where = address.shown(fragment.uri)
+    known = dataset.own_names(names, where)
+    missing = [name for name in keep if name not in names and name not in known]
+    if missing:
+        what = f"missing column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which keep names"
+        raise TipcastError("D007", where, what, "take what is missing out of keep, or use a file that has it")
+    wanted = {name if name in names else known[name] for name in keep}
+    return [name for name in names if name in wanted]

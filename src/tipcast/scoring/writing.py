@@ -1,4 +1,4 @@
-"""Writing scored files, to a disk or an object store, and what goes wrong there told in one line."""
+"""Writing scored files, to a disk or an object store: their columns, and what goes wrong there told in one line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ from typing import Any, BinaryIO
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
+from tipcast.tasks.base import Task
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 UNFINISHED = f"*.{'[0-9a-f]' * 8}.tmp"
 """Files that a process was killed over."""
+
+
+def added_columns(task: Task) -> tuple[str, ...]:
+    """Return the names of the columns that scoring adds."""
+    predicted = {
+        "classification": ("probability", "prediction"),
+        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
+        "regression": ("prediction",),
+        "clustering": ("cluster", "distance"),
+    }[task.kind]
+    return (*predicted, "model_name", "model_version")
 
 
 @contextlib.contextmanager
@@ -72,14 +84,7 @@ def _given_up(remote: Any) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def failures(uri: str) -> Iterator[None]:
-    """Tell in one line what a disk or an object store refuses.
-
-    Raises
-    ------
-    TipcastError
-        T008, T009, see ``written``.
-
-    """
+    """Tell in one line what a disk or an object store refuses, see ``written``."""
     try:
         if address.scheme(uri):
             with address.reaching(uri):

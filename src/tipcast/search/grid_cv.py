@@ -120,16 +120,7 @@ def device(fitted: Any, study: Study) -> str:
 def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> Iterator[Event]:
     """Search with scikit-learn's own estimator, in a thread, and yield what happens to the trials.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    study, proposals
-        What the trials have in common, and what is tried.
-    estimator
-        scikit-learn's own.
-    rows
-        On the driver, as arrays.
+    The rows are arrays on the driver.
 
     Raises
     ------

@@ -40,15 +40,8 @@ class _Job:
 class Pool:
     """The slots of all workers, kept filled with trials.
 
-    Parameters
-    ----------
-    workers
-        Those of the sweep.
-    attempts
-        Maximum worker losses of a trial, not counting out-of-memory.
-    limit_s
-        How long a trial may take before it has failed and its worker is started anew; None: as long as it wants.
-
+    A trial may lose ``attempts`` workers, not counting those out of memory. One that takes longer than ``limit_s``
+    seconds has failed, and its worker is started anew.
     """
 
     def __init__(self, workers: TrialWorkers, attempts: int, limit_s: float | None = None) -> None:

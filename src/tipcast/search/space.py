@@ -75,17 +75,8 @@ def _short(value: float) -> float:
 def parse(space: Mapping[str, Any]) -> dict[str, Axis]:
     """Read a space as yaml has it.
 
-    Parameters
-    ----------
-    space
-        Parameter -> ``{int: [low, high]}``, ``{int_log: [low, high]}``, ``{float: [low, high]}``,
-        ``{log: [low, high]}``, ``{range: [start, stop, step]}`` (without the stop, as Python's) or a list of values;
-        null leaves it out.
-
-    Returns
-    -------
-    dict
-        Parameter -> axis, by name: the order in which a file or a command line names them is of no effect.
+    It has parameter -> one of ``FORMS``, a range without its stop as Python's; null leaves the parameter out. Axes are
+    sorted by name: the order in which a file or a command line names them is of no effect.
 
     Raises
     ------

@@ -37,20 +37,7 @@ TELL_S = 0.5
 
 @final
 class TrialWorkers:
-    """The workers of a sweep.
-
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    study
-        What the trials have in common.
-    per_gpu
-        Trials at once on a GPU.
-    wait_s
-        How long no worker may be able to work.
-
-    """
+    """The workers of a sweep; ``wait_s`` is how many seconds none of them may be able to work."""
 
     def __init__(self, client: Any, study: Study, per_gpu: int, wait_s: float) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
@@ -277,7 +264,6 @@ def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, tuple[int, bool]],
 
 
 async def _restart(dask_scheduler: Any, address: str) -> None:
-    """End a worker."""
     await dask_scheduler.restart_workers(
         [address], wait_for_workers=False, on_error="return", stimulus_id=f"tipcast-restart-{address}"
     )

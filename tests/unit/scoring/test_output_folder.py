@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.scoring.manifest import (
+from tipcast.scoring.output_folder import (
     MANIFEST,
     Manifest,
+    check_output_folder,
     file_sha256,
     file_stamp,
     manifest_bytes,
     read_manifest,
     unchanged_file,
 )
-from tipcast.scoring.output_folder import check_output_folder
 
 
 @pytest.fixture

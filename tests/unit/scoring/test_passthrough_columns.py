@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Fragment, ScanRequest
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
-from tipcast.scoring.passthrough_columns import read_passthrough
+from tipcast.scoring.worker import read_passthrough
 
 ADDED = ("probability", "prediction", "model_name", "model_version")
 WANTED = ScanRequest(("pickup",), block_bytes=2000)

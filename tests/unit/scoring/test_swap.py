@@ -18,7 +18,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.scoring import swap
-from tipcast.scoring.manifest import MANIFEST
+from tipcast.scoring.output_folder import MANIFEST
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """

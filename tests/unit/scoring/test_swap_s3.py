@@ -10,7 +10,7 @@ import pytest
 
 from tipcast.datasets import address
 from tipcast.scoring import swap
-from tipcast.scoring.manifest import MANIFEST
+from tipcast.scoring.output_folder import MANIFEST
 
 
 def made(output: str, obsolete: Collection[str] = (), **files: str) -> None:

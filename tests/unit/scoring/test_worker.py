@@ -10,8 +10,8 @@ import pytest
 
 from tipcast.datasets.made import Blobs
 from tipcast.evaluation.base import KINDS
-from tipcast.scoring.passthrough_columns import added_columns
 from tipcast.scoring.worker import Work, with_predictions
+from tipcast.scoring.writing import added_columns
 from tipcast.tasks.base import Task
 
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}

@@ -12,7 +12,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.scoring import swap
-from tipcast.scoring.manifest import MANIFEST
+from tipcast.scoring.output_folder import MANIFEST
 from tipcast.scoring.writing import written
 
 

@@ -17,9 +17,8 @@ from tipcast.datasets import rows
 from tipcast.datasets.rows import prepare_fragment
 from tipcast.models.build import build
 from tipcast.search import task
-from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Listed, grid, random
+from tipcast.search.proposals import Halving, Listed, grid, random
 from tipcast.search.space import merged, parse
 from tipcast.search.task import SLOT
 from tipcast.search.trial import Begun, Ended, Failed, Measured, Proposal, Study, Trial

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.search.halving import Halving, ladder
-from tipcast.search.proposals import Listed, Tpe, grid, grouped, importance, random
+from tipcast.search.proposals import Halving, Listed, Tpe, grid, grouped, importance, ladder, random
 from tipcast.search.space import merged, parse
 from tipcast.search.trial import Objective, Proposal, Trial
 

@@ -11,9 +11,8 @@ from distributed import Client
 from tipcast.models.base import Grown
 from tipcast.models.build import build
 from tipcast.search import task
-from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import random
+from tipcast.search.proposals import Halving, random
 from tipcast.search.space import merged
 from tipcast.search.trial import Study
 from tipcast.search.workers import TrialWorkers
