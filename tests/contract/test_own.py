@@ -139,7 +139,7 @@ def train(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     shutil.copy(tables, tmp_path)
-    monkeypatch.setattr(base, "_TARGETS", {})
+    monkeypatch.setattr(base, "_TARGETS", dict(base._TARGETS))
     monkeypatch.setattr(registry, "SOURCES", dict(registry.SOURCES))
     monkeypatch.setattr(registry, "NAMES", dict(registry.NAMES))
     monkeypatch.delenv(conf_files.OWN, raising=False)

@@ -12,9 +12,19 @@ import numpy as np
 from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import forest, native
-from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, Validation, columns, parts, shares
+from tipcast.models.base import (
+    Collection,
+    Estimator,
+    Fitted,
+    Parts,
+    Progress,
+    Validation,
+    check_names,
+    columns,
+    parts,
+    shares,
+)
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.parameters import check_names
 
 OWN = {"n_bins": 2, "max_batch_size": 1}
 """Parameters that scikit-learn has not -> the least value."""

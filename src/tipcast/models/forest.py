@@ -28,12 +28,14 @@ from tipcast.models.base import (
     Progress,
     Split,
     Validation,
+    check_names,
     columns,
     parts,
+    positive_int,
+    refused,
     shares,
 )
 from tipcast.models.fit import holders, parts_of
-from tipcast.models.parameters import check_names, positive_int, refused
 
 CHUNKS_PER_THREAD = 8
 """Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""

@@ -17,9 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from tipcast.compute.base import Array, device_of
 from tipcast.config.errors import TipcastError
 from tipcast.models import sampled
-from tipcast.models.base import Fitted, shares
+from tipcast.models.base import Fitted, check_names, positive_int, shares
 from tipcast.models.native_knn import FORMAT, WEIGHTS, KnnScorer
-from tipcast.models.parameters import check_names, positive_int
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
 
 NEIGHBOURS = 100

@@ -22,9 +22,20 @@ from joblib import parallel_config
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import Collection, Fitted, Parts, Progress, Validation, columns, parts, shares
+from tipcast.models.base import (
+    Collection,
+    Fitted,
+    Parts,
+    Progress,
+    Validation,
+    check_names,
+    columns,
+    parts,
+    positive_int,
+    refused,
+    shares,
+)
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.parameters import check_names, positive_int, refused
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken, chosen_by_part
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")

@@ -17,10 +17,22 @@ import numpy as np
 from tipcast.compute.base import Frame, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import Collection, Estimator, Fitted, Parts, Progress, Validation, columns, parts, shares
+from tipcast.models.base import (
+    Collection,
+    Estimator,
+    Fitted,
+    Parts,
+    Progress,
+    Validation,
+    check_names,
+    columns,
+    parts,
+    positive,
+    positive_int,
+    shares,
+)
 from tipcast.models.fit import parts_of
 from tipcast.models.library import moments, standard
-from tipcast.models.parameters import check_names, positive, positive_int
 
 VALID = ("C", "max_iter", "tol")
 HINTS = {

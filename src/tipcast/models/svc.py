@@ -18,10 +18,9 @@ from sklearn.preprocessing import StandardScaler
 from tipcast.compute.base import Array, device_of
 from tipcast.config.errors import TipcastError
 from tipcast.models import sampled
-from tipcast.models.base import Fitted, shares
+from tipcast.models.base import Fitted, check_names, positive, positive_int, shares
 from tipcast.models.library import named
 from tipcast.models.native import SvcScorer, kernel
-from tipcast.models.parameters import check_names, positive, positive_int
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
 
 DEFAULTS = {"C": 1.0, "gamma": 0.1, "tol": 0.001}

@@ -12,7 +12,7 @@ import numpy as np
 import xgboost
 
 from tipcast.config.errors import TipcastError
-from tipcast.models.parameters import check_names, positive, positive_int
+from tipcast.models.base import check_names, positive, positive_int
 
 MISSING = -1.0
 """What features hold where a value is missing."""

@@ -13,8 +13,7 @@ from tipcast.compute.base import Frames
 from tipcast.datasets.base import Listing
 from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import from_facts
-from tipcast.tasks.shipped import high_tip
+from tipcast.tasks.base import from_facts, high_tip
 
 NAMES = ("pickup_hour", "passenger_count", "PULocationID")
 DAY = 86_400_000_000

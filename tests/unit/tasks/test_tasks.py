@@ -95,7 +95,7 @@ def own(**settings: Any) -> TaskSpec:
 
 
 def test_a_function_that_python_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_TARGETS", {})
+    monkeypatch.setattr(base, "_TARGETS", dict(base._TARGETS))
     base.register("far", far)
     task = make_task(own(), Taxi())
     assert task.target({"trip_distance": np.array([1.0, 9.0])}, np).tolist() == [False, True]
@@ -108,7 +108,7 @@ def test_a_function_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> 
         assert group == "tipcast.targets"
         return [SimpleNamespace(name="far", load=lambda: far)] if name in (None, "far") else []
 
-    monkeypatch.setattr(base, "_TARGETS", {})
+    monkeypatch.setattr(base, "_TARGETS", dict(base._TARGETS))
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     task = make_task(own(), Taxi())
     assert task.classes == ("0", "1")
@@ -117,7 +117,7 @@ def test_a_function_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", ["os.getcwd", "builtins.exec", "far"])
 def test_a_path_names_no_function(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_TARGETS", {})
+    monkeypatch.setattr(base, "_TARGETS", dict(base._TARGETS))
     with pytest.raises(TipcastError, match="no such target") as caught:
         make_task(own(function=name), Taxi())
     assert caught.value.code == "C003"
