@@ -1,4 +1,4 @@
-"""A configuration as plain values: for the artifact that keeps it and the parameters that a run is compared by."""
+"""A configuration as plain values, for a run's artifact and parameters, and read back: data that the schemas check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from tipcast.config import schema
 from tipcast.config.arguments import SECRET
+from tipcast.config.conf_files import options
+from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import SweepConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(
@@ -54,3 +62,99 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif value is not None:
             flat[f"{prefix}{name}"] = value
     return flat
+
+
+def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
+    """Return a sweep as it was configured, to go on with: with the run's data, task, model, search and seed.
+
+    Parameters
+    ----------
+    text
+        The artifact ``config.yaml`` of its run.
+    given
+        What the command line says: backend, cluster, tracking and output are its own, and options for readers of
+        files where the run's are hidden.
+    where
+        The run, for messages.
+
+    Raises
+    ------
+    TipcastError
+        S003 when the artifact is not what a sweep writes.
+
+    """
+    try:
+        plain = yaml.safe_load(text)
+        _refuse_active(plain, where)
+        task, model = plain["task"], plain["model"]
+        if "kind" in model:  # of an earlier release, which had one kind for a model, and one task
+            task = {**_shipped("task", "high_tip"), **task}
+            own = {name: value for name, value in model.items() if name not in ("kind", "cpu", "gpu")}
+            model = {**_shipped("model", str(model["name"])), **own}
+        return dataclasses.replace(
+            given,
+            data=_data(plain["data"], getattr(given.data, "storage_options", {})),
+            task=_typed(schema.TaskSpec, task),
+            model=_typed(schema.ModelSpec, model),
+            search=_typed(schema.SearchSpec, plain["search"]),
+            seed=int(plain["seed"]),
+            tracking=dataclasses.replace(
+                given.tracking, register=given.tracking.register or plain["tracking"]["register"]
+            ),
+        )
+    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        said = str(problem).partition("\n")[0]
+        what = f"its config.yaml is not what a sweep writes: {said}"
+        raise TipcastError("S003", where, what, "start a new sweep") from problem
+
+
+def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
+    """Return the source that a training run read, by its ``config.yaml``, with the test period ``given``, if it is.
+
+    Raises
+    ------
+    TipcastError
+        M023 when the artifact is not what a training writes.
+
+    """
+    try:
+        plain = yaml.safe_load(text)["data"]
+        _refuse_active(plain, where)
+        found = _data(plain, {})
+        return dataclasses.replace(found, test=given.test or found.test)
+    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
+        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
+        what = f"its test rows are not known from its config.yaml: {said}"
+        raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
+
+
+def _shipped(group: str, name: str) -> dict[str, Any]:
+    """Return an option of conf/ as it is written there."""
+    found = dict(yaml.safe_load(options(group)[name].read_text(encoding="utf-8")))
+    found.pop("defaults", None)
+    return found
+
+
+def _data(plain: Mapping[str, Any], storage_options: Mapping[str, Any]) -> schema.DataSpec:
+    """Return a source, with other options for its readers where it has some."""
+    more = {"storage_options": dict(storage_options)} if plain.get("storage_options") else {}
+    found: schema.DataSpec = _typed(schema.SOURCES.get(plain["source"], schema.OwnData), {**plain, **more})
+    return found
+
+
+def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(plain))))
+
+
+def _refuse_active(value: Any, where: str) -> None:
+    """Refuse what OmegaConf or Hydra would act upon, and values that were hidden."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if str(name) != "storage_options":
+                _refuse_active(str(name), where)
+                _refuse_active(item, where)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_active(item, where)
+    elif isinstance(value, str) and ("${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")):
+        raise TipcastError("S003", where, f"its config.yaml holds {value!r}", "start a new sweep")

@@ -15,9 +15,8 @@ from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig
-from tipcast.config.plain import to_plain
+from tipcast.config.plain import tested, to_plain
 from tipcast.config.schema import DataSpec, Output
-from tipcast.config.stored import tested
 from tipcast.datasets import rows
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset

@@ -15,8 +15,7 @@ import yaml
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
-from tipcast.config.plain import to_plain
-from tipcast.config.stored import restored
+from tipcast.config.plain import restored, to_plain
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys, identity
 from tipcast.measure.origin import versions
 from tipcast.tracking.abandoned import RUNGS

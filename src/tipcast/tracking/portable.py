@@ -9,6 +9,8 @@ import io
 import json
 import logging
 import os
+import re
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,22 +20,26 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+from mlflow.entities import LoggedModelStatus
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils import requirements_utils
 
-from tipcast.config.disk import temporary_folder
+from tipcast.config.disk import FULL, temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.models import native
 from tipcast.models.base import scoring_code
-from tipcast.tracking.artifact_errors import incomplete_models_removed
 from tipcast.tracking.run import Run
+from tipcast.tracking.store import release
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
+ERRNO = re.compile(r"\[Errno (\d+)\]")
 CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
 
 
@@ -110,7 +116,7 @@ def log_model(
     with (
         temporary_folder() as folder,
         quiet(run.experiment_id),
-        incomplete_models_removed(run.client, run.id),
+        _incomplete_models_removed(run.client, run.id),
     ):
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
@@ -210,3 +216,30 @@ def quiet(experiment_id: str | None = None) -> Iterator[None]:
             os.environ["MLFLOW_EXPERIMENT_ID"] = before
         elif experiment_id is not None:
             del os.environ["MLFLOW_EXPERIMENT_ID"]
+
+
+@contextlib.contextmanager
+def _incomplete_models_removed(client: Any, run_id: str) -> Iterator[None]:
+    """Remove the models of a run whose logging does not end well.
+
+    MLflow copies a model file by file, first into a temporary folder, and tells of an error there in its own words.
+    """
+    try:
+        yield
+    except BaseException as problem:
+        release(problem)
+        with contextlib.suppress(Exception):  # the first problem is the one to tell
+            _remove(client, run_id)
+        if isinstance(problem, MlflowException):
+            found = [int(number) for number in ERRNO.findall(str(problem)) if int(number) in FULL]
+            if found:
+                raise OSError(found[0], os.strerror(found[0]), tempfile.gettempdir()) from problem
+        raise
+
+
+def _remove(client: Any, run_id: str) -> None:
+    outputs = client.get_run(run_id).outputs
+    for model in (client.get_logged_model(each.model_id) for each in (outputs.model_outputs if outputs else [])):
+        if model.status != LoggedModelStatus.READY:
+            get_artifact_repository(model.artifact_location).delete_artifacts()
+            client.delete_logged_model(model.model_id)

@@ -23,6 +23,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
+from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.mlflow_tags import (
     MLFLOW_DATASET_CONTEXT,
     MLFLOW_LOGGED_ARTIFACTS,
@@ -35,7 +36,6 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking.abandoned import close_abandoned
-from tipcast.tracking.artifact_errors import artifact_named
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.store import failures, open_store, redact, release, resolve
 
@@ -167,7 +167,7 @@ class Run:
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
-        with artifact_named(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+        with _artifact_named(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
             self.client.log_artifact(self.id, str(file), folder)
 
     def log_text(self, text: str, path: str) -> None:
@@ -190,6 +190,18 @@ class Run:
         if urlsplit(self.store).scheme in {"http", "https"}:
             return f"{redact(self.store).rstrip('/')}/{page}"
         return f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri {redact(self.store)}`"
+
+
+@contextlib.contextmanager
+def _artifact_named(client: Any, run_id: str, path: str) -> Iterator[None]:
+    """Give an error of writing a run's artifact, which MLflow does at once or not at all, the artifact's place."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is None:
+            root = client.get_run(run_id).info.artifact_uri
+            problem.filename = f"{local_file_uri_to_path(root) if root.startswith('file:') else root}/{path}"
+        raise
 
 
 @contextlib.contextmanager
