@@ -19,6 +19,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.cluster import connect
 from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.gpu import GpuFrames
+from tipcast.compute.workers import known
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, travelling
 
@@ -63,7 +64,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         found = own_gpus(client) if gpu else []
         if gpu:
             client.gather([client.submit(_warm, workers=[address], pure=False) for address in client.nthreads()])
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = known(client)
         for address, worker in workers.items():
             memory = format_bytes(worker["memory_limit"] or 0)
             LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)

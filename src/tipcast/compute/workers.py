@@ -70,6 +70,17 @@ class Quiet(WorkerPlugin):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def known(client: Client) -> dict[str, Any]:
+    """Return what the scheduler knows of each worker, by its address.
+
+    Not by ``Client.scheduler_info``: the client's own regular look, which asks for no workers, may replace the answer
+    before it is returned, and then none seems to be there.
+    """
+    answer = client.sync(client.scheduler.identity, n_workers=-1) if client.scheduler else {"workers": {}}
+    found: dict[str, Any] = answer["workers"]
+    return found
+
+
 def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable[[], object] = lambda: None) -> None:
     """Wait for workers, with a look now and then at what else may have happened; K002 when they are too few in time."""
     deadline = time.monotonic() + wait_s
@@ -81,7 +92,7 @@ def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable
             look()
             if left > LOOK_S:
                 continue
-            ready = len(client.scheduler_info()["workers"])
+            ready = len(known(client))
             what = f"{ready} of {wanted} workers after {wait_s:g} s"
             raise TipcastError("K002", address(client), what, fix) from problem
         return

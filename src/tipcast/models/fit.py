@@ -15,6 +15,7 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import MultiLock, wait
 
+from tipcast.compute.workers import known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import ModelSpec
 from tipcast.models.base import Estimator, Fitted, Future, Progress
@@ -169,7 +170,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
             raise problem
         if problem is not None:
             time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
-        there = client.scheduler_info(n_workers=-1)["workers"]
+        there = known(client)
         now = time.monotonic()
         for address in set(workers) & set(there):
             if address not in heard or heard[address][0] != there[address]["last_seen"]:

@@ -15,7 +15,7 @@ from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.compute.base import Frame
-from tipcast.compute.workers import completed
+from tipcast.compute.workers import completed, known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
@@ -200,7 +200,7 @@ def _fits(client: Any, size: int, threads: int) -> bool:
     A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
     a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
     """
-    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    limits = [worker["memory_limit"] for worker in known(client).values()]
     need = size * (2 + (8 + 40 * threads) / 32)
     return all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits)
 

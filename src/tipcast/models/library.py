@@ -19,7 +19,7 @@ import numpy as np
 from dask.delayed import delayed
 from joblib import parallel_config
 
-from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
+from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
@@ -36,6 +36,7 @@ from tipcast.models.base import (
     shares,
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.moments import moments, standard, standardized
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken, chosen_by_part
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
@@ -144,14 +145,14 @@ class _Library(Sampled):
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
-        x = xp.concatenate([values for values, _ in taken])
+        rows, mean, scale, used = standard([moments(values) for values, _ in taken])
+        kind = xp.float64 if used == "cpu" and self.standardizes else xp.float32
+        z = xp.empty((rows, len(features)), kind, order="F")
+        own_mean, own_scale, start = xp.asarray(mean), xp.asarray(scale), 0
+        for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
+            z[start : start + len(values)] = (values - own_mean) / own_scale if self.standardizes else values
+            start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
-        used = device_of(x)
-        mean, scale = x.mean(axis=0, dtype=xp.float64), x.std(axis=0, dtype=xp.float64)
-        scale[scale == 0] = 1
-        z = (x - mean) / scale if self.standardizes else x
-        if used != "cpu":
-            z = z.astype(xp.float32)
         model = self.make(named(self.library, "model.classes"), seed, threads)
         try:
             # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
@@ -162,7 +163,7 @@ class _Library(Sampled):
             raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
-        return self.fitted(model, features, to_host(mean), to_host(scale), used, len(x))
+        return self.fitted(model, features, mean, scale, used, rows)
 
     def scikit_learn(self, seed: int) -> Any:
         """Return the library's estimator itself, behind a scaler where it sees standardised features."""
@@ -303,7 +304,7 @@ class DistributedLibrary(_Library):
             frames = parts_of(client, x)
         workers = workers_of(client, frames)
         rows, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
-        z = x.map_partitions(_standardized, mean, scale).persist() if self.standardizes else x
+        z = x.map_partitions(standardized, mean, scale).persist() if self.standardizes else x
 
         def fit() -> Any:
             cls = named(self.library, "model.classes")
@@ -339,7 +340,7 @@ def _astype(part: Frame, kind: type) -> Frame:
     return part.astype(kind)
 
 
-def _rows(collection: Collection, numbers: Sequence[Array]) -> Collection:
+def _rows(collection: Collection, numbers: Sequence[Array | slice]) -> Collection:
     """Return some rows of each part, by their numbers in it."""
     import dask.dataframe as dd
 
@@ -347,30 +348,8 @@ def _rows(collection: Collection, numbers: Sequence[Array]) -> Collection:
     return dd.from_delayed(parts, meta=collection._meta, verify_meta=False).persist()
 
 
-def _at(part: Any, numbers: Array) -> Any:
+def _at(part: Any, numbers: Array | slice) -> Any:
     return part.iloc[numbers]
-
-
-def moments(x: Frame) -> tuple[int, Array, Array, str]:
-    """Return a part's rows, means, sums of squared differences from them, on the host, and where they were computed."""
-    values = x.values.astype(np.float64)
-    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
-    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
-
-
-def standard(found: Sequence[tuple[int, Array, Array, str]]) -> tuple[int, Array, Array, str]:
-    """Return the rows of parts by their moments, means and standard deviations, 1 of what is constant, and a device."""
-    rows = sum(n for n, *_ in found)
-    mean = sum(n * m for n, m, *_ in found) / rows
-    variance = sum(s + n * (m - mean) ** 2 for n, m, s, _ in found) / rows
-    return rows, mean, np.where(variance > 0, np.sqrt(variance), 1.0), max(device for *_, device in found)
-
-
-def _standardized(x: Frame, mean: Array, scale: Array) -> Frame:
-    values = x.values
-    xp = module_of(values)
-    scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
-    return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
 
 
 def _in_double(model: Any) -> Any:

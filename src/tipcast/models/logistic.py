@@ -32,7 +32,7 @@ from tipcast.models.base import (
     shares,
 )
 from tipcast.models.fit import parts_of
-from tipcast.models.library import moments, standard
+from tipcast.models.moments import moments, standard
 
 VALID = ("C", "max_iter", "tol")
 HINTS = {

@@ -96,18 +96,20 @@ def start(
     return [client.submit(take, *part, pure=False) for part in own], sum(rows)
 
 
-def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array]:
+def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
     """Return the rows that are taken of each part, by their numbers in it, from the parts' numbers of rows."""
     ends = np.cumsum(list(rows))
+    if most is None or ends[-1] <= most:
+        return [slice(None)] * len(ends)  # no part is copied
     numbers = chosen(int(ends[-1]), most, seed)
     own = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
     return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
 
 
-def take(x: Frame, y: Frame | None, numbers: Array) -> tuple[Array, Array | None]:
+def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Array | None]:
     """Return some rows of a part where they are."""
     values = x.values
-    at = module_of(values).asarray(numbers)
+    at = numbers if isinstance(numbers, slice) else module_of(values).asarray(numbers)
     return values[at], None if y is None else y.values[at]
 
 

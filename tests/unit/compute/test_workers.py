@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -39,6 +40,25 @@ def test_failure_ends_workers_at_once() -> None:
     assert time.monotonic() - begun < 60
     assert gone(processes)
     assert started.status is Status.closed
+
+
+def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
+    """Its own look, at its own times, asks for none of them."""
+    with worker_processes.closed(cluster) as (started, client):
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                client.sync(client._update_scheduler_info)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            found = [set(worker_processes.known(client)) for _ in range(300)]
+        finally:
+            over.set()
+            looking.join()
+        assert all(each == {worker.worker_address for worker in started.workers.values()} for each in found)
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,32 @@
+"""Means and standard deviations of rows, part by part where they lie, and rows standardised by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
+
+
+def moments(x: Frame | Array) -> tuple[int, Array, Array, str]:
+    """Return a part's rows, means, sums of squared differences from them, on the host, and where they were computed."""
+    values = (x.values if hasattr(x, "values") else x).astype(np.float64)
+    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
+    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
+
+
+def standard(found: Sequence[tuple[int, Array, Array, str]]) -> tuple[int, Array, Array, str]:
+    """Return the rows of parts by their moments, means and standard deviations, 1 of what is constant, and a device."""
+    rows = sum(n for n, *_ in found)
+    mean = sum(n * m for n, m, *_ in found) / rows
+    variance = sum(s + n * (m - mean) ** 2 for n, m, s, _ in found) / rows
+    return rows, mean, np.where(variance > 0, np.sqrt(variance), 1.0), max(device for *_, device in found)
+
+
+def standardized(x: Frame, mean: Array, scale: Array) -> Frame:
+    """Return a part's rows less a mean, by a scale: float32, of the part's own kind of frame."""
+    values = x.values
+    xp = module_of(values)
+    scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
+    return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
