@@ -15,6 +15,7 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import MultiLock, wait
 
+from tipcast.compute.base import Frame
 from tipcast.compute.workers import known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import ModelSpec
@@ -24,6 +25,8 @@ from tipcast.models.build import build
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
 """Seconds between two looks at which workers are there."""
+MOST_VALUES = 2**31 - 1
+"""Values of one array of a GPU that cuML counts: of more a fit was wrong without a word. Of parts it counts each."""
 WAIT_S = 5.0
 """How long a lock is waited for before it is looked at who has it, in seconds."""
 LOCK = "tipcast "
@@ -71,7 +74,7 @@ def fit(
     splits = [train] if validation is None else [train, validation]
     homes = holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
     everywhere = set.intersection(*homes)
-    if everywhere:
+    if everywhere and not beyond(client, model, device, train):
         address = min(everywhere)
         estimator = build(model, device, "local", categorical, kind, classes)
         rows = [[list(each.x), list(each.y)] for each in splits]
@@ -88,6 +91,18 @@ def fit(
         sizes = f"{fitted.info['rows']:,} of {there:,}"
         LOG.info("%s is fitted on %s training rows (model.fit.rows)", model.name, sizes)
     return fitted
+
+
+def beyond(client: Any, model: ModelSpec, device: str, train: Any) -> bool:
+    """Return whether a library's own class would see more values in one array than it counts, see ``MOST_VALUES``."""
+    if device == "cpu" or not model.classes:
+        return False
+    rows = min(sum(train.parts), model.fit.get("rows") or sum(train.parts))
+    return bool(rows * client.submit(_width, train.x[0], pure=False).result() > MOST_VALUES)
+
+
+def _width(part: Frame) -> int:
+    return int(part.shape[1])
 
 
 @travelling

@@ -35,7 +35,7 @@ from tipcast.models.base import (
     refused,
     shares,
 )
-from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import MOST_VALUES, parts_of, watched, worker_lock, workers_of
 from tipcast.models.moments import moments, standard, standardized
 from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken, chosen_by_part
 
@@ -146,6 +146,9 @@ class _Library(Sampled):
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
         rows, mean, scale, used = standard([moments(values) for values, _ in taken])
+        if used != "cpu" and rows * len(features) > MOST_VALUES:
+            what = f"{rows:,} rows of {len(features)} features are more values than cuML counts in one array"
+            raise TipcastError("C003", "model.fit.rows", what, f"use at most {MOST_VALUES // len(features):,}")
         kind = xp.float64 if used == "cpu" and self.standardizes else xp.float32
         z = xp.empty((rows, len(features)), kind, order="F")
         own_mean, own_scale, start = xp.asarray(mean), xp.asarray(scale), 0
