@@ -54,7 +54,7 @@ def test_a_collection_copies_no_part_and_keeps_their_order(pair, parts):
 def test_more_values_than_cuml_counts_stay_in_parts(pair, parts, spec, monkeypatch, device, name, most, expected):
     (x, _), *_ = parts
     monkeypatch.setattr(fits, "MOST_VALUES", 30 * x.shape[1])
-    train = SimpleNamespace(x=[pair.scatter(x)], parts=(len(x),))
+    train = SimpleNamespace(x=[pair.scatter(x, hash=False)], parts=(len(x),))
     model = spec(name, fit={"rows": most}) if name == "linear" else spec(name)
     assert fits.beyond(pair, model, device, train) is expected
 
