@@ -45,8 +45,8 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     Raises
     ------
     TipcastError
-        K001 scheduler not reached, K002 too few workers in time, K003 a task's workers died,
-        K004 scheduler lost, K005 other versions there.
+        K001 scheduler not reached, K002 too few workers in time, K003 a task's workers died, or all are paused for lack
+        of memory, K004 scheduler lost, K005 other versions there.
 
     """
     detailed = LOG.isEnabledFor(logging.DEBUG)
@@ -54,7 +54,8 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.
     for name in ("distributed.worker", "distributed.scheduler", "distributed.client", "asyncio", "tornado.application"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
-    with dask.config.set(_settings(spec, frame_library)), OPENERS[type(spec)](spec, frame_library) as client:
+    settings = dask.config.set(_settings(spec, frame_library))
+    with settings, OPENERS[type(spec)](spec, frame_library) as client, workers.at_work(client, spec.wait_s):
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())

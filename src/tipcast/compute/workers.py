@@ -35,6 +35,8 @@ SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
 """How to mend that workers are missing, where tipcast starts them."""
 LOOK_S = 1.0
 """How often to look at what else has happened while workers are waited for, in seconds."""
+PAUSED_LOOK_S = 5.0
+"""How often to look whether any worker is at work, in seconds."""
 CLOSE_S = 10.0
 """How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
 
@@ -96,6 +98,55 @@ def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable
             what = f"{ready} of {wanted} workers after {wait_s:g} s"
             raise TipcastError("K002", address(client), what, fix) from problem
         return
+
+
+@contextlib.contextmanager
+def at_work(client: Client, wait_s: float) -> Iterator[None]:
+    """End a block when for so long all workers were paused for lack of memory, no task was running and some waited.
+
+    Dask leaves them paused where what they hold cannot be moved to disk, and whoever waits for a task waits for ever.
+
+    Raises
+    ------
+    TipcastError
+        K003 after that time; the client is closed by then.
+
+    """
+    over, given_up = threading.Event(), threading.Event()
+
+    def look() -> None:
+        since = time.monotonic()
+        while not over.wait(PAUSED_LOOK_S):
+            try:
+                if not client.run_on_scheduler(_all_paused):
+                    since = time.monotonic()
+            except Exception:  # the scheduler is gone, which others tell
+                return
+            if time.monotonic() - since > wait_s:
+                given_up.set()
+                with contextlib.suppress(Exception):
+                    client.close(timeout=CLOSE_S)
+                return
+
+    looking = threading.Thread(target=look, daemon=True, name="paused workers")
+    looking.start()
+    try:
+        yield
+    except BaseException as problem:
+        if not given_up.is_set():
+            raise
+        what = f"all workers are paused for lack of memory since {wait_s:g} s"
+        fix = "give workers more memory (cluster.memory_limit), or read fewer rows"
+        raise TipcastError("K003", address(client), what, fix) from problem
+    finally:
+        over.set()
+
+
+def _all_paused(dask_scheduler: Any) -> bool:
+    there = dask_scheduler.workers.values()
+    idle = all(worker.status.name == "paused" and not worker.metrics.get("executing") for worker in there)
+    waiting_states = ("processing", "queued", "no-worker")
+    return bool(there) and idle and any(task.state in waiting_states for task in dask_scheduler.tasks.values())
 
 
 def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

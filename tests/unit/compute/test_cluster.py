@@ -13,10 +13,10 @@ from pathlib import Path
 import dask
 import psutil
 import pytest
-from distributed import Client, Status
+from distributed import Client, Status, Worker
 from distributed.comm.core import CommClosedError
 
-from tipcast.compute import cluster
+from tipcast.compute import cluster, workers
 from tipcast.compute.cluster import connect, shared_out
 from tipcast.compute.diagnostics import recorded
 from tipcast.compute.forkserver import WAITING
@@ -152,6 +152,25 @@ def test_failures_of_the_cluster_get_a_code(problem: Exception, told: str) -> No
     spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False)
     with pytest.raises(TipcastError if told[0] == "K" else RuntimeError, match=told), connect(spec, "pandas"):
         raise problem
+
+
+def _pause(dask_worker: Worker) -> None:
+    dask_worker.status = Status.paused
+
+
+def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PAUSED_LOOK_S", 0.2)
+    spec = LocalCluster("local", n_workers=2, threads_per_worker=1, wait_s=2.0, processes=True)
+    never = dask.config.set({"distributed.worker.memory.pause": False})  # nor woken, by the worker itself
+    with never, pytest.raises(TipcastError) as caught, connect(spec, "pandas") as client:
+        client.run(_pause)
+        time.sleep(3)
+        assert client.status == "running", "nothing is waited for"
+        begun = time.monotonic()
+        client.submit(sum, [1, 2], pure=False).result()
+    assert caught.value.code == "K003"
+    assert "all workers are paused" in caught.value.what
+    assert 1 < time.monotonic() - begun < 20
 
 
 def test_a_session_says_what_it_has() -> None:
