@@ -247,7 +247,7 @@ def _record(record: Run, config: PromoteConfig, contest: Contest, command: str) 
         ),
         report.repeat(command, origin.source().remark),
     ]
-    record.note("\n\n".join(parts)[: report.MAX_NOTE])
+    record.note("\n\n".join(parts))
 
 
 def _compared(contest: Contest) -> tuple[list[str], list[list[str]]]:

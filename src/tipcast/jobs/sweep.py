@@ -18,7 +18,7 @@ from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
 from tipcast.datasets import rows
 from tipcast.evaluation import plots
-from tipcast.evaluation.report import MAX_NOTE, log_figure, small_name, table
+from tipcast.evaluation.report import log_figure, small_name, table
 from tipcast.jobs import closing, sweep_plan
 from tipcast.jobs.opening import opened
 from tipcast.jobs.sweep_record import CURVE, SweepRecord
@@ -186,8 +186,7 @@ def write_report(sweep: SweepRecord) -> None:
     run = sweep.record.run
     run.log_table(_leaderboard(sweep), "sweep/leaderboard.json")
     pictures = _plots(sweep)
-    text = "\n\n".join([*_note(sweep, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")])
-    run.note(text if len(text) <= MAX_NOTE else text[:MAX_NOTE].rpartition("\n\n")[0] + "\n")
+    run.note("\n\n".join([*_note(sweep, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")]))
 
 
 def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:

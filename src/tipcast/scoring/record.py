@@ -14,7 +14,7 @@ from tipcast.datasets import split
 from tipcast.evaluation import drift, plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.drift import Drift, drifts
-from tipcast.evaluation.report import MAX_NOTE, log_figure, metric_lines, plot, repeat, table
+from tipcast.evaluation.report import log_figure, metric_lines, plot, repeat, table
 from tipcast.measure import origin
 from tipcast.scoring.output_folder import Entry
 from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
@@ -155,8 +155,7 @@ class ScoreRecord:
             repeat(self.command, origin.source().remark),
             table(["phase", "seconds"], [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]),
         ]
-        text = "\n\n".join(part for part in parts if part) + "\n"
-        return text if len(text) <= MAX_NOTE else text[:MAX_NOTE].rpartition("\n\n")[0] + "\n"
+        return "\n\n".join(part for part in parts if part) + "\n"
 
     def _facts(self, found: Account, files: Mapping[str, Entry]) -> dict[str, str]:
         named = {

@@ -30,6 +30,7 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_PARENT_RUN_ID,
     MLFLOW_SOURCE_NAME,
 )
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from tipcast.config.disk import remove_abandoned, temporary_folder, writing
 from tipcast.config.errors import TipcastError
@@ -140,7 +141,9 @@ class Run:
         self.set_tags({MLFLOW_PARENT_RUN_ID: parent.id})
 
     def note(self, markdown: str) -> None:
-        """Set the description that the run's page shows."""
+        """Set the description that the run's page shows, of as many whole paragraphs as MLflow keeps."""
+        if len(markdown) > MAX_TAG_VAL_LENGTH:
+            markdown = markdown[:MAX_TAG_VAL_LENGTH].rpartition("\n\n")[0]
         self.set_tags({"mlflow.note.content": markdown})
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:

@@ -231,6 +231,12 @@ def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
     assert "2019-03.parquet" in inputs["validation"].source
 
 
+def test_a_note_is_cut_between_paragraphs(spec: TrackingSpec) -> None:
+    with _made(spec) as run:
+        run.note("\n\n".join(["# Title", "a" * 7000, "b" * 2000, "c"]))
+    assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title\n\n" + "a" * 7000
+
+
 def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
     with _made(spec) as run:
         run.log_bytes(b"\x89PNG", "plots/roc.png")
