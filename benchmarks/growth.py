@@ -74,8 +74,9 @@ def drawn(path: Path) -> None:
 
     figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 3.6), sharex=True, sharey=True, layout="constrained")
     for file in sorted(RESULTS.glob("growth_*.json")):
-        _, device, *gpus = file.stem.split("_")
-        label = "2 cores" if device == "cpu" else f"{gpus[0]} H200"
+        _, device, *rest = file.stem.split("_")  # growth_cpu, growth_gpu_1, growth_gpu_1_random_forest
+        gpus, model = rest[:1], "_".join(rest[1:]) or "xgboost"
+        label = f"{model}, {'2 cores' if device == 'cpu' else f'{gpus[0]} H200'}"
         found = json.loads(file.read_text(encoding="utf-8"))
         done = [row for row in found["results"] if "phases_s" in row]
         for axis, phase in zip(axes, GROWING, strict=True):
@@ -96,6 +97,7 @@ def main() -> None:
         drawn(given.out / "growth.png")
         return
     name = "growth_cpu" if given.device == "cpu" else f"growth_gpu_{given.gpus}"
+    name += "" if given.model == "xgboost" else f"_{given.model}"
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         for count in given.rows:

@@ -137,25 +137,24 @@ def ladders() -> str:
 def growth_gpu() -> str:
     """Return the table of a training's time and memory by its rows, on each number of GPUs."""
     body: list[tuple[str, ...]] = []
-    for gpus in (1, 2, 4, 8):
-        found = [row for row in rows(f"growth_gpu_{gpus}") if "phases_s" in row]
+    alone: dict[tuple[str, int], float] = {}
+    names = [f"growth_gpu_{gpus}{model}" for model in ("", "_random_forest") for gpus in (1, 2, 4, 8)]
+    for name in names:
+        found = [row for row in rows(name) if "phases_s" in row]
         for row in found:
-            seconds = (f"{row['phases_s'][name]:.2f}" for name in PHASES)
-            whole = f"{row['job_s']:.1f}", f"{row['process_s']:.1f}"
-            body.append((million(row["rows"]), str(gpus), *seconds, *whole, f"{row['bytes_a_row']:.0f}"))
+            key, gpus, seconds = (row["model"], row["rows"]), row["workers"], row["job_s"]
+            alone |= {key: seconds} if gpus == 1 else {}
+            efficiency = f"{alone[key] / seconds / gpus:.2f}" if key in alone else ""
+            phases = (f"{row['phases_s'][phase]:.2f}" for phase in PHASES)
+            whole = f"{seconds:.1f}", f"{row['process_s']:.1f}", efficiency, f"{row['bytes_a_row']:.0f}"
+            body.append((f"`{row['model']}`", million(row["rows"]), str(gpus), *phases, *whole))
         if len(found) > 1:
-            slopes = read(f"growth_gpu_{gpus}")["facts"]["exponents"]
+            slopes = read(name)["facts"]["exponents"]
             goals = (f"{each:.2f} ({held(each, GROWTH_GOAL, '{:.2f}')})" for each in slopes.values())
-            body.append(("exponent", str(gpus), *goals, *[""] * 5))
-    head = (
-        "training rows",
-        "GPUs",
-        *(f"{name}, s" for name in PHASES),
-        "job, s",
-        "process, s",
-        "bytes a row at the peak",
-    )
-    return table(head, body or [(MISSING, *[""] * 8)])
+            body.append((f"`{found[0]['model']}`", "exponent", str(found[0]["workers"]), *goals, *[""] * 6))
+    head = ("model", "training rows", "GPUs", *(f"{name}, s" for name in PHASES), "job, s", "process, s", "efficiency",
+            "bytes a row at the peak")  # fmt: skip
+    return table(head, body or [(MISSING, *[""] * 10)])
 
 
 def lost() -> str:
