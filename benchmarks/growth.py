@@ -72,7 +72,7 @@ def drawn(path: Path) -> None:
     """Draw seconds of reading and fitting over rows, both axes logarithmic, for each device with a result."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 3.6), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained")
     for file in sorted(RESULTS.glob("growth_*.json")):
         _, device, *rest = file.stem.split("_")  # growth_cpu, growth_gpu_1, growth_gpu_1_random_forest
         gpus, model = rest[:1], "_".join(rest[1:]) or "xgboost"
@@ -85,7 +85,7 @@ def drawn(path: Path) -> None:
     for axis, phase in zip(axes, GROWING, strict=True):
         axis.set(title=phase, xlabel="training rows", ylabel="seconds" if phase == GROWING[0] else "")
         axis.grid(alpha=0.3, which="both")
-        axis.legend(frameon=False)
+        axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     figure.savefig(path, dpi=120)
 
 
