@@ -328,10 +328,11 @@ def environments() -> str:
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
         facts, skipped = tests["facts"], sum(row["outcome"] == "skipped" for row in tests["results"])
         text += f"\n\nGPU tests on {facts['gpus']} H200: {facts['passed']} of {len(tests['results'])} passed"
-        text += f", {skipped} skipped (what they need was missing there)" if skipped else ""
+        text += f", {skipped} skipped (what they need, as a second GPU, was missing)" if skipped else ""
         bad = [row["test"].rpartition("::")[2] for row in tests["results"] if row["outcome"] in ("failure", "error")]
         text += f", failed: {', '.join(f'`{name}`' for name in bad)}" if bad else ""
-        text += f"; the others were cut off after {facts['seconds']:.0f} s." if facts["cut_off"] else "."
+        ended = f"; ended after {facts['seconds']:.0f} s, when not all had begun: these are not counted."
+        text += ended if facts["cut_off"] else "."
     return text
 
 
