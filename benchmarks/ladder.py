@@ -42,10 +42,10 @@ def climb(given: Any, name: str, folder: Path) -> dict[str, Any]:
     rows, words = CASES[name]
     rows = max(int(rows * given.share), 2000)
     model = [] if any(word.startswith("model=") for word in words) else [f"model={name.partition(' ')[0]}"]
-    made = any(word.startswith("data=") for word in words) and not any("test_rows" in word for word in words)
+    made, sized = (any(word.startswith(key) for word in words) for key in ("data=", "data.test_rows="))
     sizes = [f"cores={given.cores}".replace(" ", "")] if given.cores[0] else []
     gpus = f"gpus={given.gpus if given.gpus[0] else []}".replace(" ", "")
-    rest = [f"data.rows={rows}", *([f"data.test_rows={rows // 10}"] if made else []), gpus, *sizes]
+    rest = [f"data.rows={rows}", *([f"data.test_rows={rows // 10}"] if made and not sized else []), gpus, *sizes]
     said = tipcast("ladder", *model, *words, *rest, "tracking.system_metrics=false", folder=folder)
     return {"rows": rows, "rungs": said["rungs"], "not_run": said["not_run"], "process_s": said["process_s"]}
 

@@ -170,9 +170,11 @@ class _Library(Sampled):
 
     def scikit_learn(self, seed: int) -> Any:
         """Return the library's estimator itself, behind a scaler where it sees standardised features."""
+        if self.passes is not None:
+            return None
         model = self.make(named(self.library, "model.classes"), seed, 1)
-        if self.passes is not None or not self.standardizes:
-            return None if self.passes is not None else model
+        if not self.standardizes:
+            return model
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
@@ -336,11 +338,7 @@ class DistributedLibrary(_Library):
 
 def _in_arrays(collection: Collection, kind: type) -> Any:
     """Return values as a Dask array of a type; made of futures themselves Dask-ML's tasks would lose what they need."""
-    return collection.map_partitions(_astype, kind).persist().to_dask_array(lengths=True)
-
-
-def _astype(part: Frame, kind: type) -> Frame:
-    return part.astype(kind)
+    return collection.astype(kind).persist().to_dask_array(lengths=True)
 
 
 def _rows(collection: Collection, numbers: Sequence[Array | slice]) -> Collection:

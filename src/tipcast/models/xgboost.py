@@ -50,12 +50,18 @@ Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None]
 """Binned rows to train on, and those that decide when to stop."""
 
 
+def configured_device(booster: xgboost.Booster) -> str:
+    """Return the device of a booster's configuration: what it was trained on, in the process that trained it."""
+    found: str = json.loads(booster.save_config())["learner"]["generic_param"]["device"]
+    return found
+
+
 class RecordDevice(TrainingCallback):
     """Records on the worker which device a booster was trained on: elsewhere its configuration may say another."""
 
     def after_training(self, model: Any) -> Any:
         """Copy the device of the booster's configuration into an attribute, which travels with it."""
-        model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
+        model.set_attr(**{DEVICE: configured_device(model)})
         model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
         return model
 

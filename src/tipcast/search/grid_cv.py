@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import queue
 import threading
 import time
@@ -113,8 +112,9 @@ def device(fitted: Any, study: Study) -> str:
     """Return what an estimator computed on: XGBoost's says it, and may have fallen back to the processor."""
     if not hasattr(fitted, "get_booster"):
         return study.device
-    found: str = json.loads(fitted.get_booster().save_config())["learner"]["generic_param"]["device"]
-    return found
+    from tipcast.models.xgboost import configured_device  # a model of another library does without
+
+    return configured_device(fitted.get_booster())
 
 
 def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> Iterator[Event]:
