@@ -27,7 +27,7 @@ from tipcast.evaluation.sums import Parts, even
 SOME, MUCH = 0.1, 0.25
 EMPTY = 0.5
 """Rows that an empty bin counts as: the logarithm of nothing is no number."""
-Z95 = 1.6448536269514722
+ONE_SIDED = 1.6448536269514722
 """95 % point of the normal distribution."""
 SCORE = "score"
 SAMPLE = 20_000
@@ -229,7 +229,7 @@ def chance(bins: int, then_rows: int, now_rows: int) -> float:
     """Return the 95 % point of the index of two samples of one population (chi-squared by Wilson and Hilferty)."""
     free = max(bins - 1, 1)
     spread = 2 / (9 * free)
-    return (1 / max(then_rows, 1) + 1 / max(now_rows, 1)) * free * (1 - spread + Z95 * math.sqrt(spread)) ** 3
+    return (1 / max(then_rows, 1) + 1 / max(now_rows, 1)) * free * (1 - spread + ONE_SIDED * math.sqrt(spread)) ** 3
 
 
 def drifts(then: Mapping[str, Any], features: Mapping[str, Counts], histogram: Counts) -> list[Drift]:

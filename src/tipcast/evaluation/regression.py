@@ -12,8 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Interval, Ints, Parts, added, mean_interval, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric, computed
+from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, summed, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -23,17 +23,14 @@ TAIL = 0.005
 """Share of the sample that lies beyond each end of an axis; rows there are counted in the outermost bins."""
 
 
-ADDED = ("scored", "score_sum", "rows", "error_sum", "absolute", "squares", "fourths", "not_numbers", "unknown")
-
-
 @dataclass(frozen=True)
 class Errors:
     """Sums over rows whose target is known, error = prediction - target; ``scored`` and ``score_sum`` are of all."""
 
     scored: int = 0
     score_sum: float = 0.0
-    histogram: Ints | None = None
-    """(BINS,) all rows by the bin of their prediction, where a reference has told the edges."""
+    histogram: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    """(BINS,) all rows by the bin of their prediction, where a reference has told the edges; else zeros."""
     rows: int = 0
     error_sum: float = 0.0
     absolute: float = 0.0
@@ -85,6 +82,7 @@ class Regression(Evaluator):
     """Judges (rows,) values against a float target."""
 
     kind = "regression"
+    sums = Errors
     metrics = METRICS
     interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
@@ -100,11 +98,11 @@ class Regression(Evaluator):
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
             ("D031", errors.unknown, "targets are not finite", "check the target"),
         )
-        found = RegressionEvaluation(_metrics(errors), _interval(errors))
+        found = _evaluation(errors)
         if parts.client is None:
             return found
         axis, residual_axis = _axes(errors.sample)
-        joint, residuals = parts.add(functools.partial(_binned, axis, residual_axis), _add)
+        joint, residuals = parts.add(functools.partial(_binned, axis, residual_axis), summed)
         return dataclasses.replace(found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals)
 
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
@@ -128,18 +126,17 @@ class Regression(Evaluator):
 
     def total(self, parts: Sequence[Errors]) -> Errors:
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
-        rows = sum(part.rows for part in parts)
-        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(rows, 1)
-        histograms = [part.histogram for part in parts if part.histogram is not None]
-        scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
-        return Errors(
-            **added(parts, ADDED),
-            histogram=np.sum(histograms, axis=0) if histograms else None,
-            largest=max((part.largest for part in parts), default=0.0),
-            target_mean=mean,
-            target_scatter=scatter,
-            sample=np.concatenate([np.empty((0, 2)), *(part.sample for part in parts)]),
-        )
+        parts = [Errors(), *parts]
+        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(sum(part.rows for part in parts), 1)
+        others: dict[str, Any] = {
+            "largest": max(part.largest for part in parts),
+            "target_mean": mean,
+            "target_scatter": math.fsum(
+                part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
+            ),
+            "sample": np.concatenate([part.sample for part in parts]),
+        }
+        return Errors(**added(parts, but=others), **others)
 
     def summary(self, sums: Errors) -> dict[str, float]:
         """Return the mean prediction."""
@@ -147,13 +144,11 @@ class Regression(Evaluator):
 
     def of_sums(self, sums: Errors, threshold: float | None = None) -> RegressionEvaluation | None:
         """Evaluate the rows whose target is known; None where there are none."""
-        return RegressionEvaluation(_metrics(sums), _interval(sums)) if sums.rows else None
+        return _evaluation(sums) if sums.rows else None
 
     def histogram(self, counted: Any) -> Any:
         """Return rows by the bin of their prediction."""
-        if isinstance(counted, RegressionEvaluation):
-            return counted.joint.sum(axis=0)
-        return np.zeros(BINS, dtype=np.int64) if counted.histogram is None else counted.histogram
+        return counted.joint.sum(axis=0) if isinstance(counted, RegressionEvaluation) else counted.histogram
 
     def edges(self, evaluation: RegressionEvaluation) -> list[float]:
         """Return the axis of predictions."""
@@ -161,12 +156,9 @@ class Regression(Evaluator):
         return edges
 
 
-def _metrics(errors: Errors) -> dict[str, float]:
-    return {**{each.name: float(each.of(errors)) for each in METRICS if each.of}, ROWS: float(errors.rows)}
-
-
-def _interval(errors: Errors) -> Interval:
-    return mean_interval(errors.rows, errors.squares, errors.fourths, root=True)
+def _evaluation(errors: Errors) -> RegressionEvaluation:
+    interval = mean_interval(errors.rows, errors.squares, errors.fourths, root=True)
+    return RegressionEvaluation(computed(METRICS, errors, errors.rows), interval)
 
 
 def _known(predictions: Any, target: Any, mask: Array | None = None) -> Errors:
@@ -179,8 +171,9 @@ def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Err
     finite = xp.isfinite(predictions)
     odd = len(predictions) - int(xp.count_nonzero(finite))
     scores = (predictions[finite] if odd else predictions).astype(xp.float64)
-    counts = None if edges is None else to_host(xp.bincount(_bins(scores, edges), minlength=BINS))
-    found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
+    found = Errors(scored=len(scores), score_sum=float(scores.sum()), not_numbers=odd)
+    if edges is not None:
+        found = dataclasses.replace(found, histogram=to_host(xp.bincount(_bins(scores, edges), minlength=BINS)))
     if target is None or not len(scores):
         return found
     truth = (target[finite] if odd else target).astype(xp.float64)
@@ -235,7 +228,3 @@ def _binned(
     joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
     residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
     return joint.reshape(BINS, BINS), residuals
-
-
-def _add(parts: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)  # type: ignore[return-value]

@@ -97,6 +97,9 @@ def _map() -> tuple[Map, np.ndarray]:
     return Map(axes, cells, centroids, (0.6, 0.25)), np.array([1000, 1500, 500])
 
 
+CENTRES = {"1 core": np.array([[0.1, 0.2], [1.0, -1.0]]), "2 cores": np.array([[0.1, 0.25], [1.0, -1.0]])}
+
+
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     each: dict[str, Any] = {
         "roc": lambda: plots.roc({"test": found, "validation": found}, SUBTITLE),
@@ -107,6 +110,9 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
         "residuals": lambda: plots.residuals(_regression(), SUBTITLE),
         "clusters": lambda: plots.clusters(*_map(), SUBTITLE),
+        "centroids": lambda: plots.centroids(
+            np.random.default_rng(4).normal(size=(500, 2)), [0, 1] * 250, CENTRES, (0.6, 0.25), SUBTITLE
+        ),
         "scores": lambda: plots.scores(found, SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),

@@ -1,11 +1,12 @@
-"""Plots of rows counted in cells: predicted against true values, residuals, clusters, predictions by bin."""
+"""Plots of rows: predicted against true values, residuals, clusters, centroids, predictions by bin."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tipcast.evaluation.regression import RegressionEvaluation
 
 SHADES = LinearSegmentedColormap.from_list("rows", ["#eaf3f9", style.BLUE, "#00243a"])
+MARKERS = "osD^vPX*"
+"""Of one clustering after another."""
 MOST_NAMED = 30
 """Clusters up to which each centroid has its number."""
 
@@ -66,6 +69,42 @@ def clusters(found: Map, rows: Ints, subtitle: str) -> bytes:
         style.write(axes, x[at], y[at], str(at), ha="center", va="center", bbox=None, zorder=7)
     shares = [style.percent(share) for share in found.shares]
     style.name_axes(axes, f"first component ({shares[0]} of variance)", f"second component ({shares[1]})")
+    return style.png(figure)
+
+
+def centroids(
+    rows: Floats, groups: Sequence[int] | None, found: Mapping[str, Floats], shares: Sequence[float], subtitle: str
+) -> bytes:
+    """Draw rows and the centroids of several clusterings of them.
+
+    Parameters
+    ----------
+    rows
+        (rows, 2) on two principal components.
+    groups
+        (rows,) of the groups that rows were made of; None where nothing is known of such.
+    found
+        Name of a clustering -> (clusters, 2) its centroids.
+    shares
+        Of the variance, by component.
+    subtitle
+        The line below the title.
+
+    """
+    figure, axes = style.page("Centroids of every rung", subtitle)
+    colors: Any = style.FAINT
+    if groups is not None:
+        _, numbers = np.unique(np.asarray(groups), return_inverse=True)
+        colors = colormaps["tab20"](numbers % 20)
+    axes.scatter(rows[:, 0], rows[:, 1], s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
+    for at, (name, points) in enumerate(found.items()):
+        look: dict[str, Any] = {"facecolors": "none", "edgecolors": style.INK, "linewidths": 1.6, "zorder": 6}
+        size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
+        axes.scatter(points[:, 0], points[:, 1], s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
+    axes.margins(0.08, 0.16)
+    first, second = (style.percent(share) for share in shares)
+    style.name_axes(axes, f"first component ({first} of variance)", f"second component ({second})")
+    style.key(axes, "upper center", ncols=min(len(found), 4), columnspacing=1.2, handletextpad=0.3)
     return style.png(figure)
 
 
