@@ -257,6 +257,7 @@ class Evaluator(ABC):
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
@@ -268,8 +269,8 @@ class Evaluator(ABC):
             (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
         threshold
             See ``evaluate``.
-        reference
-            What ``profile`` told of the predictions at training.
+        reference, more
+            What ``profile`` told of the predictions at training; what one kind alone takes, as ``bins``.
 
         """
 

@@ -46,7 +46,7 @@ from tipcast.evaluation.two_classes import (
 )
 
 BINS = 20_000
-"""Equal-width bins of scored rows: a multiple of those that plots and tables have."""
+"""Equal-width bins of scored rows, unless told otherwise: a multiple of those that plots and tables have."""
 Counts = np.ndarray[Any, Any]
 
 
@@ -59,9 +59,9 @@ class Binned:
     """Sums over rows, on the host. Each labelled row is counted in ``rows`` too."""
 
     rows: Counts = field(default_factory=_no_counts)
-    """(BINS,) all rows that have a score."""
+    """(bins,) all rows that have a score."""
     positives: Counts = field(default_factory=_no_counts)
-    """(BINS,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
+    """(bins,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
     negatives: Counts = field(default_factory=_no_counts)
     called: int = 0
     """All rows with a score at or above the threshold."""
@@ -165,12 +165,21 @@ class Classification(Evaluator):
         at = f"at threshold {evaluation.threshold:.4f}, {basis}"
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None, **_: Any) -> Binned:
-        """Count scores in fine bins; called 1 at or above the threshold."""
+    def count(
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, bins: int = BINS, **_: Any
+    ) -> Binned:
+        """Count scores in fine bins, a multiple of those that plots have; called 1 at or above the threshold."""
         xp = module_of(predictions)
-        bins = xp.minimum((predictions * BINS).astype(xp.int32), BINS - 1)
+
+        def rows_of(chosen: Array) -> Counts:
+            counts: Counts = to_host(xp.bincount(places[chosen], minlength=bins))
+            return counts.astype(np.int32)  # of one part: half the memory
+
+        places = xp.minimum((predictions * bins).astype(xp.int32), bins - 1)
         called = predictions >= (self.threshold if threshold is None else threshold)
-        found = Binned(_counted(bins), called=int(called.sum()), score_sum=float(predictions.sum(dtype=xp.float64)))
+        found = Binned(
+            rows_of(slice(None)), called=int(called.sum()), score_sum=float(predictions.sum(dtype=xp.float64))
+        )
         if target is None or not bool((target >= 0).any()):
             return found
         positive, negative = target == 1, target == 0
@@ -178,8 +187,8 @@ class Classification(Evaluator):
         right = xp.where(positive, predictions, 1 - predictions)[positive | negative].astype(xp.float64)
         return replace(
             found,
-            positives=_counted(bins[positive]),
-            negatives=_counted(bins[negative]),
+            positives=rows_of(positive),
+            negatives=rows_of(negative),
             true_positives=int((called & positive).sum()),
             false_positives=int((called & negative).sum()),
             log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
@@ -210,9 +219,10 @@ class Classification(Evaluator):
             squares=sums.squares,
             confusion=Confusion(n_all - fp, fp, p_all - tp, tp),
         )
-        edges = np.append(used / BINS, math.inf)
+        bins = len(sums.rows)
+        edges = np.append(used / bins, math.inf)
         area = np.append(0.0, np.cumsum(p * (2 * above + n))) / (2 * p_all * n_all)
-        middles = (np.arange(BINS) + 0.5) / BINS
+        middles = (np.arange(bins) + 0.5) / bins
         return evaluation(
             of_metrics,
             delong(auc, p_all, n_all, *map(float, misses)),
@@ -232,11 +242,6 @@ class Classification(Evaluator):
         """Return fiftieths."""
         edges: list[float] = evaluation.histogram.edges.tolist()
         return edges
-
-
-def _counted(bins: Array) -> Counts:
-    counts: Counts = to_host(module_of(bins).bincount(bins, minlength=BINS))
-    return counts.astype(np.int32)  # of one part: half the memory
 
 
 def of_buckets(client: Any, buckets: Buckets, threshold: float | None) -> ClassificationEvaluation:

@@ -27,6 +27,7 @@ from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
+from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened
 from tipcast.jobs.train_record import Record, params
@@ -267,6 +268,8 @@ class Outcome:
     test: Evaluation
     subsets: Mapping[str, Estimate]
     """Name -> the headline of a part of the test rows."""
+    slices: Sequence[Slice]
+    """Groups of the test rows."""
     profile: Mapping[str, Any]
     """What trained-on rows and scores of others look like, see ``evaluation.drift``."""
 
@@ -287,10 +290,12 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
                 subsets[name] = judge.estimate(client, predictions, truth, masks, where=f"{WHERE['test']}, {name}")
             except TipcastError as problem:  # it has no rows, or all have one label
                 LOG.warning("no %s of test rows of %s: %s", judge.headline.title, name, problem.what)
+        groups = splits["test"].groups if len(plan.task.classes) <= MOST_CLASSES else {}
+        found = slices(client, judge, predictions, truth, groups, plan.dataset.group_label, threshold=threshold)
         score = judge.profile(validation or test, "validation" if validation else "test")
         train = splits["train"]
         described = profile(client, train.x, train.parts, score, plan.task.categorical)
-    return Outcome(splits, fitted, validation, test, subsets, described)
+    return Outcome(splits, fitted, validation, test, subsets, found, described)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

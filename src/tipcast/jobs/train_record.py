@@ -15,7 +15,7 @@ from tipcast import __version__
 from tipcast.compute import diagnostics
 from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.evaluation import plots, report
+from tipcast.evaluation import plots, report, slices
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.measure import origin
 from tipcast.models.base import NativeFile
@@ -119,6 +119,10 @@ class Record:
             log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
+        if outcome.slices:
+            self.run.log_table(slices.columns(outcome.slices), slices.SLICES)
+        if len(ranked := slices.worst(outcome.slices, judge)) > 1:
+            log(plots.slices(ranked, test, judge.headline, subtitle), slices.SLICES_PLOT)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
@@ -179,6 +183,7 @@ class Record:
                 subsets=outcome.subsets,
                 run_id=self.run.id,
                 changes=origin.source().remark,
+                remarks=[slices.remark(outcome.slices, self.judge)],
             )
         )
 
