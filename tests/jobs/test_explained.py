@@ -81,7 +81,9 @@ def test_trips_are_sliced(job: Job, store: str) -> None:
 
 
 def test_nothing_is_said_where_there_are_no_groups(job: Job, store: str) -> None:
-    ended = job("train", "data=blobs", "task=target", "data.rows=3000", "data.test_rows=500", "data.centers=2", "model=logistic")
+    ended = job(
+        "train", "data=blobs", "task=target", "data.rows=3000", "data.test_rows=500", "data.centers=2", "model=logistic"
+    )
     files = {file.path for file in mlflow.MlflowClient(store).list_artifacts(ended.said["run_id"], "tables")}
     assert "tables/slices.json" not in files
     assert "groups" not in ended.run.data.tags["mlflow.note.content"]

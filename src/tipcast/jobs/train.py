@@ -28,6 +28,7 @@ from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
+from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened
 from tipcast.jobs.train_record import Record, params
@@ -35,6 +36,7 @@ from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
+from tipcast.models import contributions
 from tipcast.models.base import Fitted
 from tipcast.models.build import check
 from tipcast.models.fit import fit as fit_model
@@ -48,6 +50,8 @@ LOG = logging.getLogger("tipcast")
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
+EXPLAINED_ROWS = 500
+"""Test rows, at even distances, whose contributions are drawn."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 WHERE = {"train": "data.train", "validation": "data.train (validation)", "test": "data.test"}
@@ -110,6 +114,8 @@ def finish(workers: Session, record: Record, clock: Clock) -> dict[str, Any]:
         record.data(splits)
         record.metrics(outcome)
         record.figures(outcome)
+        if fitted.format in contributions.FORMATS:
+            record.contributions(explained(workers, fitted, splits["test"]), outcome)
         saved = fitted.save(folder)
         columns, raw = held_out(workers, plan)
         rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
@@ -296,6 +302,12 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
         train = splits["train"]
         described = profile(client, train.x, train.parts, score, plan.task.categorical)
     return Outcome(splits, fitted, validation, test, subsets, found, described)
+
+
+def explained(workers: Session, fitted: Fitted, test: Rows) -> contributions.Rows:
+    """Return some test rows, and what each feature contributes to their predictions."""
+    step, starts = even(test.parts, EXPLAINED_ROWS)
+    return contributions.of_sample(workers.client, fitted.scorer, test.x, starts, step)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from tipcast.evaluation import plots, report, slices
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.measure import origin
 from tipcast.models.base import NativeFile
+from tipcast.models.contributions import Rows
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import Run
 
@@ -130,6 +131,14 @@ class Record:
             best = fitted.info.get("best_iteration")
             drawn = plots.history(fitted.history, metric, trained, best=None if best is None else int(best))
             log(drawn, "plots/history.png")
+
+    def contributions(self, rows: Rows, outcome: Outcome) -> None:
+        """Draw what each feature contributes to the predictions of some test rows."""
+        values, added = rows
+        subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
+        subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
+        drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
+        self.run.log_bytes(drawn, "plots/contributions.png")
 
     def model(
         self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str

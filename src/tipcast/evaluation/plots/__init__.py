@@ -7,10 +7,10 @@ from tipcast.evaluation.plots.bars import classes, confusion, difference, import
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
 from tipcast.evaluation.plots.style import small
 from tipcast.evaluation.plots.trials import busy, ladder, parallel, pareto, roc_overlay
-from tipcast.evaluation.plots.values import centroids, clusters, distribution, predicted, residuals
+from tipcast.evaluation.plots.values import centroids, clusters, contributions, distribution, predicted, residuals
 
 __all__ = [
-    "busy", "calibration", "centroids", "classes", "clusters", "confusion", "difference", "distribution", "history",
-    "importance", "ladder", "parallel", "pareto", "precision_recall", "predicted", "residuals", "roc", "roc_overlay",
-    "scores", "slices", "small", "stability",
+    "busy", "calibration", "centroids", "classes", "clusters", "confusion", "contributions", "difference",
+    "distribution", "history", "importance", "ladder", "parallel", "pareto", "precision_recall", "predicted",
+    "residuals", "roc", "roc_overlay", "scores", "slices", "small", "stability",
 ]  # fmt: skip
