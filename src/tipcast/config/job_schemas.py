@@ -117,6 +117,8 @@ class ScoreConfig(_WorkersConfig):
     """Folder or s3:// prefix that gets the scores; one that is there is replaced if it holds scores or nothing."""
     keep: list[str] | None = None
     """Columns of the input that are kept; null: all."""
+    explain: bool = False
+    """Write what each feature contributes to a row's prediction, exact; of models of XGBoost."""
     colour: str | None = None
     block_bytes: int = MISSING
     compression: str = MISSING
