@@ -126,7 +126,8 @@ def _count(
         borders = (xp.searchsorted(ordered, wanted, side=side).tolist() for side in ("left", "right"))
         for start, stop in zip(*borders, strict=True):
             rows = order[start:stop]
-            found.append(judge.count(predicted[rows], truth[rows], threshold=threshold, bins=BINS))
+            given = predicted[rows], truth[rows]
+            found.append(judge.count(*given, threshold=threshold, bins=BINS) if len(rows) else judge.sums())
     return found
 
 

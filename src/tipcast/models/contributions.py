@@ -38,7 +38,8 @@ def contributions(scorer: Scorer, x: Frame | Array, predicted: Array) -> NDArray
     Returns
     -------
     ndarray
-        (rows, features + 1) on the host, the bias last. Each row sums to its margin but for rounding, 1e-5.
+        (rows, features + 1) on the host, the bias last. Each row sums to its margin but for
+        XGBoost's rounding: 1e-5, of large margins 1e-5 of the margin.
 
     References
     ----------
