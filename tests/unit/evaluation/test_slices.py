@@ -110,6 +110,10 @@ def test_the_worst_have_enough_rows(client: Client, kind: str) -> None:
 
 def test_nothing_to_group_by(client: Client) -> None:
     assert slices.slices(client, evaluator("regression"), [], [], {}, label) == []
+    predicted, truth, _ = made("regression")
+    none = {"none": spread(client, np.full(COUNT, -1, dtype=np.int32))}
+    given = spread(client, predicted), spread(client, truth)
+    assert slices.slices(client, evaluator("regression"), *given, none, label) == []
 
 
 def test_on_each_device(backend: Session) -> None:
