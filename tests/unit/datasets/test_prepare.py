@@ -112,7 +112,9 @@ def test_without_a_payment_column_no_row_is_known_to_be_paid_by_card(trip_files:
 
 def test_groups_of_trips(trip_files: Any, frames: Frames) -> None:
     recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("passenger_count",)), subsets=True)
-    fragments = _listing(trip_files, recipe, lambda frame: frame.drop(columns="VendorID")).fragments
+    assert recipe.optional == ("payment_type", "VendorID", "PULocationID")
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", lambda frame: frame.drop(columns="VendorID"))
+    fragments = trip_files.listing(path, (*recipe.columns, "payment_type", "PULocationID")).fragments
     (part,) = prepare_fragment(fragments[0], frames, recipe)
     trips = trip_files.trips()
     times = trips["tpep_pickup_datetime"].dt
