@@ -171,15 +171,10 @@ def total(counts: Sequence[Mapping[str, Counts]]) -> dict[str, Counts]:
 
 def _deciles(counts: Counts) -> list[list[int]]:
     """Cut codes at deciles of the rows; one code with several of them leaves fewer bins."""
-    every = max(int(counts.sum()), 1)
-    bins: list[list[int]] = []
-    seen, first, decile = 0, 0, 1
-    for code in range(len(counts) - 1):
-        seen += int(counts[code])
-        if decile < GROUPS and seen * GROUPS >= every * decile:
-            bins.append([first, code])
-            first, decile = code + 1, seen * GROUPS // every + 1
-    return [*bins, [first, len(counts) - 1]]
+    passed = np.minimum(np.cumsum(counts[:-1]) * GROUPS // max(int(counts.sum()), 1), GROUPS - 1)
+    ends = np.flatnonzero(np.diff(passed, prepend=0)).tolist()
+    starts = [0, *(end + 1 for end in ends)]
+    return [[first, last] for first, last in zip(starts, [*ends, len(counts) - 1], strict=True)]
 
 
 def shares(counts: Counts, bins: Bins) -> list[float]:

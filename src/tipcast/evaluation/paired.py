@@ -143,7 +143,14 @@ def ranked(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Ranks, Ranks]:
 
 def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int]) -> list[float]:
     """Return the difference of both AUCs in each replicate."""
-    return [_replicate(models, np.random.default_rng([seed, at])) for at in replicates]
+    positives, negatives = len(models[0].positives), len(models[0].negatives)
+    found = []
+    for at in replicates:
+        random = np.random.default_rng([seed, at])
+        hits, misses = random.integers(0, positives, positives), random.integers(0, negatives, negatives)
+        first, second = (area(each.positives[hits], each.negatives[misses], each.number) for each in models)
+        found.append(first - second)
+    return found
 
 
 def measured(models: tuple[Ranks, Ranks]) -> tuple[float, int]:
@@ -157,13 +164,6 @@ def area(positives: Ints, negatives: Ints, number: int) -> float:
     below = np.bincount(negatives, minlength=number)
     twice = 2 * np.cumsum(below) - below
     return float(twice[positives].sum()) / (2 * len(positives) * len(negatives))
-
-
-def _replicate(models: tuple[Ranks, Ranks], random: np.random.Generator) -> float:
-    positives, negatives = len(models[0].positives), len(models[0].negatives)
-    hits, misses = random.integers(0, positives, positives), random.integers(0, negatives, negatives)
-    first, second = (area(each.positives[hits], each.negatives[misses], each.number) for each in models)
-    return first - second
 
 
 def _ranks(scores: Any, labels: Any) -> Ranks:

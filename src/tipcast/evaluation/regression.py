@@ -92,7 +92,7 @@ class Regression(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> RegressionEvaluation:
         """Sum errors in one pass, and count the figures' bins in another."""
-        errors: Errors = parts.add(_known, self.total)
+        errors: Errors = parts.add(_sums, self.total)
         parts.refuse(
             errors.scored + errors.not_numbers,
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
@@ -122,7 +122,7 @@ class Regression(Evaluator):
     ) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions in the reference's bins."""
         edges = np.asarray(reference["edges"]) if reference else None
-        return _sums(values_of(predictions), None if target is None else values_of(target), edges)
+        return _sums(predictions, target, edges=edges)
 
     def total(self, parts: Sequence[Errors]) -> Errors:
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
@@ -161,22 +161,19 @@ def _evaluation(errors: Errors) -> RegressionEvaluation:
     return RegressionEvaluation(computed(METRICS, errors, errors.rows), interval)
 
 
-def _known(predictions: Any, target: Any, mask: Array | None = None) -> Errors:
-    """Return the sums of a part all of whose targets should be known."""
-    return _sums(values_of(predictions, mask), values_of(target, mask), None)
-
-
-def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Errors:
-    xp = module_of(predictions)
-    finite = xp.isfinite(predictions)
-    odd = len(predictions) - int(xp.count_nonzero(finite))
-    scores = (predictions[finite] if odd else predictions).astype(xp.float64)
+def _sums(predictions: Any, target: Any, mask: Array | None = None, edges: Floats | None = None) -> Errors:
+    predicted = values_of(predictions, mask)
+    xp = module_of(predicted)
+    finite = xp.isfinite(predicted)
+    odd = len(predicted) - int(xp.count_nonzero(finite))
+    scores = (predicted[finite] if odd else predicted).astype(xp.float64)
     found = Errors(scored=len(scores), score_sum=float(scores.sum()), not_numbers=odd)
     if edges is not None:
         found = dataclasses.replace(found, histogram=to_host(xp.bincount(_bins(scores, edges), minlength=BINS)))
     if target is None or not len(scores):
         return found
-    truth = (target[finite] if odd else target).astype(xp.float64)
+    truth = values_of(target, mask)
+    truth = (truth[finite] if odd else truth).astype(xp.float64)
     known = xp.isfinite(truth)
     unknown = len(truth) - int(xp.count_nonzero(known))
     if unknown:

@@ -98,6 +98,13 @@ def _map() -> tuple[Map, np.ndarray]:
     return Map(axes, cells, centroids, (0.6, 0.25)), np.array([1000, 1500, 500])
 
 
+def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
+    r = np.random.default_rng(9)
+    values = r.normal(size=(500, 14)).astype(np.float32)
+    names = ["a_feature_of_a_very_long_name" if at == 10 else f"feature_{at}" for at in range(14)]
+    return values, values * r.normal(size=14) ** 2, names
+
+
 def _slices() -> list[Slice]:
     r, found = np.random.default_rng(7), []
     for name, groups in (("PULocationID", 12), ("weekday", 7), ("a_name_of_a_column_that_is_long", 3)):
@@ -124,6 +131,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
             np.random.default_rng(4).normal(size=(500, 2)), [0, 1] * 250, CENTRES, (0.6, 0.25), SUBTITLE
         ),
         "scores": lambda: plots.scores(found, SUBTITLE),
+        "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
         "slices": lambda: plots.slices(_slices(), found, AUC, SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),

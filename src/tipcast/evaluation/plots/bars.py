@@ -98,8 +98,8 @@ def slices(ranked: Sequence[Slice], every: Evaluation, metric: Metric, subtitle:
     lines: list[str | Slice] = []
     for name, of_name in by_name.items():
         lines += [name, *of_name[: MOST_SLICES // len(by_name)]]
-    names = [_short(line if isinstance(line, str) else line.group, 2) for line in lines]
-    left = min(0.07 + 0.0165 * max(map(len, names), default=0), 0.42)
+    names = [style.fit(line if isinstance(line, str) else line.group, 21) for line in lines]
+    left = 0.07 + 0.0165 * max(map(len, names))
     figure, axes = style.page(f"{metric.title} of groups", subtitle, (left, 0.125, 0.83 - left, 0.685))
     axes.set_yticks(range(len(names)), names)
     look: dict[str, Any] = {"va": "center", "bbox": None}

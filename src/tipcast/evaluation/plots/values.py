@@ -82,7 +82,8 @@ def contributions(
     """
     sizes = np.abs(added).mean(axis=0)
     chosen = np.argsort(-sizes, kind="stable")[:MOST_FEATURES]
-    left = min(0.07 + 0.0165 * max(len(names[at]) for at in chosen), 0.42)
+    shown = [style.fit(names[at], 21) for at in chosen]
+    left = 0.07 + 0.0165 * max(map(len, shown))
     figure, axes = style.page("Contributions of features", subtitle, (left, 0.125, 0.76 - left, 0.65))
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     for place, at in enumerate(chosen):
@@ -91,7 +92,7 @@ def contributions(
         heights = place + _swarm(np.round(places / reach * SWARM_BINS))
         axes.scatter(places, heights, s=7, c=VALUES(ranks / max(len(ranks) - 1, 1)), linewidths=0, zorder=3)
     axes.axvline(0, color=style.FAINT, linewidth=1.5, zorder=1)
-    axes.set_yticks(range(len(chosen)), [names[at] for at in chosen])
+    axes.set_yticks(range(len(chosen)), shown)
     axes.set_ylim(max(len(chosen), 5) - 0.4, -0.6)
     axes.grid(False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(5))
