@@ -127,7 +127,9 @@ def of_frame(x: Any, features: Mapping[str, Mapping[str, Any]]) -> dict[str, Cou
     return count(x.values, [str(name) for name in x.columns], features)
 
 
-def count(matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:
+def count(
+    matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[str, Any]], side: Array | None = None
+) -> dict[str, Counts]:
     """Count rows in the bins of a profile.
 
     Parameters
@@ -138,17 +140,20 @@ def count(matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[st
         The features.
     features
         ``features`` of a profile; other features are not counted.
+    side
+        (rows,) 0 or 1: these rows are counted apart; None: all together.
 
     Returns
     -------
     dict
-        Feature -> (bins,) rows, on the host. The last bin is of NaN, of a nominal feature of all other values.
+        Feature -> (bins,) rows or, with ``side``, (2, bins) rows of each side, on the host. The last bin is of NaN, of
+        a nominal feature of all other values.
 
     """
-    return {name: _counted(matrix[:, at], features[name]) for at, name in enumerate(names) if name in features}
+    return {name: _counted(matrix[:, at], features[name], side) for at, name in enumerate(names) if name in features}
 
 
-def _counted(values: Array, bins: Mapping[str, Any]) -> Counts:
+def _counted(values: Array, bins: Mapping[str, Any], side: Array | None) -> Counts:
     xp = module_of(values)
     borders = xp.asarray(bins.get("values", bins.get("edges")), dtype=values.dtype)
     last = len(borders) + ("edges" in bins)
@@ -160,8 +165,11 @@ def _counted(values: Array, bins: Mapping[str, Any]) -> Counts:
         at = xp.where(borders[at] == values, at, last)
     else:
         at = xp.zeros(len(values), dtype=xp.int64)
-    found: Counts = to_host(xp.bincount(at, minlength=last + 1))
-    return found
+    sides = 1 if side is None else 2
+    if side is not None:
+        at = at + side * (last + 1)
+    found: Counts = to_host(xp.bincount(at, minlength=sides * (last + 1)))
+    return found if side is None else found.reshape(sides, -1)
 
 
 def total(counts: Sequence[Mapping[str, Counts]]) -> dict[str, Counts]:
