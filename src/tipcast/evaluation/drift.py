@@ -165,11 +165,12 @@ def _counted(values: Array, bins: Mapping[str, Any], side: Array | None) -> Coun
         at = xp.where(borders[at] == values, at, last)
     else:
         at = xp.zeros(len(values), dtype=xp.int64)
-    sides = 1 if side is None else 2
-    if side is not None:
-        at = at + side * (last + 1)
-    found: Counts = to_host(xp.bincount(at, minlength=sides * (last + 1)))
-    return found if side is None else found.reshape(sides, -1)
+    if side is None:
+        found: Counts = to_host(xp.bincount(at, minlength=last + 1))
+        return found
+    at = at + side * at.dtype.type(last + 1)
+    apart: Counts = to_host(xp.bincount(at, minlength=2 * (last + 1))).reshape(2, -1)
+    return apart
 
 
 def total(counts: Sequence[Mapping[str, Counts]]) -> dict[str, Counts]:

@@ -4,8 +4,9 @@ Of two classes: the test rows tell which share of the rows of each score was of 
 each would be a positive with that probability, which gives expected true and false positives at every threshold, and
 so an AUC: confidence-based performance estimation, as in NannyML's documentation (nannyml.readthedocs.io, "Estimation
 of Performance of the Monitored Model"). The shares are an isotonic regression (Zadrozny and Elkan 2002, Transforming
-Classifier Scores into Accurate Multiclass Probability Estimates) over groups of equal size. Of numbers: the mean
-squared error of test rows by their prediction, weighted by how many new rows have such a prediction.
+Classifier Scores into Accurate Multiclass Probability Estimates) over groups of equal size, with straight lines in log
+odds between and beyond them. Of numbers: the mean squared error of test rows by their prediction, weighted by how many
+new rows have such a prediction.
 
 Both see that new rows are harder or easier than the test rows were. Neither can see that the same rows have other
 answers than then (concept drift): only answers tell that.
@@ -62,15 +63,14 @@ def reference(evaluation: Any, split: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        Fit for JSON. ``value``: the headline of so many ``rows``. Of two classes ``edges`` (groups - 1,) between groups
-        of scores and ``rates`` (groups,) of class 1; of numbers ``predicted`` (bins,), and ``squares`` and ``errors``
-        (bins,), mean squared and mean errors of such predictions.
+        Fit for JSON. ``value``: the headline of so many ``rows``. Of two classes ``scores`` and ``rates`` of class 1
+        (groups,), both in log odds, and the ``slope`` of the one over the other beyond the groups; of numbers
+        ``predicted`` (bins,), and ``squares`` and ``errors`` (bins,), mean squared and mean errors of such predictions.
 
     """
     told = {"split": split, "rows": evaluation.rows, "value": evaluation.headline}
     if isinstance(evaluation, ClassificationEvaluation):
-        edges, rates = _rates(evaluation)
-        return {**told, "edges": edges, "rates": rates}
+        return {**told, **_rates(evaluation)}
     if isinstance(evaluation, RegressionEvaluation):
         rows = evaluation.joint.sum(axis=0)
         used = np.flatnonzero(rows)
@@ -80,8 +80,8 @@ def reference(evaluation: Any, split: str) -> dict[str, Any]:
     return told
 
 
-def _rates(evaluation: ClassificationEvaluation) -> tuple[list[float], list[float]]:
-    """Return edges between groups of scores that have about as many rows each, and the rate of class 1 in each."""
+def _rates(evaluation: ClassificationEvaluation) -> dict[str, Any]:
+    """Return the rate of class 1 in groups of scores that have about as many rows each, in log odds, see ``_at``."""
     from sklearn.isotonic import isotonic_regression  # half a second, which workers need not spend
 
     positives, negatives = evaluation.confusion.positives, evaluation.confusion.negatives
@@ -94,8 +94,29 @@ def _rates(evaluation: ClassificationEvaluation) -> tuple[list[float], list[floa
     cuts = cuts[(below[cuts] > 0) & np.isfinite(thresholds[cuts])]
     of_one = -np.diff(hits[cuts], prepend=positives, append=0)
     of_both = np.diff(below[cuts], prepend=0, append=rows)
-    rates = isotonic_regression(of_one / of_both, sample_weight=of_both, y_min=0.0, y_max=1.0)
-    return thresholds[cuts].tolist(), rates.tolist()
+    rates = isotonic_regression(of_one / of_both, sample_weight=of_both)
+    rates = _log_odds(np.clip(rates, 0.5 / of_both, 1 - 0.5 / of_both))
+    starts = np.append(0, cuts)
+    middles = np.searchsorted(below, below[starts] + of_both / 2, side="right") - 1
+    scores = _log_odds(np.clip(thresholds[np.maximum(middles, starts)], MIDDLES[0], MIDDLES[-1]))
+    weights = of_both / (2 + np.exp(rates) + np.exp(-rates))  # rows x rate x (1 - rate), by the delta method
+    apart = scores - np.average(scores, weights=weights)
+    scatter = float(weights @ apart**2)
+    slope = float((weights * apart) @ rates) / scatter if scatter else 1.0
+    return {"scores": scores.tolist(), "rates": rates.tolist(), "slope": slope}
+
+
+def _log_odds(shares: Floats) -> Floats:
+    return np.log(shares / (1 - shares))
+
+
+def _at(then: Mapping[str, Any], shares: Floats) -> Floats:
+    """Return the rate of class 1 at scores: straight lines between groups, and beyond them, all in log odds."""
+    known, rates = np.asarray(then["scores"]), np.asarray(then["rates"])
+    scores = _log_odds(shares)
+    beyond = scores - np.clip(scores, known[0], known[-1])
+    found: Floats = 1 / (1 + np.exp(-np.interp(scores, known, rates) - then["slope"] * beyond))
+    return found
 
 
 # New rows
@@ -133,8 +154,7 @@ def estimated(profile: Mapping[str, Any], sums: Any) -> Estimated | None:
 
 
 def _of_classes(then: Mapping[str, Any], rows: Any) -> Estimated | None:
-    rates = np.asarray(then["rates"])[np.searchsorted(then["edges"], MIDDLES, side="right")]
-    positives = rows * rates
+    positives = rows * _at(then, MIDDLES)
     if not 0 < positives.sum() < rows.sum():
         return None
     value, interval = area_under(positives, rows - positives)

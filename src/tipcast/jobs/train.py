@@ -293,6 +293,7 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
         described = profile(client, train.x, train.parts, score, plan.task.categorical)
         if plan.task.has_target:
             described["reference"] = reference(test, "test")
+            described["answered"] = rows.answered(splits.values())
     return Outcome(splits, fitted, validation, test, subsets, described)
 
 

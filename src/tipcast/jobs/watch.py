@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig, TrainConfig, WatchConfig
-from tipcast.config.plain import retrained, to_plain
+from tipcast.config.plain import redact, retrained, to_plain
 from tipcast.config.schema import DataSpec, FilesData, Output, SampleData, TableData, TlcData
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, patterns
 from tipcast.datasets.registry import open_dataset
-from tipcast.datasets.rows import Recipe
+from tipcast.evaluation.drift import SOME
 from tipcast.jobs import closing, score
 from tipcast.scoring.output_folder import Manifest
-from tipcast.scoring.watch import Findings, check_limits, find
+from tipcast.scoring.watch import UNLIKE, Findings, check_limits, find
 from tipcast.tasks.base import make_task
+from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 
@@ -32,8 +34,8 @@ WATCHED = "watched"
 """What stands for the watched files among those to train on."""
 CHAMPION = "champion"
 """The alias of a model that is watched by its version."""
-OF, PARENT = "watch.of", "mlflow.parentRunId"
-"""Tags of the runs that a watch's run has led to: its id."""
+OF, RETRAIN, PARENT = "watch.of", "watch.retrain", "mlflow.parentRunId"
+"""Tags of the runs that a watch's run has led to: its id, and what it was asked to train on."""
 BEST = "sweep.best."
 
 
@@ -53,20 +55,24 @@ def run(config: WatchConfig, command: str) -> Mapping[str, Any]:
     state = manifest.about[KEY]
     findings, outcome = Findings.read(state["findings"]), state["outcome"]
     passed = findings.passed(config.limit)
+    if not findings.alike and config.limit.psi is not None:
+        LOG.warning("drift passes %s", UNLIKE)
     for name, how in passed.items():
         LOG.warning("limit.%s is passed: %s", name, how)
     wanted = to_plain(config.retrain)
     if passed and wanted is not None and (outcome is None or outcome["retrain"] != wanted):
-        outcome = {"retrain": wanted, **_replaced(config, command, manifest, labelled=findings.labelled > 0)}
+        with failures(resolve(config.tracking)):
+            outcome = {"retrain": wanted, **_replaced(config, command, manifest, labelled=findings.labelled > 0)}
         _keep(config, state["run_id"], outcome)
     told = outcome if passed and outcome else {}
     said = {
         **said,
+        "drift": {name: psi for name, psi, _ in findings.moved if psi >= SOME},
         "watch_run_id": state["run_id"],
         "metrics": findings.metrics,
         "passed": passed,
         "challenger": told.get("challenger"),
-        "promoted": told.get("promoted", False),
+        "promoted": told.get("promoted"),
         "why": told.get("why"),
         "exit_code": (PROMOTED if told.get("promoted") else NOT_PROMOTED) if passed else 0,
     }
@@ -80,7 +86,7 @@ def _check(config: WatchConfig) -> None:
     """Refuse what no store and no worker is needed to refuse."""
     check_limits(config.limit)
     if config.retrain is not None:
-        patterns(config.retrain, "retrain")
+        _named(config)
         if not config.model_uri.startswith("models:/") or config.model_uri.startswith("models:/m-"):
             what = f"{config.model_uri} is not registered, so nothing can take its place"
             raise TipcastError("C003", "retrain", what, "watch models:/NAME@ALIAS or models:/NAME/VERSION")
@@ -90,6 +96,8 @@ def _beside(config: WatchConfig) -> score.Beside:
     """Return what is done beside the scoring: all numbers come of its sums."""
 
     def findings(record: Any, account: Any) -> tuple[Mapping[str, Any], str]:
+        if not account.rows and _told(record.plan.before):  # files were only removed, or refused
+            return {KEY: record.plan.before.about[KEY]}, ""
         found = find(account, record.fetched.manifest.get("profile"))
         passed = found.passed(config.limit)
         record.run.log_metrics(found.metrics)
@@ -98,7 +106,11 @@ def _beside(config: WatchConfig) -> score.Beside:
             LOG.warning("nothing is estimated: the model does not tell how good it was. Train and register it again")
         return {KEY: {"findings": found.plain(), "run_id": record.run.id, "outcome": None}}, found.note(passed)
 
-    return score.Beside("watch", ("limit", "retrain"), lambda manifest: KEY in manifest.about, findings)
+    return score.Beside("watch", ("limit", "retrain"), _told, findings)
+
+
+def _told(manifest: Manifest) -> bool:
+    return KEY in manifest.about
 
 
 def _keep(config: WatchConfig, run_id: str, outcome: Mapping[str, Any]) -> None:
@@ -115,13 +127,13 @@ def _keep(config: WatchConfig, run_id: str, outcome: Mapping[str, Any]) -> None:
 def _replaced(config: WatchConfig, command: str, manifest: Manifest, *, labelled: bool) -> dict[str, Any]:
     """Train a challenger, unless one of this watch is registered, and let the gate decide."""
     from tipcast.jobs import promote
-    from tipcast.tracking.store import open_store
 
     client = open_store(config.tracking)
     name, run_id = manifest.about["model"]["name"], manifest.about[KEY]["run_id"]
-    tracking = dataclasses.replace(config.tracking, tags={**config.tracking.tags, OF: run_id, PARENT: run_id})
+    tags = {OF: run_id, PARENT: run_id, RETRAIN: json.dumps(to_plain(config.retrain))}
+    tracking = dataclasses.replace(config.tracking, tags={**config.tracking.tags, **tags})
     owned = dataclasses.replace(config, tracking=tracking)
-    uri = _earlier(client, name, run_id) or _trained(client, owned, command, manifest, labelled=labelled)
+    uri = _earlier(client, name, tags) or _trained(client, owned, command, manifest, labelled=labelled)
     _, _, alias = config.model_uri.partition("@")
     words = [f"model_uri={uri}", f"alias={alias or CHAMPION}"]
     gate: PromoteConfig = to_object(compose("promote", words)[0].config)
@@ -143,12 +155,12 @@ def _replaced(config: WatchConfig, command: str, manifest: Manifest, *, labelled
     return outcome
 
 
-def _earlier(client: Any, name: str, run_id: str) -> str | None:
+def _earlier(client: Any, name: str, tags: Mapping[str, str]) -> str | None:
     """Return the version that a watch's run has led to before it was stopped."""
-    experiment = client.get_run(run_id).info.experiment_id
-    for found in client.search_runs([experiment], f"tags.`{OF}` = '{run_id}' and tags.job = 'train'"):
+    experiment = client.get_run(tags[OF]).info.experiment_id
+    for found in client.search_runs([experiment], f"tags.`{OF}` = '{tags[OF]}' and tags.job = 'train'"):
         for version in client.search_model_versions(f"run_id = '{found.info.run_id}'"):
-            if version.name == name:
+            if version.name == name and found.data.tags.get(RETRAIN) == tags[RETRAIN]:
                 return f"models:/{name}/{version.version}"
     return None
 
@@ -164,18 +176,30 @@ def _trained(client: Any, config: WatchConfig, command: str, manifest: Manifest,
     tags = client.get_run(trained).data.tags
     best = {key.removeprefix(BEST): value for key, value in tags.items() if key.startswith(BEST)}
     found = retrained(text, config, model["name"], best, f"run {trained}")
-    found = dataclasses.replace(found, data=_newer(config, found, labelled=labelled))
+    scored = {entry.input for entry in manifest.files.values()} if labelled else set()
+    found = dataclasses.replace(found, data=_newer(config, found, scored))
     return str(train.run(found, command)["model_uri"])
 
 
-def _newer(config: WatchConfig, found: TrainConfig, *, labelled: bool) -> DataSpec:
-    """Return the files to train on and to test on: of files with a period those of the last one test."""
+def _named(config: WatchConfig) -> list[str]:
+    """Return the files that ``retrain`` names, without those that are watched."""
+    return _expanded(config, [named for named in patterns(config.retrain, "retrain") if named != WATCHED])
+
+
+def _expanded(config: WatchConfig, named: Sequence[str]) -> list[str]:
     request = ScanRequest((), storage=dict(config.storage_options))
-    watched = [uri for pattern in patterns(config.input, "input") for uri in expand(pattern, request)]
-    named: list[str] = []
-    for pattern in patterns(config.retrain, "retrain"):
-        named += [] if pattern == WATCHED else expand(pattern, request)
-    uris = [uri for uri in dict.fromkeys([*named, *watched]) if labelled or uri not in watched]
+    return [uri for pattern in named for uri in expand(pattern, request)]
+
+
+def _newer(config: WatchConfig, found: TrainConfig, scored: Collection[str]) -> DataSpec:
+    """Return the files to train on and to test on: of files with a period those of the last one test.
+
+    Of those that are watched only the ``scored`` ones are used: none where no answers are known.
+    """
+    from tipcast.datasets.rows import Recipe
+
+    watched = _expanded(config, patterns(config.input, "input"))
+    uris = [uri for uri in dict.fromkeys([*_named(config), *watched]) if uri not in watched or redact(uri) in scored]
     if not uris:
         fix = "name files that have them: retrain='months/*.parquet'"
         raise TipcastError("C003", "retrain", "the watched files have no answers to learn from", fix)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import WatchLimits
 from tipcast.evaluation import drift
 from tipcast.evaluation.estimate import Estimated, estimated, measured, of_known
 from tipcast.evaluation.report import table
-from tipcast.scoring.record import Account
 
+if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
+    from tipcast.scoring.record import Account
+
+ALIKE = 0.95
+"""Share of rows that must have had an answer at training for rows without any to be held against those."""
+UNLIKE = "no limit, for training had rows with an answer only, and here none is known"
 MOST = 3
 """Features that a line names; the run's tables have all."""
 
@@ -34,6 +39,8 @@ class Findings:
     """What the headline is expected to be."""
     real: Estimated | None
     """What it is; None where no answer is known."""
+    alike: bool
+    """Whether these rows are such as the model was trained on, as far as that can be told."""
     drifts: Sequence[tuple[str, float, float]]
     """Feature or ``score``, its stability index, and what 95 of 100 samples of unmoved rows stay below."""
 
@@ -75,7 +82,7 @@ class Findings:
         found = {}
         if line := self._worse(limits):
             found["auc_drop" if self.maximize else "loss_rise"] = line
-        if limits.psi is not None:
+        if limits.psi is not None and self.alike:
             moved = [f"{name} {psi:.3g}" for name, psi, _ in self.moved if psi >= limits.psi]
             if moved:
                 more = f" and {len(moved) - MOST} more" if len(moved) > MOST else ""
@@ -107,6 +114,9 @@ class Findings:
                 details = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in each.details.items())
                 lines.append([name, f"{each.value:.4g}{bounds}", details])
         of = f"{self.labelled:,} rows whose answer is known" if self.labelled else f"all {self.rows:,} rows"
+        if self.drifts:
+            name, most, _ = max(self.drifts, key=lambda each: each[1])
+            lines.append(["largest stability index", f"{most:.3g}", name if self.alike else f"{name}; {UNLIKE}"])
         verdict = "; ".join(f"{name}: {how}" for name, how in passed.items())
         return "\n\n".join(
             [
@@ -144,6 +154,7 @@ def find(account: Account, profile: Mapping[str, Any] | None) -> Findings:
         title=judge.headline.title,
         maximize=judge.headline.maximize,
         rows=account.rows,
+        alike=known is not None or told.get("answered", 1.0) >= ALIKE,
         labelled=0 if known is None else real.rows if real else int(judge.histogram(sums).sum()),
         then=told.get("reference", {}).get("value"),
         estimated=estimated(told, sums),
