@@ -285,6 +285,38 @@ def test_numbers(own: str, client: Any, months: Path, tmp_path: Path) -> None:
     assert list(run_job(own, "watch", *first).said["passed"]) == ["loss_rise"]
 
 
+def test_a_table(own: str, client: Any, tmp_path: Path) -> None:
+    """Rows without a time: of the watched file a fifth is drawn to test both on."""
+
+    def rows(seed: int, sign: int) -> pd.DataFrame:
+        draw = np.random.default_rng(seed)
+        frame = pd.DataFrame(draw.standard_normal((3000, 2)), columns=["a", "b"])
+        frame["y"] = (sign * frame["a"] + draw.standard_normal(3000) > 0).astype(int)
+        return frame
+
+    for name, seed, sign in (("train", 0, 1), ("same", 1, 1), ("other", 2, -1)):
+        rows(seed, sign).to_parquet(tmp_path / f"{name}.parquet", index=False)
+    words = [f"data.train={tmp_path}/train.parquet", "task=target", "task.target=y", "model.params.n_estimators=20"]
+    run_job(own, "train", "data=table", *words, "tracking.register=signs")
+    client.set_registered_model_alias("signs", "champion", "1")
+    for name, code in (("same", 0), ("other", 10)):
+        first = ["model_uri=models:/signs@champion", f"input={tmp_path}/{name}.parquet", f"output={tmp_path / 'out'}"]
+        assert run_job(own, "watch", *first, "retrain=watched").said["exit_code"] == code
+    assert client.get_registered_model("signs").aliases["champion"] == 2
+
+
+def test_what_a_sweep_has_found_is_trained_again(own: str, client: Any, months: Path, tmp_path: Path) -> None:
+    words = ["search=random", "search.trials=2", "search.space={max_depth: [2, 3]}", "model.params.n_estimators=20"]
+    swept = run_job(own, "sweep", *words, "data.rows=4000", "tracking.register=swept").said
+    for name in ("2019-05", "2019-06"):
+        changed(month(months, name), tips_by_hour)
+    first = ["model_uri=models:/swept/1", f"input={months}", f"output={tmp_path / 'out'}", "retrain=watched"]
+    assert run_job(own, "watch", *first).said["promoted"]
+    challenger = client.get_run(client.get_model_version("swept", "2").run_id).data.params
+    assert challenger["model.params.max_depth"] == str(swept["best"]["max_depth"])
+    assert challenger["model.params.n_estimators"] == "20"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "what"),
     [
