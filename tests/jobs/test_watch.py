@@ -327,6 +327,8 @@ def test_what_a_sweep_has_found_is_trained_again(own: str, client: Any, months: 
         (["model_uri=models:/m-0123456789abcdef", "retrain=watched"], "C003", "is not registered"),
         (["model_uri=models:/tipcast@nobody"], "M001", "no such alias"),
         (["limits.psi=1"], "C001", "limit.psi"),
+        (["limit=null"], "C003", "limit"),
+        (["limit.psi=much"], "C003", "much"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -338,6 +340,29 @@ def test_mistakes_are_one_line(
     assert line.startswith(f"error[{code}] ")
     assert what in line
     assert not (tmp_path / "out").exists()
+
+
+def test_in_an_object_store(watch: Watch, client: Any, months: Path, bucket: Any) -> None:
+    for path in months.glob("*.parquet"):
+        changed(path, tips_by_hour)
+        bucket.put_file(str(path), f"trips/months/{path.name}")
+    words = ("output=s3://trips/scored", "retrain=s3://trips/months/*.parquet")
+    given = "s3://trips/months/yellow_tripdata_2019-06.parquet"
+    assert watch(*words, given=given, uri="models:/tipcast/1").said["exit_code"] == 10
+    again = watch(*words, given=given, uri="models:/tipcast/1").said
+    assert (again["scored"], again["challenger"], again["exit_code"]) == (0, "models:/tipcast/2", 10)
+    assert versions(client) == 2
+
+
+def test_made_rows_are_not_trained_on_from_files(own: str, tmp_path: Path) -> None:
+    words = ["data=regression", "data.rows=3000", "data.test_rows=1000", "data.columns=2", "model=linear"]
+    run_job(own, "train", *words, "tracking.register=made")
+    far = pd.DataFrame(np.random.default_rng(0).standard_normal((500, 2)) + 5, columns=["x0", "x1"])
+    far.to_parquet(tmp_path / "far.parquet")
+    first = ["model_uri=models:/made/1", f"input={tmp_path}/far.parquet", f"output={tmp_path / 'out'}"]
+    with pytest.raises(TipcastError) as caught:
+        run_job(own, "watch", *first, "retrain=watched")
+    assert (caught.value.code, caught.value.where) == ("C003", "retrain")
 
 
 def test_one_month_alone_trains_nobody(watch: Watch, client: Any, months: Path) -> None:

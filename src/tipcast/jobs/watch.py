@@ -13,7 +13,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig, TrainConfig, WatchConfig
 from tipcast.config.plain import redact, retrained, to_plain
-from tipcast.config.schema import DataSpec, FilesData, Output, SampleData, TableData, TlcData
+from tipcast.config.schema import DataSpec, FilesData, MadeData, Output, SampleData, TableData, TlcData
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, patterns
 from tipcast.datasets.registry import open_dataset
@@ -204,6 +204,9 @@ def _newer(config: WatchConfig, found: TrainConfig, scored: Collection[str]) -> 
         fix = "name files that have them: retrain='months/*.parquet'"
         raise TipcastError("C003", "retrain", "the watched files have no answers to learn from", fix)
     data = found.data
+    if isinstance(data, MadeData):
+        what = f"data={data.source} are made, and not read from files"
+        raise TipcastError("C003", "retrain", what, "train a challenger with tipcast train, and promote it")
     if isinstance(data, SampleData | TlcData):
         data = FilesData("files", limits=data.limits, block_bytes=config.block_bytes)
     if isinstance(data, FilesData | TableData):
