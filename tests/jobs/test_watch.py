@@ -217,7 +217,7 @@ def test_a_worse_challenger_is_not_promoted(watch: Watch, client: Any, months: P
     assert len(runs(client)) == many, "it is not tried twice"
 
 
-@pytest.mark.parametrize("stopped", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, pytest.param(OSError, marks=pytest.mark.long)])
 def test_what_was_stopped_is_taken_up(
     watch: Watch, client: Any, months: Path, monkeypatch: pytest.MonkeyPatch, stopped: type[BaseException]
 ) -> None:
@@ -354,6 +354,7 @@ def test_in_an_object_store(watch: Watch, client: Any, months: Path, bucket: Any
     assert versions(client) == 2
 
 
+@pytest.mark.long
 def test_made_rows_are_not_trained_on_from_files(own: str, tmp_path: Path) -> None:
     words = ["data=regression", "data.rows=3000", "data.test_rows=1000", "data.columns=2", "model=linear"]
     run_job(own, "train", *words, "tracking.register=made")

@@ -45,7 +45,7 @@ def watched(job: Job, green: Callable[[str], Path], out: Path, task: str, train:
     ("train", "test", "month"),
     [
         ("2020-10", "2021-01", "2021-02"),
-        ("2021-02", "2022-01", "2022-02"),
+        pytest.param("2021-02", "2022-01", "2022-02", marks=LONG),
         pytest.param("2021-01", "2022-01", "2022-02", marks=LONG),
         ("2022-02", "2023-01", "2023-02"),
         pytest.param("2022-01", "2023-01", "2023-02", marks=LONG),
@@ -62,7 +62,7 @@ def test_the_estimate_is_near(
         assert said["passed"] == {}
 
 
-@pytest.mark.parametrize("task", ["high_tip_card", "high_tip"])
+@pytest.mark.parametrize("task", ["high_tip_card", pytest.param("high_tip", marks=LONG)])
 def test_what_is_flagged(job: Job, green: Callable[[str], Path], tmp_path: Path, task: str) -> None:
     near = watched(job, green, tmp_path / "near", task, "2022-01", "2022-02", "2022-02")
     assert (near["passed"], near["exit_code"]) == ({}, 0)

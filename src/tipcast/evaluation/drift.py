@@ -8,7 +8,8 @@ a large PSI by chance alone, and a verdict needs more than chance.
 
 What training's rows were like travels with the model, as JSON: ``rows``; ``features``: name -> ``edges`` or ``values``
 of its bins and their ``shares`` of the rows; ``score``: the ``split`` and number of ``rows`` whose predictions it
-tells of, their ``histogram``, its ``bins`` put together to about ten (first and last bin) and their ``shares``.
+tells of, their ``histogram``, its ``bins`` put together to about ten (first and last bin) and their ``shares``. What a
+watch needs beside is ``reference``, see ``estimate``, and ``answered``: the share of clean rows that had an answer.
 """
 
 from __future__ import annotations
