@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.sums import added
+from tipcast.evaluation.sums import Interval, added
 from tipcast.evaluation.two_classes import (
     ClassificationEvaluation,
     Confusion,
@@ -94,6 +94,15 @@ def resolution(found: Binned) -> float:
     return float((found.positives * found.negatives).sum()) / (2 * pairs)
 
 
+def area_under(p: Counts, n: Counts) -> tuple[float, Interval]:
+    """Return the AUC of (bins,) rows of each class by rising score, counted or expected, and DeLong's interval."""
+    p_all, n_all = p.sum(), n.sum()
+    below, above = np.cumsum(p) - p, np.cumsum(n) - n
+    auc = float((p * (2 * above + n)).sum() / (2 * p_all * n_all))
+    missed = float((p * (1 - (above + n / 2) / n_all) ** 2).sum()), float((n * ((below + p / 2) / p_all) ** 2).sum())
+    return auc, delong(auc, p_all, n_all, *missed)
+
+
 def evaluation(found: Binned, threshold: float) -> ClassificationEvaluation | None:
     """Evaluate the labelled rows; None where they are of fewer than two classes."""
     p_all, n_all = int(found.positives.sum()), int(found.negatives.sum())
@@ -102,9 +111,7 @@ def evaluation(found: Binned, threshold: float) -> ClassificationEvaluation | No
     used = np.flatnonzero(found.positives + found.negatives)
     p, n = found.positives[used].astype(float), found.negatives[used].astype(float)
     below, above = np.cumsum(p) - p, np.cumsum(n) - n  # positives and negatives in lower bins
-    auc = float((p * (2 * above + n)).sum()) / (2 * p_all * n_all)
-    missed = float((p * (1 - (above + n / 2) / n_all) ** 2).sum()), float((n * ((below + p / 2) / p_all) ** 2).sum())
-    interval = delong(auc, p_all, n_all, *missed)
+    auc, interval = area_under(p, n)
     hits, alarms = p_all - below, n_all - above
     tp, fp = found.true_positives, found.false_positives
     sums = Sums(

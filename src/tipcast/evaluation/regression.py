@@ -24,6 +24,7 @@ TAIL = 0.005
 
 
 ADDED = ("scored", "score_sum", "rows", "error_sum", "absolute", "squares", "fourths", "not_numbers", "unknown")
+COUNTED = ("histogram", "known")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Errors:
     score_sum: float = 0.0
     histogram: Ints | None = None
     """(BINS,) all rows by the bin of their prediction, where a reference has told the edges."""
+    known: Ints | None = None
+    """(BINS,) those of them whose target is known."""
     rows: int = 0
     error_sum: float = 0.0
     absolute: float = 0.0
@@ -72,6 +75,8 @@ class RegressionEvaluation(Evaluation):
     residual_axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(-1, 1, BINS + 1))
     residuals: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     """Rows by the bin of prediction - target."""
+    moments: Floats = dataclasses.field(default_factory=lambda: np.zeros((2, BINS)))
+    """(2, BINS) sums of errors and of their squares by the bin of the prediction."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -104,8 +109,10 @@ class Regression(Evaluator):
         if parts.client is None:
             return found
         axis, residual_axis = _axes(errors.sample)
-        joint, residuals = parts.add(functools.partial(_binned, axis, residual_axis), _add)
-        return dataclasses.replace(found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals)
+        joint, residuals, moments = parts.add(functools.partial(_binned, axis, residual_axis), _add)
+        return dataclasses.replace(
+            found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, moments=moments
+        )
 
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
         """Draw predicted against true values of the first."""
@@ -130,11 +137,12 @@ class Regression(Evaluator):
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
         rows = sum(part.rows for part in parts)
         mean = math.fsum(part.rows * part.target_mean for part in parts) / max(rows, 1)
-        histograms = [part.histogram for part in parts if part.histogram is not None]
+        counted = {name: [found for each in parts if (found := getattr(each, name)) is not None] for name in COUNTED}
+        histograms: dict[str, Any] = {name: np.sum(found, axis=0) for name, found in counted.items() if found}
         scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
         return Errors(
             **added(parts, ADDED),
-            histogram=np.sum(histograms, axis=0) if histograms else None,
+            **histograms,
             largest=max((part.largest for part in parts), default=0.0),
             target_mean=mean,
             target_scatter=scatter,
@@ -179,7 +187,8 @@ def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Err
     finite = xp.isfinite(predictions)
     odd = len(predictions) - int(xp.count_nonzero(finite))
     scores = (predictions[finite] if odd else predictions).astype(xp.float64)
-    counts = None if edges is None else to_host(xp.bincount(_bins(scores, edges), minlength=BINS))
+    bins = None if edges is None else _bins(scores, edges)
+    counts = None if bins is None else to_host(xp.bincount(bins, minlength=BINS))
     found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
     if target is None or not len(scores):
         return found
@@ -190,12 +199,15 @@ def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Err
         truth, scores = truth[known], scores[known]
     if not len(truth):
         return dataclasses.replace(found, unknown=unknown)
+    if bins is not None and unknown:
+        counts = to_host(xp.bincount(bins[known], minlength=BINS))
     error = scores - truth
     squares = error * error
     mean = float(truth.mean())
     step = -(-len(truth) // SAMPLE)
     return dataclasses.replace(
         found,
+        known=counts,
         rows=len(truth),
         unknown=unknown,
         error_sum=float(error.sum()),
@@ -227,15 +239,17 @@ def _bins(values: Array, edges: Floats) -> Array:
 
 def _binned(
     axis: Floats, residual_axis: Floats, predictions: Any, target: Any, mask: Array | None = None
-) -> tuple[Ints, Ints]:
-    """Count a part's rows in the figures' bins."""
+) -> tuple[Ints, Ints, Floats]:
+    """Count a part's rows in the figures' bins, and sum errors and squared errors by the prediction's."""
     found, truth = values_of(predictions, mask), values_of(target, mask)
     xp = module_of(found)
     found, truth = found.astype(xp.float64), truth.astype(xp.float64)
-    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
-    residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
-    return joint.reshape(BINS, BINS), residuals
+    bins, error = _bins(found, axis), found - truth
+    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + bins, minlength=BINS * BINS))
+    residuals = to_host(xp.bincount(_bins(error, residual_axis), minlength=BINS))
+    moments = [to_host(xp.bincount(bins, weights=weights, minlength=BINS)) for weights in (error, error * error)]
+    return joint.reshape(BINS, BINS), residuals, np.stack(moments)
 
 
-def _add(parts: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)  # type: ignore[return-value]
+def _add(parts: Sequence[tuple[Ints, Ints, Floats]]) -> tuple[Ints, Ints, Floats]:
+    return tuple(np.sum(each, axis=0) for each in zip(*parts, strict=True))

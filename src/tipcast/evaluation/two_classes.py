@@ -189,7 +189,7 @@ class ClassificationEvaluation(Evaluation):
         return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
 
 
-def delong(auc: float, positives: int, negatives: int, positive_misses: float, negative_misses: float) -> Interval:
+def delong(auc: float, positives: float, negatives: float, positive_misses: float, negative_misses: float) -> Interval:
     """Return the 95 % interval of an AUC by DeLong's variance, cut to 0..1.
 
     A positive's component is the share of negatives below it, a negative's the share of positives above it (ties as
@@ -202,7 +202,7 @@ def delong(auc: float, positives: int, negatives: int, positive_misses: float, n
     auc
         Area under the curve, 0..1.
     positives, negatives
-        Rows of each class.
+        Rows of each class, counted or expected.
     positive_misses
         Sum over positives of the squared share of negatives above them.
     negative_misses
