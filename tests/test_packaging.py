@@ -35,6 +35,7 @@ ENTRY_POINTS = {
     "promote": "promote",
     "compare": "compare",
     "score": "score",
+    "watch": "watch",
     "prepare": "prepare",
     "doctor": "doctor",
 }

@@ -30,6 +30,7 @@ JOBS = {
     "promote": "move an alias, as champion, to a registered version that is not worse than its holder",
     "compare": "say what differs between two runs: tipcast compare RUN RUN",
     "score": "score files with a registered model, over all workers, and swap the scores in as a whole",
+    "watch": "score a new month, tell how far the model is from its training, retrain and promote where it is too far",
     "prepare": "write a dataset as Parquet months that spread over workers",
     "doctor": "say what would fail with this configuration on this machine, and how to mend it",
 }
@@ -46,6 +47,8 @@ OWN_PROCESS = threading.Event()
 """Set where the command has the process to itself."""
 AHEAD = {"train", "sweep", "promote"}
 """Jobs that are sure to need workers; `score` knows once it has looked at its files."""
+EXIT_CODE = "exit_code"
+"""Of what a job says: the exit code of the process, where a job that is done has more than one."""
 INTERRUPTED = 130
 TERMINATED = 143
 AGAIN_S = 0.05
@@ -114,14 +117,15 @@ def _run(job: str, arguments: list[str]) -> int:
     from tipcast.api import compose_jobs
     from tipcast.compute.forkserver import waiting
 
+    code = 0
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
     for composed in compose_jobs(job, arguments):
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():
             _load_ahead(composed)
-        composed.run()
-    return 0
+        code = max(code, int(composed.run().get(EXIT_CODE, 0)))
+    return code
 
 
 def _load_ahead(composed: Composed) -> None:

@@ -69,3 +69,7 @@ def test_scores_and_records_as_that_version_did(job: Callable[..., Any], registe
     assert now.drop(STAMP).equals(before.drop(STAMP).replace_schema_metadata(None))
     metrics = ended.run.data.metrics
     assert {name: metrics[name] for name in RECORDED} == pytest.approx(RECORDED, abs=1e-9)
+    words = [f"model_uri={registered}", f"input={trips}", f"output={tmp_path}/watched"]
+    told = job("watch", *words).said["metrics"]
+    assert told["watch/auc"] == pytest.approx(RECORDED["labelled/auc"], abs=1e-9)
+    assert not {name for name in told if "reference" in name or "estimated" in name}, "it tells of no test rows"

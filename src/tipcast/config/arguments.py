@@ -29,7 +29,7 @@ PATHS = {
     "cluster.tls_cert", "cluster.tls_key",
 }  # fmt: skip
 """Keys of a path or an address, which may hold what Hydra's grammar reads otherwise or not at all."""
-LISTS = {"input", "data.train", "data.test", "data.months"}
+LISTS = {"input", "retrain", "data.train", "data.test", "data.months"}
 """Keys of such or of a list of them."""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
 

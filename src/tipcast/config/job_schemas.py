@@ -132,6 +132,27 @@ class ScoreConfig(_WorkersConfig):
 
 
 @dataclass
+class WatchLimits:
+    """From where on a model is too far from its training; null: there is no such limit."""
+
+    auc_drop: float | None = MISSING
+    """Of two classes: AUC below that of the training's test rows."""
+    loss_rise: float | None = MISSING
+    """Of numbers and of more classes: RMSE or log loss above that of the test rows, in proportion to it."""
+    psi: float | None = MISSING
+    """Population stability index of a feature or of the predictions."""
+
+
+@dataclass
+class WatchConfig(ScoreConfig):
+    """What a scoring has, and what is done where a limit is passed."""
+
+    limit: WatchLimits = MISSING
+    retrain: Any = None
+    """``watched``, or files as ``input`` names them, to train a challenger on; null: it is only said."""
+
+
+@dataclass
 class CompareConfig(_JobConfig):
     """Runs to hold against each other."""
 
@@ -145,6 +166,7 @@ JOBS = {
     "ladder": LadderConfig,
     "prepare": PrepareConfig,
     "score": ScoreConfig,
+    "watch": WatchConfig,
     "promote": PromoteConfig,
     "compare": CompareConfig,
     "doctor": DoctorConfig,

@@ -16,7 +16,7 @@ from tipcast.config import schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import SweepConfig
+from tipcast.config.job_schemas import SweepConfig, TrainConfig, WatchConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(
@@ -126,6 +126,51 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
         what = f"its test rows are not known from its config.yaml: {said}"
         raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
+
+
+def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, str], where: str) -> TrainConfig:
+    """Return the training that a run made, to be made again on the machine of a watch.
+
+    Parameters
+    ----------
+    text
+        The artifact ``config.yaml`` of a training or a sweep.
+    given
+        Backend, cluster, tracking and options for readers of files are its own; the data are still the run's.
+    register
+        Name to register the model under.
+    best
+        Parameter -> YAML of the value that a sweep has found; empty of a training.
+    where
+        The run, for messages.
+
+    Raises
+    ------
+    TipcastError
+        M023 when the artifact is not what a training writes.
+
+    """
+    try:
+        plain = yaml.safe_load(text)
+        _refuse_active(plain, where)
+        found = {name: yaml.safe_load(value) for name, value in best.items()}
+        _refuse_active(found, where)
+        model = {**plain["model"], "params": {**plain["model"]["params"], **found}}
+        return TrainConfig(
+            print=schema.Output.none,
+            debug=given.debug,
+            backend=given.backend,
+            cluster=given.cluster,
+            data=_data(plain["data"], given.storage_options),
+            tracking=dataclasses.replace(given.tracking, register=register, run_name=None),
+            task=_typed(schema.TaskSpec, plain["task"]),
+            model=_typed(schema.ModelSpec, model),
+            seed=int(plain["seed"]),
+        )
+    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
+        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
+        what = f"how it was trained is not known from its config.yaml: {said}"
+        raise TipcastError("M023", where, what, "train a challenger with tipcast train, and promote it") from problem
 
 
 def _shipped(group: str, name: str) -> dict[str, Any]:

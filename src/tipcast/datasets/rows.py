@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -237,6 +237,13 @@ def collection(parts: Sequence[Any]) -> Any:
     first = parts[0]
     meta = first.client.submit(lambda part: part.iloc[:0], first, pure=False).result()
     return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
+
+
+def answered(splits: Iterable[Rows]) -> float:
+    """Return the share of the clean rows behind some splits that have an answer, and so were kept."""
+    counts = [split.counts for split in splits]
+    kept = sum(each.rows for each in counts)
+    return kept / max(kept + sum(each.dropped.get(NO_TARGET, 0) for each in counts), 1)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from tipcast.evaluation.two_classes import (
     PrecisionRecall,
     Roc,
     Sums,
+    area_under,
     coarse,
     curves,
     delong,
@@ -47,6 +48,7 @@ from tipcast.evaluation.two_classes import (
 
 BINS = 20_000
 """Equal-width bins of scored rows, unless told otherwise: a multiple of those that plots and tables have."""
+MIDDLES = (np.arange(BINS) + 0.5) / BINS
 Counts = np.ndarray[Any, Any]
 
 
@@ -208,8 +210,7 @@ class Classification(Evaluator):
         used = np.flatnonzero(sums.positives + sums.negatives)
         p, n = sums.positives[used].astype(float), sums.negatives[used].astype(float)
         below, above = np.cumsum(p) - p, np.cumsum(n) - n  # positives and negatives in lower bins
-        auc = float((p * (2 * above + n)).sum()) / (2 * p_all * n_all)
-        misses = (p * (1 - (above + n / 2) / n_all) ** 2).sum(), (n * ((below + p / 2) / p_all) ** 2).sum()
+        auc, interval = area_under(p, n)
         hits, alarms = p_all - below, n_all - above
         tp, fp = sums.true_positives, sums.false_positives
         of_metrics = Sums(
@@ -225,7 +226,7 @@ class Classification(Evaluator):
         middles = (np.arange(bins) + 0.5) / bins
         return evaluation(
             of_metrics,
-            delong(auc, p_all, n_all, *map(float, misses)),
+            interval,
             self.threshold if threshold is None else threshold,
             curves(np.append(below, p_all), np.append(above, n_all), area, lambda at: edges[at]),
             in_bins(sums.negatives, sums.positives, (sums.positives + sums.negatives) * middles),

@@ -8,7 +8,8 @@ a large PSI by chance alone, and a verdict needs more than chance.
 
 What training's rows were like travels with the model, as JSON: ``rows``; ``features``: name -> ``edges`` or ``values``
 of its bins and their ``shares`` of the rows; ``score``: the ``split`` and number of ``rows`` whose predictions it
-tells of, their ``histogram``, its ``bins`` put together to about ten (first and last bin) and their ``shares``.
+tells of, their ``histogram``, its ``bins`` put together to about ten (first and last bin) and their ``shares``. What a
+watch needs beside is ``reference``, see ``estimate``, and ``answered``: the share of clean rows that had an answer.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def of_frame(x: Any, features: Mapping[str, Mapping[str, Any]]) -> dict[str, Cou
     return count(x.values, [str(name) for name in x.columns], features)
 
 
-def count(matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[str, Any]]) -> dict[str, Counts]:
+def count(
+    matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[str, Any]], side: Array | None = None
+) -> dict[str, Counts]:
     """Count rows in the bins of a profile.
 
     Parameters
@@ -138,17 +141,20 @@ def count(matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[st
         The features.
     features
         ``features`` of a profile; other features are not counted.
+    side
+        (rows,) 0 or 1: these rows are counted apart; None: all together.
 
     Returns
     -------
     dict
-        Feature -> (bins,) rows, on the host. The last bin is of NaN, of a nominal feature of all other values.
+        Feature -> (bins,) rows or, with ``side``, (2, bins) rows of each side, on the host. The last bin is of NaN, of
+        a nominal feature of all other values.
 
     """
-    return {name: _counted(matrix[:, at], features[name]) for at, name in enumerate(names) if name in features}
+    return {name: _counted(matrix[:, at], features[name], side) for at, name in enumerate(names) if name in features}
 
 
-def _counted(values: Array, bins: Mapping[str, Any]) -> Counts:
+def _counted(values: Array, bins: Mapping[str, Any], side: Array | None) -> Counts:
     xp = module_of(values)
     borders = xp.asarray(bins.get("values", bins.get("edges")), dtype=values.dtype)
     last = len(borders) + ("edges" in bins)
@@ -160,8 +166,12 @@ def _counted(values: Array, bins: Mapping[str, Any]) -> Counts:
         at = xp.where(borders[at] == values, at, last)
     else:
         at = xp.zeros(len(values), dtype=xp.int64)
-    found: Counts = to_host(xp.bincount(at, minlength=last + 1))
-    return found
+    if side is None:
+        found: Counts = to_host(xp.bincount(at, minlength=last + 1))
+        return found
+    at = at + side * at.dtype.type(last + 1)
+    apart: Counts = to_host(xp.bincount(at, minlength=2 * (last + 1))).reshape(2, -1)
+    return apart
 
 
 def total(counts: Sequence[Mapping[str, Counts]]) -> dict[str, Counts]:

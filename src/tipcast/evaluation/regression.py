@@ -31,6 +31,8 @@ class Errors:
     score_sum: float = 0.0
     histogram: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     """(BINS,) all rows by the bin of their prediction, where a reference has told the edges; else zeros."""
+    known: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    """(BINS,) those of them whose target is known."""
     rows: int = 0
     error_sum: float = 0.0
     absolute: float = 0.0
@@ -69,6 +71,8 @@ class RegressionEvaluation(Evaluation):
     residual_axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(-1, 1, BINS + 1))
     residuals: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     """Rows by the bin of prediction - target."""
+    moments: Floats = dataclasses.field(default_factory=lambda: np.zeros((2, BINS)))
+    """(2, BINS) sums of errors and of their squares by the bin of the prediction."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -102,8 +106,10 @@ class Regression(Evaluator):
         if parts.client is None:
             return found
         axis, residual_axis = _axes(errors.sample)
-        joint, residuals = parts.add(functools.partial(_binned, axis, residual_axis), summed)
-        return dataclasses.replace(found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals)
+        joint, residuals, moments = parts.add(functools.partial(_binned, axis, residual_axis), summed)
+        return dataclasses.replace(
+            found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, moments=moments
+        )
 
     def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
         """Draw predicted against true values of the first."""
@@ -167,9 +173,8 @@ def _sums(predictions: Any, target: Any, mask: Array | None = None, edges: Float
     finite = xp.isfinite(predicted)
     odd = len(predicted) - int(xp.count_nonzero(finite))
     scores = (predicted[finite] if odd else predicted).astype(xp.float64)
-    found = Errors(scored=len(scores), score_sum=float(scores.sum()), not_numbers=odd)
-    if edges is not None:
-        found = dataclasses.replace(found, histogram=to_host(xp.bincount(_bins(scores, edges), minlength=BINS)))
+    counts = _histogram(scores, edges)
+    found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
     if target is None or not len(scores):
         return found
     truth = values_of(target, mask)
@@ -186,6 +191,7 @@ def _sums(predictions: Any, target: Any, mask: Array | None = None, edges: Float
     step = -(-len(truth) // SAMPLE)
     return dataclasses.replace(
         found,
+        known=_histogram(scores, edges) if unknown else counts,
         rows=len(truth),
         unknown=unknown,
         error_sum=float(error.sum()),
@@ -209,6 +215,14 @@ def _axes(sample: Floats) -> tuple[Floats, Floats]:
     return np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
 
 
+def _histogram(values: Array, edges: Floats | None) -> Ints:
+    """Return rows by the bin of their value; zeros where no edges are known."""
+    if edges is None:
+        return np.zeros(BINS, dtype=np.int64)
+    found: Ints = to_host(module_of(values).bincount(_bins(values, edges), minlength=BINS))
+    return found
+
+
 def _bins(values: Array, edges: Floats) -> Array:
     """Return the bin of each value; beyond the ends it is the outermost."""
     xp = module_of(values)
@@ -217,11 +231,13 @@ def _bins(values: Array, edges: Floats) -> Array:
 
 def _binned(
     axis: Floats, residual_axis: Floats, predictions: Any, target: Any, mask: Array | None = None
-) -> tuple[Ints, Ints]:
-    """Count a part's rows in the figures' bins."""
+) -> tuple[Ints, Ints, Floats]:
+    """Count a part's rows in the figures' bins, and sum errors and squared errors by the prediction's."""
     found, truth = values_of(predictions, mask), values_of(target, mask)
     xp = module_of(found)
     found, truth = found.astype(xp.float64), truth.astype(xp.float64)
-    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
-    residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
-    return joint.reshape(BINS, BINS), residuals
+    bins, error = _bins(found, axis), found - truth
+    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + bins, minlength=BINS * BINS))
+    residuals = to_host(xp.bincount(_bins(error, residual_axis), minlength=BINS))
+    moments = [to_host(xp.bincount(bins, weights=weights, minlength=BINS)) for weights in (error, error * error)]
+    return joint.reshape(BINS, BINS), residuals, np.stack(moments)

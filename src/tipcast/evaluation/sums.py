@@ -81,7 +81,7 @@ def _sum(values: Sequence[Any]) -> Any:
     if not isinstance(values[0], np.ndarray):
         return sum(values) if all(isinstance(value, int) for value in values) else math.fsum(values)
     shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
-    total = np.zeros(shape, dtype=np.float64 if values[0].dtype.kind == "f" else np.int64)
+    total = np.zeros(shape, dtype=np.result_type(np.int64, *(value.dtype for value in values)))
     for value in values:
         total[tuple(slice(size) for size in value.shape)] += value
     return total

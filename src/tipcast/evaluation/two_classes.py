@@ -202,7 +202,16 @@ def evaluation(
     )
 
 
-def delong(auc: float, positives: int, negatives: int, positive_misses: float, negative_misses: float) -> Interval:
+def area_under(p: Floats, n: Floats) -> tuple[float, Interval]:
+    """Return the AUC of (bins,) rows of each class by rising score, counted or expected, and DeLong's interval."""
+    p_all, n_all = p.sum(), n.sum()
+    below, above = np.cumsum(p) - p, np.cumsum(n) - n
+    auc = float((p * (2 * above + n)).sum() / (2 * p_all * n_all))
+    missed = float((p * (1 - (above + n / 2) / n_all) ** 2).sum()), float((n * ((below + p / 2) / p_all) ** 2).sum())
+    return auc, delong(auc, p_all, n_all, *missed)
+
+
+def delong(auc: float, positives: float, negatives: float, positive_misses: float, negative_misses: float) -> Interval:
     """Return the 95 % interval of an AUC by DeLong's variance, cut to 0..1.
 
     A positive's component is the share of negatives below it, a negative's the share of positives above it (ties as
@@ -215,7 +224,7 @@ def delong(auc: float, positives: int, negatives: int, positive_misses: float, n
     auc
         Area under the curve, 0..1.
     positives, negatives
-        Rows of each class.
+        Rows of each class, counted or expected.
     positive_misses
         Sum over positives of the squared share of negatives above them.
     negative_misses

@@ -35,7 +35,7 @@ from tipcast.models.base import NativeFile
 from tipcast.models.predict import predict_saved
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
-from tipcast.tracking.facts import CONFIG
+from tipcast.tracking.facts import config_text
 from tipcast.tracking.models import fetch, versions_of
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
@@ -166,11 +166,7 @@ def _data(client: Any, config: PromoteConfig, run_id: str | None) -> DataSpec:
     """Return where the test rows come from: unless one is named, the source that the version's run read."""
     if config.data.source != TESTED:
         return config.data
-    try:
-        text = Path(client.download_artifacts(run_id, CONFIG)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        fix = "name the test rows: data=... data.test=..."
-        raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
+    text = config_text(client, run_id, "name the test rows: data=... data.test=...")
     return tested(text, config.data, f"run {run_id}")
 
 

@@ -27,6 +27,7 @@ from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
+from tipcast.evaluation.estimate import reference
 from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
 from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
@@ -301,6 +302,9 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
         score = judge.profile(validation or test, "validation" if validation else "test")
         train = splits["train"]
         described = profile(client, train.x, train.parts, score, plan.task.categorical)
+        if plan.task.has_target:
+            described["reference"] = reference(test, "test")
+            described["answered"] = rows.answered(splits.values())
     return Outcome(splits, fitted, validation, test, subsets, found, described)
 
 

@@ -165,8 +165,12 @@ def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) 
     return plan if plan.current and plan.kept == manifest.files else None
 
 
-def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
+def plan_files(
+    config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched, *, anew: bool = False
+) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
+
+    With ``anew`` all are due, whatever is there.
 
     Raises
     ------
@@ -190,7 +194,8 @@ def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetc
     before = manifest or Manifest({}, {})
 
     def look(name: str, uri: str) -> Item:
-        return _unchanged(name, uri, request, output, recipe, before) or _inspect_file(name, uri, request, dataset)
+        there = None if anew else _unchanged(name, uri, request, output, recipe, before)
+        return there or _inspect_file(name, uri, request, dataset)
 
     items = _each(look, files)
     if len(items) == 1 and items[0].problem:

@@ -80,7 +80,8 @@ class Account:
 def account(total: Scored, manifest: Mapping[str, Any], judge: Evaluator) -> Account:
     """Evaluate the rows whose answer is known, and hold all against training's where the model tells of them."""
     described, threshold = manifest.get("profile"), manifest.get("threshold")
-    moved = drifts(described, total.values, judge.histogram(total.predictions)) if described else []
+    values = {name: counts.sum(axis=0) for name, counts in total.values.items()}
+    moved = drifts(described, values, judge.histogram(total.predictions)) if described else []
     timed = manifest.get("trained_until") is not None
     return Account(total, judge, judge.of_sums(total.predictions, threshold), moved, timed)
 
@@ -107,8 +108,9 @@ class ScoreRecord:
         refused: Sequence[Item],
         phases: Mapping[str, float],
         memory: Mapping[str, int],
+        remark: str = "",
     ) -> None:
-        """Record what was scored; ``files`` are those of this run."""
+        """Record what was scored; ``files`` are those of this run, ``remark`` is a paragraph of the note."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
@@ -120,7 +122,7 @@ class ScoreRecord:
         if found.rows:
             self._plots(found)
         self.run.set_tags({"score.files": len(files), "score.kept": len(self.plan.kept), "score.refused": len(refused)})
-        self.run.note(self._note(found, files, refused, phases))
+        self.run.note(self._note(found, files, refused, phases, remark))
 
     @property
     def model(self) -> str:
@@ -140,12 +142,18 @@ class ScoreRecord:
         )
 
     def _note(
-        self, found: Account, files: Mapping[str, Entry], refused: Sequence[Item], phases: Mapping[str, float]
+        self,
+        found: Account,
+        files: Mapping[str, Entry],
+        refused: Sequence[Item],
+        phases: Mapping[str, float],
+        remark: str,
     ) -> str:
         """Write the run's note in Markdown, cut at its end where MLflow would cut it."""
         warning = self._seen(found)
         parts = [
             f"### {self.model} scored {found.rows:,} rows",
+            remark,
             table(["", ""], [[name, value] for name, value in self._facts(found, files).items()]),
             _refused(reasons(refused)),
             plot(self.run.id, SCORES_PLOT),

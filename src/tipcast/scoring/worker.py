@@ -77,7 +77,7 @@ class Scored:
     unscored: Mapping[str, int]
     """Reason -> rows whose prediction is null."""
     values: Mapping[str, Any]
-    """Feature -> counts of its values, see ``evaluation.drift``."""
+    """Feature -> (2, bins) counts of its values, of rows whose target is not known and is, see ``evaluation.drift``."""
     predictions: Any
     """What the evaluator counted."""
     seen: int
@@ -104,11 +104,12 @@ def score_fragment(
     explained = [*contributions(scorer, matrix, predicted).T] if work.explain else []
     table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work, explained)
     profile = work.profile or {"features": {}, drift.SCORE: None}
+    known = xp.zeros(len(matrix), dtype=xp.int8) if target is None else _known(target).astype(xp.int8)
     return Scored(
         paths=write(table, path, work, HOST_THREADS if alone else 1),
         rows=len(matrix),
         unscored=unscored,
-        values=drift.count(matrix[good], work.task.features, profile["features"]),
+        values=drift.count(matrix[good], work.task.features, profile["features"], known[good]),
         predictions=work.evaluator.count(
             predicted[good],
             None if target is None else target[good],
@@ -148,8 +149,11 @@ def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work:
 
 def _within(time: Array, target: Array, period: Period) -> int:
     """Count rows of a period whose target is known."""
-    known = target >= 0 if target.dtype.kind == "i" else target == target
-    return int((known & (time >= period[0]) & (time < period[1])).sum())
+    return int((_known(target) & (time >= period[0]) & (time < period[1])).sum())
+
+
+def _known(target: Array) -> Array:
+    return target >= 0 if target.dtype.kind == "i" else target == target
 
 
 def with_predictions(

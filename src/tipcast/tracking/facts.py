@@ -63,6 +63,21 @@ def facts(client: Any, run_id: str) -> Facts:
     )
 
 
+def config_text(client: Any, run_id: str | None, fix: str) -> str:
+    """Return the configuration that a run was made with, as its artifact has it.
+
+    Raises
+    ------
+    TipcastError
+        M023, with ``fix``, where it cannot be read.
+
+    """
+    try:
+        return Path(client.download_artifacts(run_id, CONFIG)).read_text(encoding="utf-8")
+    except (MlflowException, OSError, UnicodeDecodeError) as problem:
+        raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
+
+
 def _artifact(client: Any, run_id: str, path: str) -> dict[str, Any]:
     """Return a mapping that a run has as a yaml file; empty where it has none."""
     with contextlib.suppress(MlflowException, OSError, yaml.YAMLError):

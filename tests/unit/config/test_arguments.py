@@ -133,7 +133,7 @@ def test_keys_of_paths_are_those_of_the_schemas() -> None:
         "data": [schema.FilesData, schema.TlcData],
         "tracking": [schema.TrackingSpec],
         "cluster": [schema.SchedulerCluster, schema.SshCluster, schema.SlurmCluster],
-        "": [job_schemas.PrepareConfig, job_schemas.ScoreConfig],
+        "": [job_schemas.PrepareConfig, job_schemas.WatchConfig],
     }
     keys = {
         f"{group}.{field.name}".lstrip(".")

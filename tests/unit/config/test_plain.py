@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+import yaml
 
 from tipcast.config.compose import compose, to_object
-from tipcast.config.plain import HIDDEN, flatten, redact, to_plain
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import HIDDEN, flatten, redact, retrained, to_plain
 from tipcast.config.schema import FilesData, Output
 
 
@@ -61,3 +65,25 @@ def test_secrets_are_hidden() -> None:
 def test_addresses_are_shown_without_secrets(text: str, shown: str) -> None:
     assert redact(text) == shown
     assert to_plain([text]) == [shown]
+
+
+def test_a_training_is_made_again_on_the_machine_of_a_watch() -> None:
+    trained = to_object(compose("train", ["model=random_forest", "task=tip_amount", "seed=7"])[0].config)
+    words = ["model_uri=models:/tips/1", "input=a", "output=b", "tracking.experiment=here", "cluster.n_workers=3"]
+    given = to_object(compose("watch", words)[0].config)
+    text = yaml.safe_dump(to_plain(trained), sort_keys=False)
+    found = retrained(text, given, "tips", {"max_depth": "5", "max_features": "sqrt"}, "run 1")
+    assert (found.task, found.data, found.seed) == (trained.task, trained.data, 7)
+    params = {**trained.model.params, "max_depth": 5, "max_features": "sqrt"}
+    assert found.model == dataclasses.replace(trained.model, params=params)
+    assert (found.tracking.register, found.tracking.experiment, found.cluster.n_workers) == ("tips", "here", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "data: 1", "model: {params: {}}\ndata: {source: sample, seed: '${oc.env:A}'}"]
+)
+def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
+    given = to_object(compose("watch", ["model_uri=models:/tips/1", "input=a", "output=b"])[0].config)
+    with pytest.raises(TipcastError) as caught:
+        retrained(text, given, "tips", {}, "run 1")
+    assert caught.value.code == "M023"

@@ -86,6 +86,15 @@ def test_counts_do_not_depend_on_parts() -> None:
         assert counts.sum() == 9000
 
 
+def test_sides_are_counted_apart() -> None:
+    whole = matrix(9000, 3)
+    side = (np.arange(9000) % 3 == 0).astype(np.int8)
+    for name, counts in drift.count(whole, NAMES, BINS, side).items():
+        for which in (0, 1):
+            alone = drift.count(whole[side == which], NAMES, BINS)[name]
+            assert counts[which].tolist() == alone.tolist()
+
+
 def test_a_value_of_several_deciles_leaves_fewer_bins() -> None:
     values = np.repeat([-1.0, 0, 1, 2, 3, 4], [200, 7200, 1500, 450, 250, 400]).astype(np.float32)
     frame = pd.DataFrame({"passengers": values, "temperature": values - 20, "constant": 1.0})

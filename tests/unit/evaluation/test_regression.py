@@ -95,6 +95,25 @@ def test_rows_without_a_target_count_as_predictions_only() -> None:
     assert found.metrics == pytest.approx(expected.metrics)
 
 
+def test_errors_and_rows_are_told_by_the_bin_of_the_prediction(client: Client) -> None:
+    predicted, truth = rows()
+    found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
+    errors = predicted.astype(float) - truth
+    at = np.digitize(predicted, found.axis[1:-1])
+    for sums, values in zip(found.moments, (errors, errors**2), strict=True):
+        np.testing.assert_allclose(sums, np.bincount(at, values, minlength=BINS), rtol=1e-9)
+    described = JUDGE.profile(found, "test")
+    truth[::2] = np.nan
+    parts = [JUDGE.count(predicted[i::3], truth[i::3], reference=described) for i in range(3)]
+    parts.append(JUDGE.count(predicted, None, reference=described))
+    whole = JUDGE.total(parts)
+    known = np.bincount(at[1::2], minlength=BINS)
+    assert whole.known is not None
+    assert whole.known.tolist() == known.tolist()
+    assert whole.histogram is not None
+    assert whole.histogram.tolist() == (2 * np.bincount(at, minlength=BINS)).tolist()
+
+
 @pytest.mark.parametrize(
     ("predicted", "truth", "code", "said"),
     [
