@@ -163,6 +163,8 @@ class Dataset(ABC):
     """The module with ``needed_columns``, ``compute`` and ``impossible``."""
     optional: ClassVar[tuple[str, ...]] = ()
     """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
+    sparse: ClassVar[tuple[str, ...]] = ()
+    """Canonical columns of features that a file may lack: they are missing in all its rows."""
     subset_names: ClassVar[tuple[str, ...]] = ()
     """Of what ``subsets`` returns."""
 

@@ -153,7 +153,7 @@ def _contest(client: Any, config: PromoteConfig, challenger: Entrant, before: st
     dataset = open_dataset(_data(client, config, challenger.fetched.run_id))
     task = from_facts(challenger.manifest["task"], features, challenger.manifest["target"])
     recipe = Recipe(dataset, task, draw=held_out(dataset.test_share, int(challenger.params.get("seed", 0))))
-    test = dataset.scan("test", recipe.columns)
+    test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     if champion:
