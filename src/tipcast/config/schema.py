@@ -266,7 +266,7 @@ class TaskSpec:
 
 @dataclass
 class ModelSpec:
-    """A model: its parameters and its classes by device and reach."""
+    """A model: its parameters and its classes by device."""
 
     name: str = MISSING
     kinds: list[str] = field(default_factory=list)
@@ -274,9 +274,9 @@ class ModelSpec:
     params: dict[str, Any] = MISSING
     fit: dict[str, Any] = field(default_factory=dict)
     """What belongs to training rather than to the model (rounds, early stopping)."""
-    cpu: dict[str, str] = field(default_factory=dict)
-    """Reach (distributed, local) -> class of tipcast's own."""
-    gpu: dict[str, str] = field(default_factory=dict)
+    cpu: str | None = None
+    """Class of tipcast's own."""
+    gpu: str | None = None
     classes: dict[str, Any] = field(default_factory=dict)
     """Or classes of a library: kind -> cpu or gpu -> reach -> dotted name; local is enough."""
     space: dict[str, Any] = field(default_factory=dict)

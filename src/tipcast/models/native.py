@@ -52,7 +52,7 @@ class ForestScorer:
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
-        values = _values(x)
+        values = getattr(x, "values", x)
         if not len(values):
             return self.score(_one_row(values))[:0]
         if not hasattr(self.forest, "predict_proba"):
@@ -70,7 +70,7 @@ class TreeliteScorer:
         """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
         import treelite.gtil
 
-        values = _values(x)
+        values = getattr(x, "values", x)
         if not len(values):
             return self.score(_one_row(values))[:0]
         scores = treelite.gtil.predict(self.model, values, nthread=self.threads)[:, 0, :]
@@ -111,6 +111,10 @@ class LogisticScorer:
         self.coef, self.intercept, self.mean, self.scale = coef, float(intercept), mean, scale
         self.device = device
 
+    def arrays(self) -> dict[str, Any]:
+        """Return what the saved file holds: the constructor's arguments, without the device."""
+        return {name: value for name, value in vars(self).items() if name != "device"}
+
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float64, for (n, features) float32 values."""
         values = _placed(x, self.device)
@@ -143,9 +147,7 @@ class SvcScorer:
         self.mean, self.scale, self.slope, self.offset = mean, scale, float(slope), float(offset)
         self.device = device
 
-    def arrays(self) -> dict[str, Any]:
-        """Return what the saved file holds: the constructor's arguments, without the device."""
-        return {name: value for name, value in vars(self).items() if name != "device"}
+    arrays = LogisticScorer.arrays
 
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float64, for (n, features) float32 values, wherever they are, or on a GPU."""
@@ -169,7 +171,7 @@ class SklearnScorer:
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,), P of each of several classes, (n, classes), or label and distance, (n, 2)."""
-        values = _values(x)
+        values = getattr(x, "values", x)
         if not hasattr(values, "get"):
             return self._score(np.asarray(values, dtype=np.float64))
         import cupy
@@ -329,7 +331,7 @@ def load(
 
     """
     on_gpu = device == "cuda" and format != "skops"  # which has no other way
-    ways = [way for way in _ways(format) if (way in _ON_GPU) == on_gpu]
+    ways = (way for way in _ways(format) if (way in _ON_GPU) == on_gpu and _works(format, way))
     content = path if isinstance(path, bytes) else Path(path).read_bytes()
     if device == "auto":
         small = load(content, format, "cpu", threads)
@@ -339,7 +341,7 @@ def load(
             return small if there is None else _load(content, there, threads)
 
         return BySizeScorer(small, large)
-    chosen = through or next((way for way in ways if _works(format, way)), None)
+    chosen = through or next(ways, None)
     if chosen is None:
         raise ValueError(f"nothing that is installed here scores {format} on {device}")
     return _load(content, chosen, threads)
@@ -385,14 +387,9 @@ def _module(values: Any) -> Any:
     return sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
 
 
-def _values(x: Any) -> Any:
-    """Return a frame's array, on its own device; an array as it is."""
-    return getattr(x, "values", x)
-
-
 def _placed(x: Any, device: str) -> Any:
     """Return a frame's or an array's values where the device can read them."""
-    values = _values(x)
+    values = getattr(x, "values", x)
     if device == "cpu" or not isinstance(values, np.ndarray):
         return values
     import cupy
