@@ -60,36 +60,19 @@ class ForestScorer:
         return _second_of_two(self.forest.predict_proba(values))
 
 
-class TreeliteScorer:
-    """Scores by treelite's own interpreter, where scikit-learn is not installed."""
-
-    def __init__(self, model: Any, threads: int = 1) -> None:
-        self.model, self.threads = model, threads
-
-    def score(self, x: Any) -> Any:
-        """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
-        import treelite.gtil
-
-        values = getattr(x, "values", x)
-        if not len(values):
-            return self.score(_one_row(values))[:0]
-        scores = treelite.gtil.predict(self.model, values, nthread=self.threads)[:, 0, :]
-        return _second_of_two(scores.astype(np.float64, copy=False))
-
-
 class NvForestScorer:
-    """Scores a treelite checkpoint by nvForest; the checkpoint travels, not the model."""
+    """Scores a treelite checkpoint by nvForest on a GPU; the checkpoint travels, not the model."""
 
-    def __init__(self, checkpoint: bytes, device: str = "gpu") -> None:
-        self.checkpoint, self.device = checkpoint, device
+    def __init__(self, checkpoint: bytes) -> None:
+        self.checkpoint = checkpoint
         self._model: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NvForestScorer, (self.checkpoint, self.device)
+        return NvForestScorer, (self.checkpoint,)
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
-        values = _placed(x, self.device)
+        values = _placed(x, "cuda")
         if not len(values):
             return self.score(_one_row(values))[:0]
         if self._model is None:
@@ -98,7 +81,7 @@ class NvForestScorer:
 
             with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
                 model = treelite.Model.deserialize_bytes(self.checkpoint)
-                self._model = nvforest.load_from_treelite_model(model, device=self.device)
+                self._model = nvforest.load_from_treelite_model(model, device="gpu")
         if not hasattr(self._model, "predict_proba"):
             return self._model.predict(values).reshape(-1)
         return _second_of_two(self._model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
@@ -227,8 +210,6 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
     "treelite": {
         "scikit-learn": ("treelite", "sklearn"),  # four times as fast as treelite's interpreter, the same numbers
-        "treelite": ("treelite",),
-        "nvforest-cpu": ("treelite", "nvforest"),
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
     "skops": {"sklearn": ("sklearn", "skops")},
@@ -354,14 +335,12 @@ def _load(content: bytes, way: str, threads: int) -> Any:
 
         return XGBoostScorer(xgboost.Booster(model_file=bytearray(content)), threads, device)
     if kind == "nvforest":
-        return NvForestScorer(content, "cpu" if device == "cpu" else "gpu")
-    if kind in ("scikit", "treelite"):
+        return NvForestScorer(content)
+    if kind == "scikit":
         import treelite.sklearn
 
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
             model = treelite.Model.deserialize_bytes(content)
-        if kind == "treelite":
-            return TreeliteScorer(model, threads)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
     if kind == "sklearn":
         import skops.io

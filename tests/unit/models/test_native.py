@@ -61,15 +61,6 @@ def test_a_scorer_travels(fitted, parts):
     np.testing.assert_allclose(there.score(x), fitted.scorer.score(x), rtol=1e-12)
 
 
-def test_treelites_own_interpreter_agrees_with_scikit_learn(parts, spec, tmp_path):
-    forest = build(spec("random_forest", n_estimators=20, max_depth=8), "cpu").fit(Split(*parts[0]), seed=1)
-    saved = forest.save(tmp_path)
-    x = parts[3][0]
-    interpreter = native.TreeliteScorer(treelite.Model.deserialize(str(saved.path)))
-    assert interpreter.score(x.iloc[:0]).shape == (0,)
-    np.testing.assert_allclose(interpreter.score(x.to_numpy()), forest.scorer.score(x), atol=1e-12)
-
-
 def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
     saved = fitted.save(tmp_path)
     code = str(scoring_code(saved.format))  # the one that travels with it
