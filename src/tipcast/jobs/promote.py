@@ -32,7 +32,7 @@ from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models.base import NativeFile
-from tipcast.models.predict import predict_saved
+from tipcast.models.fit import predict_saved
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
 from tipcast.tracking.facts import config_text

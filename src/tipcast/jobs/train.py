@@ -37,8 +37,8 @@ from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import check
+from tipcast.models.fit import every_way, predict
 from tipcast.models.fit import fit as fit_model
-from tipcast.models.predict import every_way, predict
 from tipcast.tasks.base import Task, make_task
 
 LOG = logging.getLogger("tipcast")

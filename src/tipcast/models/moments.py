@@ -8,15 +8,18 @@ import numpy as np
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 
+Moments = tuple[int, Array, Array, str]
+"""Rows, their means and standard deviations (of one part sums of squared differences), and the device they are on."""
 
-def moments(x: Frame | Array) -> tuple[int, Array, Array, str]:
+
+def moments(x: Frame | Array) -> Moments:
     """Return a part's rows, means, sums of squared differences from them, on the host, and where they were computed."""
     values = (x.values if hasattr(x, "values") else x).astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
     return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
 
 
-def standard(found: Sequence[tuple[int, Array, Array, str]]) -> tuple[int, Array, Array, str]:
+def standard(found: Sequence[Moments]) -> Moments:
     """Return the rows of parts by their moments, means and standard deviations, 1 of what is constant, and a device."""
     rows = sum(n for n, *_ in found)
     mean = sum(n * m for n, m, *_ in found) / rows
