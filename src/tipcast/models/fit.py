@@ -26,8 +26,6 @@ from tipcast.models.build import build
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
 """Seconds between two looks at which workers are there."""
-MOST_VALUES = 2**31 - 1
-"""Values of one array of a GPU that cuML counts: of more a fit was wrong without a word. Of parts it counts each."""
 WAIT_S = 5.0
 """How long a lock is waited for before it is looked at who has it, in seconds."""
 LOCK = "tipcast "
@@ -76,7 +74,7 @@ def fit(
     homes = holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
     everywhere = set.intersection(*homes)
     estimator = build(model, device, categorical, kind, classes)
-    if everywhere and not beyond(client, model, device, train):
+    if everywhere:
         address = min(everywhere)
         rows = [[list(each.x), list(each.y) or None] for each in splits]
         threads = client.nthreads()[address]
@@ -91,18 +89,6 @@ def fit(
         sizes = f"{fitted.info['rows']:,} of {there:,}"
         LOG.info("%s is fitted on %s training rows (model.fit.rows)", model.name, sizes)
     return fitted
-
-
-def beyond(client: Any, model: ModelSpec, device: str, train: Any) -> bool:
-    """Return whether a library's own class would see more values in one array than it counts, see ``MOST_VALUES``."""
-    if device == "cpu" or not model.classes:
-        return False
-    rows = min(sum(train.parts), model.fit.get("rows") or sum(train.parts))
-    return bool(rows * client.submit(_width, train.x[0], pure=False).result() > MOST_VALUES)
-
-
-def _width(part: Frame) -> int:
-    return int(part.shape[1])
 
 
 @travelling

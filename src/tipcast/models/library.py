@@ -19,7 +19,7 @@ from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import Fitted, Progress, Split, check_names, columns, parts, positive_int, refused, shares
-from tipcast.models.fit import MOST_VALUES, parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.moments import Moments, moments, standard, standardized
 from tipcast.models.sampled import Sampled, Taken, chosen_by_part
 
@@ -141,16 +141,15 @@ class Library(Sampled):
         xp = module_of(taken[0][0])
         known = standard([moments(values) for values, _ in taken])
         rows, mean, scale, used = known
-        if used != "cpu" and rows * len(features) > MOST_VALUES:
-            what = f"{rows:,} rows of {len(features)} features are more values than cuML counts in one array"
-            raise TipcastError("C003", "model.fit.rows", what, f"use at most {MOST_VALUES // len(features):,}")
-        kind = xp.float64 if used == "cpu" and self.standardizes else xp.float32
+        kind = xp.float64 if self.standardizes else xp.float32  # sums of 10M squares in float32 are wrong by percents
         z = xp.empty((rows, len(features)), kind, order="F")
         own_mean, own_scale, start = xp.asarray(mean), xp.asarray(scale), 0
         for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
             z[start : start + len(values)] = (values - own_mean) / own_scale if self.standardizes else values
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
+        if y is not None and y.dtype.kind == "f":
+            y = y.astype(kind)
         model = self.make(named(self.library, "model.classes"), seed, threads)
         try:
             # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
@@ -241,6 +240,8 @@ class Library(Sampled):
             with client.as_current(), warnings.catch_warnings(action="ignore"):
                 return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
         model = self.make(cls, seed, 1, client=client)
+        if y is not None and self.kind == "regression" and self.standardizes:
+            y = y.astype(np.float64)
         return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
 
     def as_scikit_learn(self, model: Any) -> Any:

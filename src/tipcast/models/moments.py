@@ -28,8 +28,8 @@ def standard(found: Sequence[Moments]) -> Moments:
 
 
 def standardized(x: Frame, mean: Array, scale: Array) -> Frame:
-    """Return a part's rows less a mean, by a scale: float32, of the part's own kind of frame."""
+    """Return a part's rows less a mean, by a scale: float64, of the part's own kind of frame."""
     values = x.values
     xp = module_of(values)
     scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
-    return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
+    return type(x)(scaled, index=x.index, columns=x.columns)
