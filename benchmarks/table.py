@@ -65,7 +65,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 }
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
-    "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py", "evaluation/plots/centroids.py",
+    "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py", "evaluation/plots/values.py",
     "models/library.py", "models/knn.py", "models/native_knn.py",
 )  # fmt: skip
 """Modules of made rows, clusters, neighbours and other libraries' estimators, which no benchmark of trips runs."""

@@ -103,6 +103,7 @@ class ScoreConfig(_WorkersConfig):
     input: Any = MISSING
     output: str = MISSING
     keep: list[str] | None = None
+    explain: bool = False
     colour: str | None = None
     block_bytes: int = MISSING
     compression: str = MISSING

@@ -161,8 +161,6 @@ class Dataset(ABC):
     """Of the dataset, as saved models' manifests have it."""
     code: ClassVar[ModuleType]
     """The module with ``needed_columns``, ``compute`` and ``impossible``."""
-    optional: ClassVar[tuple[str, ...]] = ()
-    """Canonical columns that ``subsets`` and ``own_counts`` look at, read of test rows where a file has them."""
     sparse: ClassVar[tuple[str, ...]] = ()
     """Canonical columns of features that a file may lack: they are missing in all its rows."""
     subset_names: ClassVar[tuple[str, ...]] = ()
@@ -177,6 +175,16 @@ class Dataset(ABC):
     def time(self) -> str | None:
         """Canonical column of the time that rows are split by; None: they are split at random."""
         return None
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Canonical columns that ``subsets``, ``groups`` and ``own_counts`` look at, read of test rows where there."""
+        return ()
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """What ``groups`` tells of rows, by default columns of whole numbers, which ``optional`` should have too."""
+        return ()
 
     @property
     def test_share(self) -> float:
@@ -223,6 +231,16 @@ class Dataset(ABC):
     def subsets(self, columns: Mapping[str, Array], xp: ModuleType) -> dict[str, Array]:
         """Return name -> (rows,) bool: rows that a model is measured on by themselves too."""
         return {}
+
+    def groups(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> dict[str, Array]:
+        """Return name -> (rows,) int32: groups of rows, -1 where not known, that a model is measured on."""
+        unknown = xp.full(len(next(iter(columns.values()))), np.nan)
+        found = {name: columns.get(name, unknown) for name in names}
+        return {name: xp.where(values == values, values, -1).astype(xp.int32) for name, values in found.items()}
+
+    def group_label(self, name: str, group: int) -> str:
+        """Return what a group of rows is called."""
+        return str(group)
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own errors."""
@@ -310,6 +328,8 @@ class Part:
     """(rows,) Series: int32 classes or float32 values; None where nothing is predicted."""
     subsets: Mapping[str, Array]
     """Name -> (rows,) bool; empty where the recipe does not ask."""
+    groups: Mapping[str, Array]
+    """Name -> (rows,) int32; empty where the recipe does not ask."""
     counts: Counts
 
 

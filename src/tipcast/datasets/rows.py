@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TASKS_PER_WORKER = 6
 """Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
+MOST_GROUPINGS = 8
+"""Of a dataset's ``group_names`` the first so many are kept of test rows."""
 NO_TARGET = "no_target"
 """Why a row is dropped that has no answer to the task's question."""
 
@@ -40,7 +42,7 @@ class Recipe:
     draw: Draw | None = None
     """Rows go into parts at random, and some into none. None: by ``cutoff``."""
     subsets: bool = False
-    """Whether to keep the dataset's subsets, and to count what is its own of clean rows."""
+    """Whether to keep the dataset's subsets, of the last part groups, and to count what is its own of clean rows."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -60,7 +62,7 @@ class Recipe:
         needed = self.dataset.code.needed_columns(self.task.features)
         sparse = (name for name in needed if name in self.dataset.sparse)
         asked = (name for name in self.dataset.optional if self.subsets and name not in self.columns)
-        return (*sparse, *asked)
+        return tuple(dict.fromkeys((*sparse, *asked)))
 
     def scan(self, which: str) -> Listing:
         """List the rows of a period, see ``Dataset.scan``."""
@@ -69,6 +71,14 @@ class Recipe:
     def wanted(self, fragment: Fragment) -> tuple[str, ...]:
         """Return the canonical columns to read of a fragment."""
         return (*self.columns, *(name for name in self.optional if name in fragment.columns))
+
+    def group_names(self, side: int) -> tuple[str, ...]:
+        """Names of the groups that are kept of a part; what the target is made of is none."""
+        last = len(self.draw.shares) - 1 if self.draw else int(self.cutoff is not None)
+        if not self.subsets or side != last or not self.task.has_target:
+            return ()
+        names = [name for name in self.dataset.group_names if name not in self.task.columns]
+        return tuple(names[:MOST_GROUPINGS])
 
 
 @travelling
@@ -97,10 +107,10 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
         target = None if target is None else target[known]
     read = Counts(0, rows, dropped, size, extra)
     parts: list[Part] = []
-    for chosen in _sides(columns, fragment, recipe, side):
+    for at, chosen in enumerate(_sides(columns, fragment, recipe, side)):
         own = columns if chosen is None else {name: values[chosen] for name, values in columns.items()}
         of_side = target if target is None or chosen is None else target[chosen]
-        parts.append(_part(own, of_side, frames, recipe, Counts(0, 0, {}) if parts else read))
+        parts.append(_part(own, of_side, frames, recipe, recipe.group_names(at), Counts(0, 0, {}) if at else read))
     return tuple(parts)
 
 
@@ -128,7 +138,14 @@ def _sides(
     return [before, ~before]
 
 
-def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, recipe: Recipe, read: Counts) -> Part:
+def _part(
+    columns: Mapping[str, Array],
+    target: Array | None,
+    frames: Frames,
+    recipe: Recipe,
+    groups: Sequence[str],
+    read: Counts,
+) -> Part:
     xp, dataset, task = frames.xp, recipe.dataset, recipe.task
     matrix = dataset.compute(columns, task.features, xp)
     classes: tuple[int, ...] = ()
@@ -146,6 +163,7 @@ def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, re
         x=frames.frame(matrix, task.features),
         y=None if target is None else frames.series(target, "target"),
         subsets=dataset.subsets(columns, xp) if recipe.subsets else {},
+        groups=dataset.groups(columns, groups, xp) if groups else {},
         counts=replace(
             read,
             rows=len(matrix),
@@ -192,6 +210,8 @@ class Rows:
     """Sums over the parts."""
     parts: tuple[int, ...]
     """Rows of each part."""
+    groups: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Name -> futures of (rows,) int32 arrays, -1 where the group is not known; empty where the recipe did not ask."""
 
     @property
     def features(self) -> Any:
@@ -293,6 +313,7 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         x=joined(rows.x, "x"),
         y=joined(rows.y, "y") if rows.y else [],
         subsets={name: joined(masks, name) for name, masks in rows.subsets.items()},
+        groups={name: joined(groups, name) for name, groups in rows.groups.items()},
         parts=tuple(sum(rows.parts[at] for at in own) for own in places.values()),
     )
 
@@ -312,22 +333,23 @@ def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int, recipe: Recipe) -> Rows:
     filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
 
-    def field(name: str, subset: str | None = None) -> list[Any]:
-        return list(client.map(_field, filled, side=side, name=name, subset=subset, pure=False, key=subset or name))
+    def of_parts(name: str, inside: str | None = None) -> list[Any]:
+        return list(client.map(_field, filled, side=side, name=name, inside=inside, pure=False, key=inside or name))
 
     names = recipe.dataset.subset_names if recipe.subsets else ()
     return Rows(
-        x=field("x"),
-        y=field("y") if recipe.task.has_target else [],
-        subsets={name: field("subsets", name) for name in names},
+        x=of_parts("x"),
+        y=of_parts("y") if recipe.task.has_target else [],
+        subsets={name: of_parts("subsets", name) for name in names},
+        groups={name: of_parts("groups", name) for name in recipe.group_names(side)},
         counts=total(counts),
         parts=tuple(count.rows for count in counts if count.rows),
     )
 
 
-def _field(parts: Sequence[Part], side: int, name: str, subset: str | None) -> Any:
+def _field(parts: Sequence[Part], side: int, name: str, inside: str | None) -> Any:
     found = getattr(parts[side], name)
-    return found if subset is None else found[subset]
+    return found if inside is None else found[inside]
 
 
 def total(counts: Sequence[Counts]) -> Counts:

@@ -46,6 +46,7 @@ class Table(Dataset):
     """Number columns of whole numbers or booleans, of which classes may be made."""
     counting: tuple[str, ...] = ()
     """Columns of whole numbers that rise from row to row, as those do that number the rows."""
+    booleans: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     spec: TableData | None = None
     name = "table"
@@ -87,7 +88,8 @@ class Table(Dataset):
                 notes.append(f"column {name} is no feature: {_why(types[name], kind)}")
         whole = tuple(name for name in numbers if not pa.types.is_floating(types[name]))
         counting = tuple(name for name in rising if pa.types.is_integer(types[name]))
-        return cls(tuple(columns), spec.time, whole, counting, tuple(notes), spec)
+        booleans = tuple(name for name in numbers if pa.types.is_boolean(types[name]))
+        return cls(tuple(columns), spec.time, whole, counting, booleans, tuple(notes), spec)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -108,6 +110,19 @@ class Table(Dataset):
     @property
     def time(self) -> str | None:
         return self.time_column
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Columns of texts and of booleans."""
+        return tuple(each.name for each in self.columns if each.type == "category" or each.name in self.booleans)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        return self.group_names
+
+    def group_label(self, name: str, group: int) -> str:
+        """Return the text of a category, or whether a boolean is true."""
+        return (self._column(name).categories or ("false", "true"))[group]
 
     @property
     def test_share(self) -> float:
@@ -163,7 +178,7 @@ class Table(Dataset):
         if self.spec is None:
             raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
         named = "train" if which == "test" and self.spec.test is None else which
-        request = replace(_request(self.spec), columns=tuple(columns))
+        request = replace(_request(self.spec), columns=tuple(columns), optional=tuple(optional))
         scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self._checked)
         if self.time is not None:
             scans = self._in_time(scans, which)
@@ -172,12 +187,8 @@ class Table(Dataset):
         return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file to be scored as at one to be trained on; optional columns of another type are left out."""
-        scan = self._checked(uri, request)
-        types = _types(scan.fragments[0])
-        known = [name for name in types if name not in request.optional or self._holds(name, types[name])]
-        own = {name: name for name in known}
-        return replace(scan, fragments=tuple(replace(part, columns=own) for part in scan.fragments))
+        """Look at a file to be scored as at one to be trained on."""
+        return self._checked(uri, request)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
@@ -246,7 +257,7 @@ class Table(Dataset):
         return tuple(found.tolist())
 
     def _checked(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file, and hold its columns against those of the first training file."""
+        """Look at a file, and hold its columns against the first training file's; optional ones of other types go."""
         scan = _scan_file(uri, request)
         where, types = address.shown(uri), _types(scan.fragments[0])
         for name in request.columns:
@@ -255,7 +266,8 @@ class Table(Dataset):
             if not self._holds(name, types[name]):
                 what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
                 raise TipcastError("D008", where, what, "write it as the training files have it")
-        return scan
+        own = {name: name for name in types if name not in request.optional or self._holds(name, types[name])}
+        return replace(scan, fragments=tuple(replace(part, columns=own) for part in scan.fragments))
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
         """Give each file the side's period, and leave out those parts of it that have no row of that time."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.evaluation import drift, paired
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.sums import Interval as Interval
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Parts, added, summed
 from tipcast.evaluation.sums import values_of as values_of
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
@@ -94,6 +93,8 @@ class Evaluator(ABC):
     """Judges predictions of one kind; without state, so that it travels to workers for nothing."""
 
     kind: ClassVar[str]
+    sums: ClassVar[type]
+    """What ``count`` returns, a dataclass; without arguments it is of no rows."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
     interval_remark: ClassVar[str]
@@ -160,10 +161,11 @@ class Evaluator(ABC):
 
     def _with_own(self, parts: Parts, threshold: float | None) -> Evaluation:
         """Evaluate, and put users' metrics before the number of rows."""
-        found, own = self._evaluate(parts, threshold), own_metrics(self.kind)
+        _load_entry_points()
+        found, own = self._evaluate(parts, threshold), _OWN[self.kind]
         if not own:
             return found
-        rows, *sums = parts.add(functools.partial(_row_sums, own), _add)
+        rows, *sums = parts.add(functools.partial(_row_sums, own), summed)
         metrics = {name: value for name, value in found.metrics.items() if name != ROWS}
         metrics |= {each.name: total / rows for each, total in zip(own, sums, strict=True)}
         return dataclasses.replace(found, metrics={**metrics, ROWS: found.metrics[ROWS]})
@@ -255,6 +257,7 @@ class Evaluator(ABC):
         *,
         threshold: float | None = None,
         reference: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
@@ -266,14 +269,14 @@ class Evaluator(ABC):
             (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
         threshold
             See ``evaluate``.
-        reference
-            What ``profile`` told of the predictions at training.
+        reference, more
+            What ``profile`` told of the predictions at training; what one kind alone takes, as ``bins``.
 
         """
 
-    @abstractmethod
     def total(self, parts: Sequence[Any]) -> Any:
         """Return the sums of several parts."""
+        return self.sums(**added([self.sums(), *parts]))
 
     @abstractmethod
     def summary(self, sums: Any) -> dict[str, float]:
@@ -294,6 +297,11 @@ class Evaluator(ABC):
     def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
         """Describe held-out rows' predictions for a model's manifest: those of training rows are more extreme."""
         return drift.described(self.histogram(evaluation), split, self.edges(evaluation))
+
+
+def computed(metrics: Sequence[Metric], sums: Any, rows: int, **details: float) -> dict[str, float]:
+    """Return the metrics of sums over rows, then their details, then the number of rows."""
+    return {**{each.name: float(each.of(sums)) for each in metrics if each.of}, **details, ROWS: float(rows)}
 
 
 def evaluator(kind: str) -> Evaluator:
@@ -333,6 +341,7 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 RowFunction = Callable[[Array, Array], Array]
 
 _OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
+"""Kind -> a user's metric -> what computes a value of each row."""
 
 
 def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
@@ -375,12 +384,6 @@ def _load_entry_points() -> None:
         point.load()
 
 
-def own_metrics(kind: str) -> dict[Metric, RowFunction]:
-    """Return the metrics that users have registered for a kind, and what computes a value of each row."""
-    _load_entry_points()
-    return dict(_OWN[kind])
-
-
 def _row_sums(
     metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any, mask: Array | None = None
 ) -> list[float]:
@@ -394,7 +397,3 @@ def _row_sums(
             raise TipcastError("C003", f"metric {each.name}", what, "return one value for each row")
         sums.append(float(values.sum(dtype=xp.float64)))
     return sums
-
-
-def _add(parts: Sequence[Sequence[float]]) -> list[float]:
-    return [math.fsum(column) for column in zip(*parts, strict=True)]

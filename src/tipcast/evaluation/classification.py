@@ -1,15 +1,20 @@
-"""Two classes: exact metrics, curves and bins of scores and labels that stay on the workers, at any number of rows."""
+"""Two classes: exact metrics, curves and bins of scores and labels that stay on the workers, at any number of rows.
+
+Rows that are scored are counted in fine bins instead, whose memory does not grow with them: rows in one bin of 1/20,000
+count as tied; log loss, Brier score, the mean and what depends on the threshold are exact all the same.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute.base import Array
-from tipcast.evaluation import binned, paired
+from tipcast.compute.base import Array, module_of, to_host
+from tipcast.evaluation import paired
 from tipcast.evaluation.base import Estimate, Evaluator
 from tipcast.evaluation.counts import Tally, tally
 from tipcast.evaluation.sorted_scores import (
@@ -25,7 +30,7 @@ from tipcast.evaluation.sorted_scores import (
     score_of,
     sort_keys,
 )
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Parts, added
 from tipcast.evaluation.two_classes import (
     METRICS,
     ClassificationEvaluation,
@@ -33,12 +38,47 @@ from tipcast.evaluation.two_classes import (
     PrecisionRecall,
     Roc,
     Sums,
+    area_under,
     coarse,
     curves,
     delong,
+    evaluation,
     in_bins,
-    metrics,
 )
+
+BINS = 20_000
+"""Equal-width bins of scored rows, unless told otherwise: a multiple of those that plots and tables have."""
+MIDDLES = (np.arange(BINS) + 0.5) / BINS
+Counts = np.ndarray[Any, Any]
+
+
+def _no_counts() -> Counts:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Binned:
+    """Sums over rows, on the host. Each labelled row is counted in ``rows`` too."""
+
+    rows: Counts = field(default_factory=_no_counts)
+    """(bins,) all rows that have a score."""
+    positives: Counts = field(default_factory=_no_counts)
+    """(bins,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
+    negatives: Counts = field(default_factory=_no_counts)
+    called: int = 0
+    """All rows with a score at or above the threshold."""
+    score_sum: float = 0.0
+    """Of all rows."""
+    true_positives: int = 0
+    false_positives: int = 0
+    log_loss: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def resolution(self) -> float:
+        """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
+        pairs = float(self.positives.sum()) * float(self.negatives.sum())
+        return float((self.positives * self.negatives).sum()) / (2 * pairs)
 
 
 @final
@@ -46,6 +86,7 @@ class Classification(Evaluator):
     """Judges (rows,) P(1) against labels 0 and 1."""
 
     kind = "classification"
+    sums = Binned
     metrics = METRICS
     interval_remark = "Beside an AUC is its 95 % interval by DeLong, which is asymptotic."
     difference_remark = "That of the difference is of a paired bootstrap."
@@ -127,27 +168,74 @@ class Classification(Evaluator):
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, **_: Any
-    ) -> binned.Binned:
-        """Count scores in fine bins, see ``binned``."""
-        return binned.count(predictions, target, self.threshold if threshold is None else threshold)
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, bins: int = BINS, **_: Any
+    ) -> Binned:
+        """Count scores in fine bins, a multiple of those that plots have; called 1 at or above the threshold."""
+        xp = module_of(predictions)
 
-    def total(self, parts: Sequence[binned.Binned]) -> binned.Binned:
-        """Return the sums of several parts."""
-        return binned.total(parts)
+        def rows_of(chosen: Array) -> Counts:
+            counts: Counts = to_host(xp.bincount(places[chosen], minlength=bins))
+            return counts.astype(np.int32)  # of one part: half the memory
 
-    def summary(self, sums: binned.Binned) -> dict[str, float]:
+        places = xp.minimum((predictions * bins).astype(xp.int32), bins - 1)
+        called = predictions >= (self.threshold if threshold is None else threshold)
+        found = Binned(
+            rows_of(slice(None)), called=int(called.sum()), score_sum=float(predictions.sum(dtype=xp.float64))
+        )
+        if target is None or not bool((target >= 0).any()):
+            return found
+        positive, negative = target == 1, target == 0
+        eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
+        right = xp.where(positive, predictions, 1 - predictions)[positive | negative].astype(xp.float64)
+        return replace(
+            found,
+            positives=rows_of(positive),
+            negatives=rows_of(negative),
+            true_positives=int((called & positive).sum()),
+            false_positives=int((called & negative).sum()),
+            log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
+            squares=float(((1 - right) ** 2).sum()),
+        )
+
+    def summary(self, sums: Binned) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
         rows = int(sums.rows.sum())
         return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows} if rows else {}
 
-    def of_sums(self, sums: binned.Binned, threshold: float | None = None) -> ClassificationEvaluation | None:
+    def of_sums(self, sums: Binned, threshold: float | None = None) -> ClassificationEvaluation | None:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
-        return binned.evaluation(sums, self.threshold if threshold is None else threshold)
+        p_all, n_all = int(sums.positives.sum()), int(sums.negatives.sum())
+        if not p_all or not n_all:
+            return None
+        used = np.flatnonzero(sums.positives + sums.negatives)
+        p, n = sums.positives[used].astype(float), sums.negatives[used].astype(float)
+        below, above = np.cumsum(p) - p, np.cumsum(n) - n  # positives and negatives in lower bins
+        auc, interval = area_under(p, n)
+        hits, alarms = p_all - below, n_all - above
+        tp, fp = sums.true_positives, sums.false_positives
+        of_metrics = Sums(
+            auc=auc,
+            precision=float((p * hits / (hits + alarms)).sum()),
+            log_loss=sums.log_loss,
+            squares=sums.squares,
+            confusion=Confusion(n_all - fp, fp, p_all - tp, tp),
+        )
+        bins = len(sums.rows)
+        edges = np.append(used / bins, math.inf)
+        area = np.append(0.0, np.cumsum(p * (2 * above + n))) / (2 * p_all * n_all)
+        middles = (np.arange(bins) + 0.5) / bins
+        return evaluation(
+            of_metrics,
+            interval,
+            self.threshold if threshold is None else threshold,
+            curves(np.append(below, p_all), np.append(above, n_all), area, lambda at: edges[at]),
+            in_bins(sums.negatives, sums.positives, (sums.positives + sums.negatives) * middles),
+            auc_resolution=sums.resolution,
+        )
 
     def histogram(self, counted: Any) -> Any:
         """Return rows in fiftieths of the score."""
-        if isinstance(counted, binned.Binned):
+        if isinstance(counted, Binned):
             return coarse(counted.rows)
         return counted.histogram.negatives + counted.histogram.positives
 
@@ -169,30 +257,16 @@ def of_buckets(client: Any, buckets: Buckets, threshold: float | None) -> Classi
 def _evaluation(
     tallies: Sequence[Tally], whole: Whole, dtype: str, threshold: float, below: tuple[int, int]
 ) -> ClassificationEvaluation:
-    area = _auc(tallies, whole)
-    confusion = Confusion(below[1], whole.negatives - below[1], below[0], whole.positives - below[0])
+    area, found = _auc(tallies, whole), _totals(tallies)
     sums = Sums(
         auc=area.value,
-        precision=math.fsum(t.precision for t in tallies),
-        log_loss=math.fsum(t.log_loss for t in tallies),
-        squares=math.fsum(t.squares for t in tallies),
-        confusion=confusion,
+        precision=found["precision"],
+        log_loss=found["log_loss"],
+        squares=found["squares"],
+        confusion=Confusion(below[1], whole.negatives - below[1], below[0], whole.positives - below[0]),
     )
-    roc, precision_recall = _curves(tallies, whole, dtype)
-    rows, positives, scores = (
-        sum(getattr(t, name) for t in tallies) for name in ("bin_rows", "bin_positives", "bin_scores")
-    )
-    calibration, histogram = in_bins(rows - positives, positives, scores)
-    return ClassificationEvaluation(
-        metrics=metrics(sums),
-        interval=area.interval,
-        threshold=threshold,
-        confusion=confusion,
-        roc=roc,
-        precision_recall=precision_recall,
-        calibration=calibration,
-        histogram=histogram,
-    )
+    bins = in_bins(found["bin_rows"] - found["bin_positives"], found["bin_positives"], found["bin_scores"])
+    return evaluation(sums, area.interval, threshold, _curves(tallies, whole, dtype), bins)
 
 
 def _tallies(client: Any, buckets: Buckets, details: bool) -> list[Tally]:
@@ -204,9 +278,14 @@ def _tallies(client: Any, buckets: Buckets, details: bool) -> list[Tally]:
 
 def _auc(tallies: Sequence[Tally], whole: Whole) -> Estimate:
     positives, negatives = whole.positives, whole.negatives
-    value = sum(t.area for t in tallies) / (2 * positives * negatives)
-    misses = (math.fsum(t.positive_misses for t in tallies), math.fsum(t.negative_misses for t in tallies))
-    return Estimate(value, delong(value, positives, negatives, *misses), positives + negatives)
+    found = _totals(tallies)
+    value = found["area"] / (2 * positives * negatives)
+    interval = delong(value, positives, negatives, found["positive_misses"], found["negative_misses"])
+    return Estimate(value, interval, positives + negatives)
+
+
+def _totals(tallies: Sequence[Tally]) -> dict[str, Any]:
+    return added(tallies, but=("best", "vertices"))
 
 
 def _most_accurate(tallies: Sequence[Tally], whole: Whole, dtype: str) -> tuple[float, tuple[int, int]]:

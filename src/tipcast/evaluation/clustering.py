@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric, computed
+from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -32,7 +32,7 @@ MOST_CLUSTERS = 50
 class Assigned:
     """Rows by cluster, and sums of their distances to the model's centres."""
 
-    rows: Ints
+    rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(clusters,)"""
     squares: float = 0.0
     fourths: float = 0.0
@@ -131,6 +131,7 @@ class Clustering(Evaluator):
     """Judges (rows, 2) labels and distances; ``targets`` are the rows' (rows, features) frames."""
 
     kind = "clustering"
+    sums = Assigned
     metrics = METRICS
     interval_remark = "Beside the inertia is its asymptotic 95 % interval; more clusters always lower it."
     difference_remark = ""
@@ -152,13 +153,12 @@ class Clustering(Evaluator):
         components, deviations, shares = _principal(moments)
         first, second = (np.linspace(-REACH, REACH, BINS + 1) * (deviation or 1.0) for deviation in deviations)
         view = functools.partial(_view, (first, second), centroids, moments.mean, components)
-        distances, cells = parts.add(view, _total_view)
+        distances, cells = parts.add(view, summed)
         facts = _facts(assigned, moments, centroids, distances)
-        metrics = {each.name: float(each.of(facts)) for each in METRICS if each.of}
-        if len(assigned.rows) <= MOST_CLUSTERS:
-            metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.rows.tolist())}
+        told = assigned.rows.tolist() if len(assigned.rows) <= MOST_CLUSTERS else []
+        details = {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(told)}
         return ClusteringEvaluation(
-            metrics={**metrics, ROWS: float(rows)},
+            metrics=computed(METRICS, facts, rows, **details),
             interval=mean_interval(rows, assigned.squares, assigned.fourths),
             cluster_rows=assigned.rows,
             map=Map((first, second), cells, (centroids - moments.mean) @ components, shares),
@@ -182,13 +182,6 @@ class Clustering(Evaluator):
     def count(self, predictions: Array, target: Any = None, **_: Any) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         return _assigned(predictions)
-
-    def total(self, parts: Sequence[Assigned]) -> Assigned:
-        """Return the sums of several parts."""
-        rows = np.zeros(max((len(part.rows) for part in parts), default=0), dtype=np.int64)
-        for part in parts:
-            rows[: len(part.rows)] += part.rows
-        return Assigned(rows, **added(parts, ("squares", "fourths", "not_numbers")))
 
     def summary(self, sums: Assigned) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
@@ -221,7 +214,7 @@ def _assigned(predictions: Any, _: Any = None, mask: Array | None = None) -> Ass
     if odd:
         found = found[good]
     if not len(found):
-        return Assigned(np.zeros(0, dtype=np.int64), not_numbers=odd)
+        return Assigned(not_numbers=odd)
     squares = found[:, 1].astype(xp.float64) ** 2
     rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
     return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
@@ -301,7 +294,3 @@ def _view(
         )
         cells += to_host(xp.bincount(first * BINS + second, minlength=BINS * BINS))
     return distances, cells.reshape(BINS, BINS)
-
-
-def _total_view(parts: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)  # type: ignore[return-value]

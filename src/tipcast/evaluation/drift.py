@@ -28,7 +28,7 @@ from tipcast.evaluation.sums import Parts, even
 SOME, MUCH = 0.1, 0.25
 EMPTY = 0.5
 """Rows that an empty bin counts as: the logarithm of nothing is no number."""
-Z95 = 1.6448536269514722
+ONE_SIDED = 1.6448536269514722
 """95 % point of the normal distribution."""
 SCORE = "score"
 SAMPLE = 20_000
@@ -181,15 +181,10 @@ def total(counts: Sequence[Mapping[str, Counts]]) -> dict[str, Counts]:
 
 def _deciles(counts: Counts) -> list[list[int]]:
     """Cut codes at deciles of the rows; one code with several of them leaves fewer bins."""
-    every = max(int(counts.sum()), 1)
-    bins: list[list[int]] = []
-    seen, first, decile = 0, 0, 1
-    for code in range(len(counts) - 1):
-        seen += int(counts[code])
-        if decile < GROUPS and seen * GROUPS >= every * decile:
-            bins.append([first, code])
-            first, decile = code + 1, seen * GROUPS // every + 1
-    return [*bins, [first, len(counts) - 1]]
+    passed = np.minimum(np.cumsum(counts[:-1]) * GROUPS // max(int(counts.sum()), 1), GROUPS - 1)
+    ends = np.flatnonzero(np.diff(passed, prepend=0)).tolist()
+    starts = [0, *(end + 1 for end in ends)]
+    return [[first, last] for first, last in zip(starts, [*ends, len(counts) - 1], strict=True)]
 
 
 def shares(counts: Counts, bins: Bins) -> list[float]:
@@ -239,7 +234,7 @@ def chance(bins: int, then_rows: int, now_rows: int) -> float:
     """Return the 95 % point of the index of two samples of one population (chi-squared by Wilson and Hilferty)."""
     free = max(bins - 1, 1)
     spread = 2 / (9 * free)
-    return (1 / max(then_rows, 1) + 1 / max(now_rows, 1)) * free * (1 - spread + Z95 * math.sqrt(spread)) ** 3
+    return (1 / max(then_rows, 1) + 1 / max(now_rows, 1)) * free * (1 - spread + ONE_SIDED * math.sqrt(spread)) ** 3
 
 
 def drifts(then: Mapping[str, Any], features: Mapping[str, Counts], histogram: Counts) -> list[Drift]:

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.evaluation.binned import MIDDLES, Binned, area_under
+from tipcast.evaluation.classification import MIDDLES, Binned
 from tipcast.evaluation.multiclass import ClassSums
 from tipcast.evaluation.regression import Errors, RegressionEvaluation
 from tipcast.evaluation.sums import Floats
-from tipcast.evaluation.two_classes import CALIBRATION_BINS, Calibration, ClassificationEvaluation, coarse
+from tipcast.evaluation.two_classes import CALIBRATION_BINS, Calibration, ClassificationEvaluation, area_under, coarse
 
 GROUPS, LEAST_GROUPS = 50, 5
 """Most and fewest groups of scores."""
@@ -148,7 +148,7 @@ def estimated(profile: Mapping[str, Any], sums: Any) -> Estimated | None:
     then = profile.get("reference")
     if then and isinstance(sums, Binned) and sums.rows.any():
         return _of_classes(then, sums.rows)
-    if then and isinstance(sums, Errors) and sums.histogram is not None and sums.histogram.any():
+    if then and isinstance(sums, Errors) and sums.histogram.any():
         return _of_values(then, np.asarray(profile["score"]["edges"]), sums.histogram)
     return None
 

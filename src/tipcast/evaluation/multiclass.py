@@ -7,14 +7,14 @@ often, and has a paired difference of rows. Accuracy stands beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric, computed
+from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -24,9 +24,9 @@ MOST_CLASSES = 50
 class ClassSums:
     """Sums over rows whose class is known; ``predicted`` is of all rows."""
 
-    predicted: Ints
-    """(classes,) rows by predicted class."""
-    confusion: Ints
+    predicted: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """(classes,) rows by predicted class; a part without rows may know of no class."""
+    confusion: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     """(classes, classes) rows by true and by predicted class."""
     log_loss: float = 0.0
     squares: float = 0.0
@@ -91,6 +91,7 @@ class Multiclass(Evaluator):
     """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
 
     kind = "multiclass"
+    sums = ClassSums
     metrics = METRICS
     interval_remark = "Beside a log loss is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
@@ -139,16 +140,6 @@ class Multiclass(Evaluator):
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         return _counted(predictions, target)
 
-    def total(self, parts: Sequence[ClassSums]) -> ClassSums:
-        """Return the sums of several parts."""
-        classes = max((len(part.predicted) for part in parts), default=0)
-        predicted, confusion = np.zeros(classes, dtype=np.int64), np.zeros((classes, classes), dtype=np.int64)
-        for part in parts:  # a part without rows may know of no class
-            predicted[: len(part.predicted)] += part.predicted
-            confusion[: len(part.predicted), : len(part.predicted)] += part.confusion
-        names = ("log_loss", "squares", "brier", "not_numbers", "unknown")
-        return ClassSums(predicted, confusion, **added(parts, names))
-
     def summary(self, sums: ClassSums) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
         rows = max(int(sums.predicted.sum()), 1)
@@ -168,12 +159,12 @@ def _names(evaluation: MulticlassEvaluation, classes: Sequence[str]) -> Sequence
 
 
 def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
-    metrics = {each.name: float(each.of(sums)) for each in METRICS if each.of}
+    details: dict[str, float] = {}
     if len(sums.predicted) <= MOST_CLASSES:
         for name, values in (("recall", sums.recall), ("precision", sums.precision)):
-            metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
+            details |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
     interval = mean_interval(sums.rows, sums.log_loss, sums.squares)
-    return MulticlassEvaluation({**metrics, ROWS: float(sums.rows)}, interval, sums)
+    return MulticlassEvaluation(computed(METRICS, sums, sums.rows, **details), interval, sums)
 
 
 def _counted(predictions: Any, target: Any | None, mask: Array | None = None) -> ClassSums:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, even, root_slope, values_of
+from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, even, root_slope, summed, values_of
 
 MOST_ROWS = 200_000
 """Rows that are resampled; of more rows at most so many are taken at even distances, and the spread is scaled."""
@@ -51,8 +51,7 @@ def difference_of_means(parts: Parts, loss: Callable[[Array, Array], Array], *, 
     van der Vaart (1998), Asymptotic Statistics, chapter 3.
 
     """
-    sums = parts.add(functools.partial(_moments, loss), _sum)
-    rows, a, b, aa, bb, ab = (float(value) for value in sums)
+    rows, a, b, aa, bb, ab = parts.add(functools.partial(_moments, loss), summed)
     means = a / rows, b / rows
     values = (math.sqrt(means[0]), math.sqrt(means[1])) if root else means
     slopes = [root_slope(value, root) for value in values]
@@ -65,17 +64,11 @@ def difference_of_means(parts: Parts, loss: Callable[[Array, Array], Array], *, 
     return Difference(value, Interval(value - half, value + half), np.empty(0), int(rows), int(rows))
 
 
-def _moments(loss: Callable[[Array, Array], Array], first: Any, second: Any, target: Any) -> Floats:
+def _moments(loss: Callable[[Array, Array], Array], first: Any, second: Any, target: Any) -> list[float]:
     """Return the rows of a part, and the sums of both losses, their squares and their product."""
     a, b = (loss(values_of(each), values_of(target)) for each in (first, second))
     xp = module_of(a)
-    products = (xp.dot(a, a), xp.dot(b, b), xp.dot(a, b))
-    return np.asarray([len(a), float(a.sum()), float(b.sum()), *(float(each) for each in products)])
-
-
-def _sum(parts: Sequence[Floats]) -> Floats:
-    found: Floats = np.sum(parts, axis=0)
-    return found
+    return [float(each) for each in (len(a), a.sum(), b.sum(), xp.dot(a, a), xp.dot(b, b), xp.dot(a, b))]
 
 
 @dataclass(frozen=True)
@@ -150,7 +143,14 @@ def ranked(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Ranks, Ranks]:
 
 def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int]) -> list[float]:
     """Return the difference of both AUCs in each replicate."""
-    return [_replicate(models, np.random.default_rng([seed, at])) for at in replicates]
+    positives, negatives = len(models[0].positives), len(models[0].negatives)
+    found = []
+    for at in replicates:
+        random = np.random.default_rng([seed, at])
+        hits, misses = random.integers(0, positives, positives), random.integers(0, negatives, negatives)
+        first, second = (area(each.positives[hits], each.negatives[misses], each.number) for each in models)
+        found.append(first - second)
+    return found
 
 
 def measured(models: tuple[Ranks, Ranks]) -> tuple[float, int]:
@@ -164,13 +164,6 @@ def area(positives: Ints, negatives: Ints, number: int) -> float:
     below = np.bincount(negatives, minlength=number)
     twice = 2 * np.cumsum(below) - below
     return float(twice[positives].sum()) / (2 * len(positives) * len(negatives))
-
-
-def _replicate(models: tuple[Ranks, Ranks], random: np.random.Generator) -> float:
-    positives, negatives = len(models[0].positives), len(models[0].negatives)
-    hits, misses = random.integers(0, positives, positives), random.integers(0, negatives, negatives)
-    first, second = (area(each.positives[hits], each.negatives[misses], each.number) for each in models)
-    return first - second
 
 
 def _ranks(scores: Any, labels: Any) -> Ranks:

@@ -12,8 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Interval, Ints, Parts, added, mean_interval, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric, computed
+from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, summed, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -23,19 +23,15 @@ TAIL = 0.005
 """Share of the sample that lies beyond each end of an axis; rows there are counted in the outermost bins."""
 
 
-ADDED = ("scored", "score_sum", "rows", "error_sum", "absolute", "squares", "fourths", "not_numbers", "unknown")
-COUNTED = ("histogram", "known")
-
-
 @dataclass(frozen=True)
 class Errors:
     """Sums over rows whose target is known, error = prediction - target; ``scored`` and ``score_sum`` are of all."""
 
     scored: int = 0
     score_sum: float = 0.0
-    histogram: Ints | None = None
-    """(BINS,) all rows by the bin of their prediction, where a reference has told the edges."""
-    known: Ints | None = None
+    histogram: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    """(BINS,) all rows by the bin of their prediction, where a reference has told the edges; else zeros."""
+    known: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     """(BINS,) those of them whose target is known."""
     rows: int = 0
     error_sum: float = 0.0
@@ -90,6 +86,7 @@ class Regression(Evaluator):
     """Judges (rows,) values against a float target."""
 
     kind = "regression"
+    sums = Errors
     metrics = METRICS
     interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
@@ -99,17 +96,17 @@ class Regression(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> RegressionEvaluation:
         """Sum errors in one pass, and count the figures' bins in another."""
-        errors: Errors = parts.add(_known, self.total)
+        errors: Errors = parts.add(_sums, self.total)
         parts.refuse(
             errors.scored + errors.not_numbers,
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
             ("D031", errors.unknown, "targets are not finite", "check the target"),
         )
-        found = RegressionEvaluation(_metrics(errors), _interval(errors))
+        found = _evaluation(errors)
         if parts.client is None:
             return found
         axis, residual_axis = _axes(errors.sample)
-        joint, residuals, moments = parts.add(functools.partial(_binned, axis, residual_axis), _add)
+        joint, residuals, moments = parts.add(functools.partial(_binned, axis, residual_axis), summed)
         return dataclasses.replace(
             found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, moments=moments
         )
@@ -131,23 +128,21 @@ class Regression(Evaluator):
     ) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions in the reference's bins."""
         edges = np.asarray(reference["edges"]) if reference else None
-        return _sums(values_of(predictions), None if target is None else values_of(target), edges)
+        return _sums(predictions, target, edges=edges)
 
     def total(self, parts: Sequence[Errors]) -> Errors:
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
-        rows = sum(part.rows for part in parts)
-        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(rows, 1)
-        counted = {name: [found for each in parts if (found := getattr(each, name)) is not None] for name in COUNTED}
-        histograms: dict[str, Any] = {name: np.sum(found, axis=0) for name, found in counted.items() if found}
-        scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
-        return Errors(
-            **added(parts, ADDED),
-            **histograms,
-            largest=max((part.largest for part in parts), default=0.0),
-            target_mean=mean,
-            target_scatter=scatter,
-            sample=np.concatenate([np.empty((0, 2)), *(part.sample for part in parts)]),
-        )
+        parts = [Errors(), *parts]
+        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(sum(part.rows for part in parts), 1)
+        others: dict[str, Any] = {
+            "largest": max(part.largest for part in parts),
+            "target_mean": mean,
+            "target_scatter": math.fsum(
+                part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
+            ),
+            "sample": np.concatenate([part.sample for part in parts]),
+        }
+        return Errors(**added(parts, but=others), **others)
 
     def summary(self, sums: Errors) -> dict[str, float]:
         """Return the mean prediction."""
@@ -155,13 +150,11 @@ class Regression(Evaluator):
 
     def of_sums(self, sums: Errors, threshold: float | None = None) -> RegressionEvaluation | None:
         """Evaluate the rows whose target is known; None where there are none."""
-        return RegressionEvaluation(_metrics(sums), _interval(sums)) if sums.rows else None
+        return _evaluation(sums) if sums.rows else None
 
     def histogram(self, counted: Any) -> Any:
         """Return rows by the bin of their prediction."""
-        if isinstance(counted, RegressionEvaluation):
-            return counted.joint.sum(axis=0)
-        return np.zeros(BINS, dtype=np.int64) if counted.histogram is None else counted.histogram
+        return counted.joint.sum(axis=0) if isinstance(counted, RegressionEvaluation) else counted.histogram
 
     def edges(self, evaluation: RegressionEvaluation) -> list[float]:
         """Return the axis of predictions."""
@@ -169,45 +162,36 @@ class Regression(Evaluator):
         return edges
 
 
-def _metrics(errors: Errors) -> dict[str, float]:
-    return {**{each.name: float(each.of(errors)) for each in METRICS if each.of}, ROWS: float(errors.rows)}
+def _evaluation(errors: Errors) -> RegressionEvaluation:
+    interval = mean_interval(errors.rows, errors.squares, errors.fourths, root=True)
+    return RegressionEvaluation(computed(METRICS, errors, errors.rows), interval)
 
 
-def _interval(errors: Errors) -> Interval:
-    return mean_interval(errors.rows, errors.squares, errors.fourths, root=True)
-
-
-def _known(predictions: Any, target: Any, mask: Array | None = None) -> Errors:
-    """Return the sums of a part all of whose targets should be known."""
-    return _sums(values_of(predictions, mask), values_of(target, mask), None)
-
-
-def _sums(predictions: Array, target: Array | None, edges: Floats | None) -> Errors:
-    xp = module_of(predictions)
-    finite = xp.isfinite(predictions)
-    odd = len(predictions) - int(xp.count_nonzero(finite))
-    scores = (predictions[finite] if odd else predictions).astype(xp.float64)
-    bins = None if edges is None else _bins(scores, edges)
-    counts = None if bins is None else to_host(xp.bincount(bins, minlength=BINS))
+def _sums(predictions: Any, target: Any, mask: Array | None = None, edges: Floats | None = None) -> Errors:
+    predicted = values_of(predictions, mask)
+    xp = module_of(predicted)
+    finite = xp.isfinite(predicted)
+    odd = len(predicted) - int(xp.count_nonzero(finite))
+    scores = (predicted[finite] if odd else predicted).astype(xp.float64)
+    counts = _histogram(scores, edges)
     found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
     if target is None or not len(scores):
         return found
-    truth = (target[finite] if odd else target).astype(xp.float64)
+    truth = values_of(target, mask)
+    truth = (truth[finite] if odd else truth).astype(xp.float64)
     known = xp.isfinite(truth)
     unknown = len(truth) - int(xp.count_nonzero(known))
     if unknown:
         truth, scores = truth[known], scores[known]
     if not len(truth):
         return dataclasses.replace(found, unknown=unknown)
-    if bins is not None and unknown:
-        counts = to_host(xp.bincount(bins[known], minlength=BINS))
     error = scores - truth
     squares = error * error
     mean = float(truth.mean())
     step = -(-len(truth) // SAMPLE)
     return dataclasses.replace(
         found,
-        known=counts,
+        known=_histogram(scores, edges) if unknown else counts,
         rows=len(truth),
         unknown=unknown,
         error_sum=float(error.sum()),
@@ -231,6 +215,14 @@ def _axes(sample: Floats) -> tuple[Floats, Floats]:
     return np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
 
 
+def _histogram(values: Array, edges: Floats | None) -> Ints:
+    """Return rows by the bin of their value; zeros where no edges are known."""
+    if edges is None:
+        return np.zeros(BINS, dtype=np.int64)
+    found: Ints = to_host(module_of(values).bincount(_bins(values, edges), minlength=BINS))
+    return found
+
+
 def _bins(values: Array, edges: Floats) -> Array:
     """Return the bin of each value; beyond the ends it is the outermost."""
     xp = module_of(values)
@@ -249,7 +241,3 @@ def _binned(
     residuals = to_host(xp.bincount(_bins(error, residual_axis), minlength=BINS))
     moments = [to_host(xp.bincount(bins, weights=weights, minlength=BINS)) for weights in (error, error * error)]
     return joint.reshape(BINS, BINS), residuals, np.stack(moments)
-
-
-def _add(parts: Sequence[tuple[Ints, Ints, Floats]]) -> tuple[Ints, Ints, Floats]:
-    return tuple(np.sum(each, axis=0) for each in zip(*parts, strict=True))

@@ -208,7 +208,7 @@ def _check(facts: Sequence[Facts], parts: Parts) -> str:
     unpaired = next((fact for fact in facts if fact.labels_missing), None)
     if unpaired is not None:
         raise ValueError(f"{unpaired.rows} scores came with {unpaired.rows - unpaired.labels_missing} labels")
-    count = added(facts, ("rows", "not_numbers", "outside", "odd_labels"))
+    count = added(facts, but=("dtype",))
     parts.refuse(
         count["rows"],
         ("D030", count["not_numbers"], "scores are NaN", "check the model and its input"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -66,12 +66,25 @@ class Parts:
                 raise TipcastError(code, self.where, f"{odd} of {rows} {what}", fix)
 
 
-def added(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the sums over the parts of their fields, numbers all; of integers and floats exactly."""
-    columns = {name: [getattr(part, name) for part in parts] for name in names}
-    return {
-        name: sum(each) if all(isinstance(n, int) for n in each) else math.fsum(each) for name, each in columns.items()
-    }
+def added(parts: Sequence[Any], but: Collection[str] = ()) -> dict[str, Any]:
+    """Return the sums over the parts, dataclasses alike, of their fields ``but`` some; see ``summed``."""
+    names = [field.name for field in fields(parts[0]) if field.name not in but]
+    return dict(zip(names, summed([[getattr(part, name) for name in names] for part in parts]), strict=True))
+
+
+def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the sums of columns of numbers, exactly, or of arrays, each as large as the largest."""
+    return [_sum(column) for column in zip(*parts, strict=True)]
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    if not isinstance(values[0], np.ndarray):
+        return sum(values) if all(isinstance(value, int) for value in values) else math.fsum(values)
+    shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
+    total = np.zeros(shape, dtype=np.result_type(np.int64, *(value.dtype for value in values)))
+    for value in values:
+        total[tuple(slice(size) for size in value.shape)] += value
+    return total
 
 
 def even(parts: Sequence[int], most: int) -> tuple[int, list[int]]:

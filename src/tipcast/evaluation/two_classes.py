@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.evaluation.base import ROWS, Evaluation, Metric
+from tipcast.evaluation.base import Evaluation, Metric, computed
 from tipcast.evaluation.sums import Z95, Floats, Interval, Ints
 
 CALIBRATION_BINS = 20
@@ -89,13 +89,6 @@ METRICS = (
         lambda sums: 2 * sums.confusion.true_positives / (sums.confusion.called + sums.confusion.positives),
     ),
 )
-
-
-def metrics(sums: Sums) -> dict[str, float]:
-    """Return the metrics, the rate of positives and the number of rows."""
-    found = {metric.name: metric.of(sums) for metric in METRICS if metric.of}
-    rows = sums.confusion.rows
-    return {**found, "positive_rate": sums.confusion.positives / rows, ROWS: float(rows)}
 
 
 @dataclass(frozen=True)
@@ -187,6 +180,35 @@ class ClassificationEvaluation(Evaluation):
     def trial_curve(self) -> Sequence[float]:
         """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
         return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
+
+
+def evaluation(
+    sums: Sums,
+    interval: Interval,
+    threshold: float,
+    curves: tuple[Roc, PrecisionRecall],
+    bins: tuple[Calibration, Histogram],
+    **details: float,
+) -> ClassificationEvaluation:
+    """Put an evaluation together, with the rate of positives and ``details`` among its metrics."""
+    rows = sums.confusion.rows
+    return ClassificationEvaluation(
+        computed(METRICS, sums, rows, positive_rate=sums.confusion.positives / rows, **details),
+        interval,
+        sums.confusion,
+        *curves,
+        *bins,
+        threshold=threshold,
+    )
+
+
+def area_under(p: Floats, n: Floats) -> tuple[float, Interval]:
+    """Return the AUC of (bins,) rows of each class by rising score, counted or expected, and DeLong's interval."""
+    p_all, n_all = p.sum(), n.sum()
+    below, above = np.cumsum(p) - p, np.cumsum(n) - n
+    auc = float((p * (2 * above + n)).sum() / (2 * p_all * n_all))
+    missed = float((p * (1 - (above + n / 2) / n_all) ** 2).sum()), float((n * ((below + p / 2) / p_all) ** 2).sum())
+    return auc, delong(auc, p_all, n_all, *missed)
 
 
 def delong(auc: float, positives: float, negatives: float, positive_misses: float, negative_misses: float) -> Interval:

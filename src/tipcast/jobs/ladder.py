@@ -25,7 +25,6 @@ from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalC
 from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
-from tipcast.evaluation.plots.centroids import centroids
 from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened
@@ -354,4 +353,4 @@ def drawn(shown: Shown, climbed: Sequence[Climbed], subtitle: str) -> bytes:
         if each.labels is not None
     }
     groups = None if shown.groups is None else shown.groups.tolist()
-    return centroids(placed(z), groups, centres, shares.tolist(), subtitle)
+    return plots.centroids(placed(z), groups, centres, shares.tolist(), subtitle)

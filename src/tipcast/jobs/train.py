@@ -28,6 +28,8 @@ from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.evaluation.estimate import reference
+from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
+from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened
 from tipcast.jobs.train_record import Record, params
@@ -35,6 +37,7 @@ from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
+from tipcast.models import contributions
 from tipcast.models.base import Fitted
 from tipcast.models.build import check
 from tipcast.models.fit import every_way, predict
@@ -48,6 +51,8 @@ LOG = logging.getLogger("tipcast")
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
+EXPLAINED_ROWS = 500
+"""Test rows, at even distances, whose contributions are drawn."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 WHERE = {"train": "data.train", "validation": "data.train (validation)", "test": "data.test"}
@@ -110,6 +115,8 @@ def finish(workers: Session, record: Record, clock: Clock) -> dict[str, Any]:
         record.data(splits)
         record.metrics(outcome)
         record.figures(outcome)
+        if fitted.format in contributions.FORMATS:
+            record.contributions(explained(workers, fitted, splits["test"]), outcome)
         saved = fitted.save(folder)
         columns, raw = held_out(workers, plan)
         rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
@@ -267,6 +274,8 @@ class Outcome:
     test: Evaluation
     subsets: Mapping[str, Estimate]
     """Name -> the headline of a part of the test rows."""
+    slices: Sequence[Slice]
+    """Groups of the test rows."""
     profile: Mapping[str, Any]
     """What trained-on rows and scores of others look like, see ``evaluation.drift``."""
 
@@ -287,13 +296,21 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
                 subsets[name] = judge.estimate(client, predictions, truth, masks, where=f"{WHERE['test']}, {name}")
             except TipcastError as problem:  # it has no rows, or all have one label
                 LOG.warning("no %s of test rows of %s: %s", judge.headline.title, name, problem.what)
+        groups = splits["test"].groups if len(plan.task.classes) <= MOST_CLASSES else {}
+        found = slices(client, judge, predictions, truth, groups, plan.dataset.group_label, threshold=threshold)
         score = judge.profile(validation or test, "validation" if validation else "test")
         train = splits["train"]
         described = profile(client, train.x, train.parts, score, plan.task.categorical)
         if plan.task.has_target:
             described["reference"] = reference(test, "test")
             described["answered"] = rows.answered(splits.values())
-    return Outcome(splits, fitted, validation, test, subsets, described)
+    return Outcome(splits, fitted, validation, test, subsets, found, described)
+
+
+def explained(workers: Session, fitted: Fitted, test: Rows) -> contributions.Rows:
+    """Return some test rows, and what each feature contributes to their predictions."""
+    step, starts = even(test.parts, EXPLAINED_ROWS)
+    return contributions.of_sample(workers.client, fitted.scorer, test.x, starts, step)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

@@ -15,10 +15,11 @@ from tipcast import __version__
 from tipcast.compute import diagnostics
 from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.evaluation import plots, report
+from tipcast.evaluation import plots, report, slices
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.measure import origin
 from tipcast.models.base import NativeFile
+from tipcast.models.contributions import Rows
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import Run
 
@@ -119,6 +120,10 @@ class Record:
             log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
+        if outcome.slices:
+            self.run.log_table(slices.columns(outcome.slices), slices.SLICES)
+        if len(ranked := slices.worst(outcome.slices, judge)) > 1:
+            log(plots.slices(ranked, test, judge.headline, subtitle), slices.SLICES_PLOT)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
         log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
         if fitted.history:
@@ -126,6 +131,14 @@ class Record:
             best = fitted.info.get("best_iteration")
             drawn = plots.history(fitted.history, metric, trained, best=None if best is None else int(best))
             log(drawn, "plots/history.png")
+
+    def contributions(self, rows: Rows, outcome: Outcome) -> None:
+        """Draw what each feature contributes to the predictions of some test rows."""
+        values, added = rows
+        subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
+        subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
+        drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
+        self.run.log_bytes(drawn, "plots/contributions.png")
 
     def model(
         self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
@@ -179,6 +192,7 @@ class Record:
                 subsets=outcome.subsets,
                 run_id=self.run.id,
                 changes=origin.source().remark,
+                remarks=[slices.remark(outcome.slices, self.judge)],
             )
         )
 

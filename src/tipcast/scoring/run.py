@@ -167,4 +167,5 @@ def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
         compression=config.compression,
         storage=address.storage(place.whole, config.storage_options),
         profile=manifest.get("profile"),
+        explain=config.explain,
     )

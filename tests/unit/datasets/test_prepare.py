@@ -108,3 +108,26 @@ def test_without_a_payment_column_no_row_is_known_to_be_paid_by_card(trip_files:
     assert not part.subsets["card"].any()
     assert len(part.subsets["card"]) == part.counts.rows == 1000
     assert part.counts.extra["cash"] == 0
+
+
+def test_groups_of_trips(trip_files: Any, frames: Frames) -> None:
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("passenger_count",)), subsets=True)
+    assert recipe.optional == ("payment_type", "VendorID", "PULocationID")
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", lambda frame: frame.drop(columns="VendorID"))
+    fragments = trip_files.listing(path, (*recipe.columns, "payment_type", "PULocationID")).fragments
+    (part,) = prepare_fragment(fragments[0], frames, recipe)
+    trips = trip_files.trips()
+    times = trips["tpep_pickup_datetime"].dt
+    expected = {
+        "PULocationID": trips["PULocationID"], "pickup_hour": times.hour, "pickup_weekday": times.weekday,
+        "payment_type": trips["payment_type"].fillna(-1), "VendorID": [-1] * len(trips),
+    }  # fmt: skip
+    assert {name: codes.tolist() for name, codes in part.groups.items()} == {
+        name: [int(value) for value in values] for name, values in expected.items()
+    }
+    dataset = recipe.dataset
+    said = [dataset.group_label(*of) for of in (("pickup_weekday", 6), ("payment_type", 1), ("PULocationID", 132))]
+    assert said == ["Sunday", "card", "132"]
+    assert dataset.group_label("payment_type", 9) == "9"
+    without = prepare_fragment(fragments[0], frames, dataclasses.replace(recipe, subsets=False))
+    assert without[0].groups == {}

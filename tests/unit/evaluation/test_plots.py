@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import plots
-from tipcast.evaluation.base import Interval, Metric
+from tipcast.evaluation.base import Evaluation, Interval, Metric
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.drift import Drift
@@ -26,6 +26,7 @@ from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.curves import wilson
 from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.regression import RegressionEvaluation
+from tipcast.evaluation.slices import Slice
 from tipcast.evaluation.two_classes import ClassificationEvaluation
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
@@ -97,6 +98,25 @@ def _map() -> tuple[Map, np.ndarray]:
     return Map(axes, cells, centroids, (0.6, 0.25)), np.array([1000, 1500, 500])
 
 
+def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
+    r = np.random.default_rng(9)
+    values = r.normal(size=(500, 14)).astype(np.float32)
+    names = ["a_feature_of_a_very_long_name" if at == 10 else f"feature_{at}" for at in range(14)]
+    return values, values * r.normal(size=14) ** 2, names
+
+
+def _slices() -> list[Slice]:
+    r, found = np.random.default_rng(7), []
+    for name, groups in (("PULocationID", 12), ("weekday", 7), ("a_name_of_a_column_that_is_long", 3)):
+        for group, value in enumerate(np.sort(r.uniform(0.5, 0.7, groups))):
+            of_group = Evaluation({"auc": value, "rows": 5000.0}, Interval(value - 0.03, value + 0.03))
+            found.append(Slice(name, str(group), 1_234_567, 0.5, of_group))
+    return found
+
+
+CENTRES = {"1 core": np.array([[0.1, 0.2], [1.0, -1.0]]), "2 cores": np.array([[0.1, 0.25], [1.0, -1.0]])}
+
+
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     each: dict[str, Any] = {
         "roc": lambda: plots.roc({"test": found, "validation": found}, SUBTITLE),
@@ -107,7 +127,12 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
         "residuals": lambda: plots.residuals(_regression(), SUBTITLE),
         "clusters": lambda: plots.clusters(*_map(), SUBTITLE),
+        "centroids": lambda: plots.centroids(
+            np.random.default_rng(4).normal(size=(500, 2)), [0, 1] * 250, CENTRES, (0.6, 0.25), SUBTITLE
+        ),
         "scores": lambda: plots.scores(found, SUBTITLE),
+        "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
+        "slices": lambda: plots.slices(_slices(), found, AUC, SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),

@@ -70,6 +70,12 @@ TOO_MANY = (
     ),
 )
 """Reason, code, name in ``data.limits``, what is wrong, and what to do where that is not to mend the file."""
+OF_PICKUP = ("pickup_hour", "pickup_weekday")
+GROUPS = {
+    "pickup_weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "payment_type": ("flex fare", "card", "cash", "no charge", "dispute", "unknown", "voided"),
+}
+"""Name -> groups by their number, see the TLC's data dictionaries."""
 MILES = np.concatenate(([0.0], np.geomspace(0.1, 200, 96)))
 """Borders that distances were counted between: code i was from the one before to the i-th, code 0 was missing."""
 
@@ -93,9 +99,10 @@ class Taxi(Dataset):
     features = features.FEATURES
     time = "pickup"
     known_columns = (*schema.SPELLINGS, "store_and_fwd_flag")
-    optional = ("payment_type",)
+    optional = ("payment_type", "VendorID", "PULocationID")
     sparse = SPARSE
     subset_names = ("card",)
+    group_names = ("PULocationID", "pickup_hour", "pickup_weekday", "payment_type", "VendorID")
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List trips, see ``Dataset.scan``; the pick-up is always among the columns.
@@ -174,6 +181,15 @@ class Taxi(Dataset):
         """Return which trips are known to be paid by card."""
         rows = len(columns["pickup"])
         return {"card": columns["payment_type"] == CARD if "payment_type" in columns else xp.zeros(rows, dtype=bool)}
+
+    def groups(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> dict[str, Array]:
+        """Return zone, payment and vendor as the files number them, and hour and weekday of the pick-up."""
+        times = dict(zip(OF_PICKUP, features.compute(columns, OF_PICKUP, xp).T, strict=True))
+        return super().groups({**columns, **times}, names, xp)
+
+    def group_label(self, name: str, group: int) -> str:
+        """Return weekdays and payments in words, all else by its number."""
+        return GROUPS[name][group] if group in range(len(GROUPS.get(name, ()))) else str(group)
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""

@@ -3,14 +3,14 @@
 Each is a PNG of 900 x 900 pixels; ``subtitle`` is the line below its title, as model, rows and period.
 """
 
-from tipcast.evaluation.plots.bars import classes, confusion, difference, importance, scores, stability
+from tipcast.evaluation.plots.bars import classes, confusion, difference, importance, scores, slices, stability
 from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
 from tipcast.evaluation.plots.style import small
 from tipcast.evaluation.plots.trials import busy, ladder, parallel, pareto, roc_overlay
-from tipcast.evaluation.plots.values import clusters, distribution, predicted, residuals
+from tipcast.evaluation.plots.values import centroids, clusters, contributions, distribution, predicted, residuals
 
 __all__ = [
-    "busy", "calibration", "classes", "clusters", "confusion", "difference", "distribution", "history", "importance",
-    "ladder", "parallel", "pareto", "precision_recall", "predicted", "residuals", "roc", "roc_overlay", "scores",
-    "small", "stability",
+    "busy", "calibration", "centroids", "classes", "clusters", "confusion", "contributions", "difference",
+    "distribution", "history", "importance", "ladder", "parallel", "pareto", "precision_recall", "predicted",
+    "residuals", "roc", "roc_overlay", "scores", "slices", "small", "stability",
 ]  # fmt: skip

@@ -40,7 +40,7 @@ def page(title: str, subtitle: str, box: tuple[float, float, float, float] = BOX
     figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center", family=FONT)
-    figure.text(0.035, 0.9, _fit(subtitle), fontsize=SMALL, color=MUTED, va="center", family=FONT)
+    figure.text(0.035, 0.9, fit(subtitle), fontsize=SMALL, color=MUTED, va="center", family=FONT)
     return figure, dress(figure.add_axes(box))
 
 
@@ -132,5 +132,6 @@ def small(picture: bytes) -> bytes:
     return stream.getvalue()
 
 
-def _fit(text: str, room: int = 72) -> str:
+def fit(text: str, room: int = 72) -> str:
+    """Return a text, cut where it has more characters than there is room for."""
     return text if len(text) <= room else text[: room - 1].rstrip() + "…"

@@ -1,0 +1,100 @@
+"""Contributions of features sum to XGBoost's own margin, on every device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from distributed import Client
+
+from tipcast.compute.base import Session
+from tipcast.models import contributions, native
+from tipcast.models.contributions import of_sample
+
+ROWS = 1500
+NAMES = ["first", "second", "town", "third"]
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "classification": {"objective": "binary:logistic"},
+    "multiclass": {"objective": "multi:softprob", "num_class": 3},
+    "regression": {"objective": "reg:squarederror"},
+    "forest": {"objective": "binary:logistic", "num_parallel_tree": 20, "subsample": 0.6, "learning_rate": 1},
+}
+
+
+def rows() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return features, one of them a category with missing values, and a target of each kind."""
+    r = np.random.default_rng(2)
+    x = r.normal(0, 1, (ROWS, 4)).astype(np.float32)
+    x[:, 2] = r.integers(-1, 6, ROWS)
+    value = 2 * x[:, 0] + (x[:, 2] == 3) + r.normal(0, 0.5, ROWS)
+    two = (value > 0).astype(int)
+    return x, {"classification": two, "forest": two, "regression": value, "multiclass": np.digitize(value, [-1, 1])}
+
+
+def booster(kind: str) -> xgboost.Booster:
+    x, targets = rows()
+    types = ["q", "q", "c", "q"]
+    matrix = xgboost.QuantileDMatrix(x, targets[kind], feature_types=types, enable_categorical=True, missing=-1.0)
+    found = xgboost.train({"max_depth": 5, **OBJECTIVES[kind]}, matrix, 1 if kind == "forest" else 15)
+    found.set_attr(**{native.MISSING: "-1.0"})
+    return found
+
+
+def margin(found: xgboost.Booster, x: np.ndarray) -> np.ndarray:
+    margins: np.ndarray = found.inplace_predict(x, missing=-1.0, predict_type="margin")
+    if margins.ndim == 1:
+        return margins
+    return margins[np.arange(len(x)), margins.argmax(axis=1)]
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_sum_to_the_margin(backend: Session, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    x, _ = rows()
+    found = booster(kind)
+    expected = margin(found, x)
+
+    def explained(raw: bytearray, device: str, frames: Any) -> Any:  # nested, so that it travels by value
+        from tipcast.models import contributions, native
+
+        contributions.BLOCK_BYTES = 4 * 5 * 1000  # several blocks
+        scorer = native.load(bytes(raw), "xgboost-ubj", device)
+        held = frames.frame(frames.xp.asarray(x), NAMES)
+        return contributions.contributions(scorer, held, scorer.score(held))
+
+    before = contributions.BLOCK_BYTES
+    monkeypatch.setattr(contributions, "BLOCK_BYTES", before)  # put back where the worker is a thread of this process
+    task = backend.client.submit(explained, found.save_raw("ubj"), backend.device, backend.frames, pure=False)
+    added = task.result()
+    assert added.shape == (ROWS, 5)
+    assert np.abs(added.sum(axis=1, dtype=np.float64) - expected).max() < 1e-5
+    assert np.abs(added[:, [0, 2]]).mean() > 10 * np.abs(added[:, [1, 3]]).mean() > 0, (
+        "those that the target is made of"
+    )
+
+
+def test_no_rows() -> None:
+    for kind in ("classification", "multiclass"):
+        scorer = native.XGBoostScorer(booster(kind))
+        nothing = np.empty((0, 4), dtype=np.float32)
+        assert contributions.contributions(scorer, nothing, scorer.score(nothing)).shape == (0, 5)
+
+
+def test_other_models_tell_none() -> None:
+    scorer = native.LogisticScorer(np.ones(4), 0.0, np.zeros(4), np.ones(4))
+    x, _ = rows()
+    with pytest.raises(TypeError, match="LogisticScorer tells no contributions"):
+        contributions.contributions(scorer, x, scorer.score(x))
+
+
+def test_a_sample_of_the_parts(client: Client) -> None:
+    x, _ = rows()
+    found = booster("classification")
+    parts = [pd.DataFrame(part, columns=NAMES) for part in np.split(x, [10, 11])]
+    held = [client.submit(lambda part: part, part, pure=False) for part in parts]
+    values, added = of_sample(client, native.XGBoostScorer(found), held, [3, 4, 0], 7)
+    taken = np.concatenate([parts[0][3::7], parts[1][4::7], parts[2][::7]])
+    assert values.tolist() == taken.tolist()
+    assert np.abs(added.sum(axis=1) - margin(found, taken)).max() < 1e-5
