@@ -37,7 +37,7 @@ from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
 from tipcast.models.base import NativeFile
-from tipcast.models.predict import predict_saved
+from tipcast.models.fit import predict_saved
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 

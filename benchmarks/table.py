@@ -46,7 +46,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sweep_real": ("datasets", "models", "evaluation", "search"),
     "serving": ("tracking/model_code", "datasets/taxi/features.py"),
     "neighbours": ("models/knn.py", "models/native_knn.py"),
-    "neighbours_gpu_1": ("models/knn.py", "models/native_knn.py", "compute/neighbours.py"),
+    "neighbours_gpu_1": ("models/knn.py", "models/native_knn.py"),
     "carried": (*FIT, "tracking/model_code"),
     "gpu_train_1": JOB,
     "gpu_train_2": JOB,

@@ -22,7 +22,8 @@ from sklearn.metrics import roc_auc_score
 
 from harness import compare, options, write_result
 from tipcast.datasets.rows import collection
-from tipcast.models.xgboost import DistributedXGBoost
+from tipcast.models.base import Split
+from tipcast.models.xgboost import XGBoost
 
 FEATURES = {
     "pickup_weekday": 7,
@@ -53,7 +54,7 @@ def main() -> None:
     x = pd.concat([part[0] for part in parts], ignore_index=True)
     y = pd.concat([part[1] for part in parts], ignore_index=True)
     params = {"max_depth": given.max_depth, "learning_rate": 0.1, "eval_metric": "logloss"}
-    estimator = DistributedXGBoost({**params, "n_estimators": given.rounds}, {}, "cpu")
+    estimator = XGBoost({**params, "n_estimators": given.rounds}, {}, "cpu")
     models: dict[str, xgboost.Booster] = {}
 
     def bare() -> None:
@@ -65,7 +66,7 @@ def main() -> None:
         )
 
     def through_dask() -> None:
-        models["tipcast"] = estimator.fit(client, *train, held_out, seed=0).model
+        models["tipcast"] = estimator.fit_distributed(client, Split(*train, held_out), seed=0).model
 
     with (
         distributed.LocalCluster(

@@ -42,7 +42,6 @@ IMPORTS_BY_TEXT = {
     "models/build.py": "a model's yaml names its class",
     "models/library.py": "a model's yaml names its class",
     "models/native.py": "it travels in saved models, where its neighbours are not of tipcast",
-    "models/native_knn.py": "it travels in saved models, which have no tipcast",
 }
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",

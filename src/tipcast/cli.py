@@ -135,7 +135,7 @@ def _load_ahead(composed: Composed) -> None:
     forkserver.own_process = True
     if composed.job not in AHEAD:
         return
-    classes = composed.config.model.cpu.values() if hasattr(composed.config, "model") else ()
+    classes = [composed.config.model.cpu or ""] if hasattr(composed.config, "model") else []
     modules = sorted({name.rpartition(".")[0] for name in classes})
     forkserver.start_ahead(composed.config.cluster, modules)
 

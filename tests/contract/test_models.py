@@ -12,8 +12,9 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection
 from tipcast.models import native
+from tipcast.models.base import Split
 from tipcast.models.build import build, check
-from tipcast.models.predict import every_way
+from tipcast.models.fit import every_way
 from tipcast.tracking.portable import TOLERANCE
 
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "model").glob("*.yaml"))}
@@ -21,7 +22,7 @@ REACHES = ("distributed", "local")
 
 
 def _tables(name: str, kind: str) -> list[str]:
-    """Devices that a model has a variant for."""
+    """Devices that a model has a class for."""
     shipped = MODELS[name]
     return [
         table
@@ -96,6 +97,7 @@ def test_a_model_is_complete(name):
     assert shipped["tiny"]
     assert set(shipped["tiny"]) <= set(shipped["params"])
     assert all("cpu" in _tables(name, kind) for kind in shipped["kinds"])
+    assert shipped.get("classes") or shipped["gpu"]
     for axis, range_ in shipped["space"].items():
         assert axis in shipped["params"]
         if isinstance(range_, list):
@@ -109,8 +111,8 @@ def test_a_model_is_complete(name):
 def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind, reach):
     session = request.getfixturevalue(f"{table}_session")
     client, model = session.client, _spec(name)
-    check(model, session.device, reach, kind=kind)
-    estimator = build(model, session.device, reach, (), kind, 3 if kind == "multiclass" else 0)
+    check(model, session.device, kind=kind)
+    estimator = build(model, session.device, (), kind, 3 if kind == "multiclass" else 0)
     parts = [_rows(n, seed, kind) for seed, n in enumerate((400, 250, 300))]
     held_out, labels = parts[2]
     if reach == "distributed":
@@ -118,7 +120,7 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
         train, validation = ([collection(side[part]) for side in sides] for part in (slice(2), slice(2, None)))
         if kind == "clustering":
             train[1] = validation[1] = None
-        first, again = (estimator.fit(client, *train, tuple(validation), seed=1) for _ in range(2))
+        first, again = (estimator.fit_distributed(client, Split(*train, tuple(validation)), seed=1) for _ in range(2))
     else:
         joined = tuple(pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1))
         x, y = placed(session, [joined])
@@ -154,10 +156,4 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
 
 
 def _fit_here(estimator, x, y):
-    return estimator.fit(x, y, (x, y), seed=1)
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if not MODELS[name].get("classes")])
-def test_a_model_of_ours_has_every_cell(name):
-    for table in ("cpu", "gpu"):
-        assert set(MODELS[name][table]) == set(REACHES)
+    return estimator.fit(Split(x, y, (x, y)), seed=1)

@@ -25,6 +25,7 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, ModelSpec
 from tipcast.datasets.rows import collection
+from tipcast.models.base import Split
 from tipcast.models.build import build
 
 TTL_S = 5.0
@@ -86,11 +87,11 @@ def _lose(device: str, name: str, hit: int, delay_s: float, draw: random.Random)
             places = [{"workers": [each], "allow_other_workers": True, "pure": False} for each in pids]
             x = [opened.client.submit(_x, opened.frames, **place) for place in places]
             y = [opened.client.submit(_y, part, opened.frames, **place) for part, place in zip(x, places, strict=True)]
-            estimator = build(_endless(name), opened.device, "distributed")
+            estimator = build(_endless(name), opened.device)
             threading.Timer(delay_s, os.kill, (pids[draw.choice(sorted(pids))], hit)).start()
             start = time.monotonic()
             try:
-                estimator.fit(opened.client, collection(x), collection(y), None, seed=0)
+                estimator.fit_distributed(opened.client, Split(collection(x), collection(y)), seed=0)
             finally:
                 waited_s = time.monotonic() - start - delay_s
     except TipcastError as problem:  # the session's where the worker is lost before the training begins

@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection
+from tipcast.models.base import Split
 from tipcast.models.build import build, check
 
 PARAMS = {"loss": "log_loss", "alpha": 0.0001, "penalty": "l2", "average": True}
@@ -40,8 +41,8 @@ def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> 
     parts, client = [rows(n, n) for n in (800, 500, 0, 700)], cpu_session.client
     x, y = (collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1))
     held_out = rows(300, 7)[0].to_numpy()
-    found = build(incremental(), "cpu", "distributed").fit(client, x, y, None, seed=3)
-    here = build(incremental(), "cpu", "local").fit([x for x, _ in parts], [y for _, y in parts], None, seed=3)
+    found = build(incremental(), "cpu").fit_distributed(client, Split(x, y), seed=3)
+    here = build(incremental(), "cpu").fit(Split([x for x, _ in parts], [y for _, y in parts]), seed=3)
     np.testing.assert_array_equal(found.scorer.score(held_out), here.scorer.score(held_out))
     assert found.info["rows"] == here.info["rows"] == 2000
     scaler = StandardScaler().fit(np.concatenate([x.to_numpy(np.float64) for x, _ in parts]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
@@ -43,13 +42,13 @@ def test_every_model_warms_up(cpu_session: Session, monkeypatch: pytest.MonkeyPa
 
 def test_several_workers_warm_up_together(cpu_session: Session, two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
-    fit = logistic.DistributedLogistic.fit
+    fit = logistic.Logistic.fit_distributed
 
-    def seen(self: object, client: Client, x: Any, *rest: object, **more: object) -> base.Fitted:
-        fits.append(x.npartitions)
-        return fit(self, client, x, *rest, **more)
+    def seen(self: object, client: Client, rows: base.Split, **more: object) -> base.Fitted:
+        fits.append(rows.x.npartitions)
+        return fit(self, client, rows, **more)
 
-    monkeypatch.setattr(logistic.DistributedLogistic, "fit", seen)
+    monkeypatch.setattr(logistic.Logistic, "fit_distributed", seen)
     session = dataclasses.replace(cpu_session, client=two, n_workers=2)
     warm_up(session, *planned("model=logistic"))
     assert fits == [2]

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
-from tipcast.compute import cuda_cluster, forkserver, remote, scheduler, workers
+from tipcast.compute import cuda_cluster, forkserver, remote, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -32,6 +32,8 @@ CORES_PER_PROCESS = 16
 """Threads of one process share its data; beyond about this many they wait for each other."""
 UPLOADED = (".py", ".egg", ".zip")
 """Files that workers can import."""
+DASKS = ("distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny")
+"""Loggers of what a failure is told by anyway."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
@@ -52,7 +54,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
     # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.
-    for name in ("distributed.worker", "distributed.scheduler", "distributed.client", "asyncio", "tornado.application"):
+    for name in (*DASKS, "asyncio", "tornado.application"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = dask.config.set(_settings(spec, frame_library))
     with settings, OPENERS[type(spec)](spec, frame_library) as client, workers.at_work(client, spec.wait_s):
@@ -212,7 +214,7 @@ def _check_local(spec: schema.LocalCluster) -> None:
 OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
     schema.LocalCluster: _local,
     schema.LocalCudaCluster: cuda_cluster.opened,
-    schema.SchedulerCluster: scheduler.opened,
+    schema.SchedulerCluster: remote.scheduler,
     schema.SshCluster: remote.ssh,
     schema.SlurmCluster: remote.slurm,
 }
@@ -220,7 +222,7 @@ OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
 CHECKS: Mapping[type, Callable[[Any], None]] = {
     schema.LocalCluster: _check_local,
     schema.LocalCudaCluster: cuda_cluster.check,
-    schema.SchedulerCluster: scheduler.check,
+    schema.SchedulerCluster: remote.check_scheduler,
     schema.SshCluster: remote.check_ssh,
     schema.SlurmCluster: remote.check_slurm,
 }

@@ -25,7 +25,7 @@ LIBRARIES = (
     "pandas",
     "pyarrow.parquet",
     "tipcast.datasets.rows",
-    "tipcast.models.predict",
+    "tipcast.models.fit",
     "tipcast.evaluation.classification",
 )
 """What every worker loads."""

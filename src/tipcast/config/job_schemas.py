@@ -24,7 +24,6 @@ from tipcast.config.schema import (
 class _JobConfig:
     print: Output = MISSING
     debug: bool = False
-    """Show tracebacks."""
 
 
 @dataclass
@@ -56,7 +55,6 @@ class SweepConfig(TrainConfig):
 
     search: SearchSpec = MISSING
     resume: str | None = None
-    """Run of a sweep that was stopped."""
 
 
 @dataclass
@@ -64,11 +62,8 @@ class LadderConfig(TrainConfig):
     """A training on several sizes of machine."""
 
     cores: list[int] | None = None
-    """Numbers of cores to train on; null: one, and all that there are."""
     gpus: list[int] | None = None
-    """Numbers of GPUs to train on; null: one, and all that there are."""
     tolerance: float = 0.01
-    """How far, in proportion, a rung's headline metric may be from the first one's to be called equal."""
 
 
 @dataclass
@@ -77,7 +72,6 @@ class PrepareConfig(_WorkersConfig):
 
     data: DataSpec = MISSING
     out: str = MISSING
-    """Folder or s3:// prefix that gets the prepared months."""
     row_group_rows: int = MISSING
     compression: str = MISSING
 
@@ -90,13 +84,9 @@ class PromoteConfig(DoctorConfig):
     """``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``."""
     alias: str = MISSING
     margin: float = MISSING
-    """Largest loss of test AUC against the alias's present holder that passes."""
     certain: bool = MISSING
-    """Whether the whole 95 % interval of the difference must be above minus the margin, not only the difference."""
     replicates: int = MISSING
-    """Of the paired bootstrap."""
     force: bool = MISSING
-    """Move the alias whatever the gate says; a tag of the version says so."""
     seed: int = MISSING
 
 
@@ -110,20 +100,14 @@ class ScoreConfig(_WorkersConfig):
 
     tracking: TrackingSpec = MISSING
     model_uri: str = MISSING
-    """``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``."""
     input: Any = MISSING
-    """A path, a glob, a folder, an address or a list of them."""
     output: str = MISSING
-    """Folder or s3:// prefix that gets the scores; one that is there is replaced if it holds scores or nothing."""
     keep: list[str] | None = None
-    """Columns of the input that are kept; null: all."""
     explain: bool = False
-    """Write what each feature contributes to a row's prediction, exact; of models of XGBoost."""
     colour: str | None = None
     block_bytes: int = MISSING
     compression: str = MISSING
     storage_options: dict[str, Any] = field(default_factory=dict)
-    """Of fsspec, for input and output alike."""
 
     @property
     def facts(self) -> dict[str, Any]:

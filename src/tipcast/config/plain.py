@@ -87,7 +87,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
         task, model = plain["task"], plain["model"]
-        if "kind" in model:  # of an earlier release, which had one kind for a model, and one task
+        if "kind" in model or isinstance(model["cpu"], Mapping):  # of an earlier release, which may have had one task
             task = {**_shipped("task", "high_tip"), **task}
             own = {name: value for name, value in model.items() if name not in ("kind", "cpu", "gpu")}
             model = {**_shipped("model", str(model["name"])), **own}

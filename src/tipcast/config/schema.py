@@ -1,4 +1,7 @@
-"""Typed schemas of the groups of conf/: OmegaConf checks every key and type against these (mutable) dataclasses."""
+"""Typed schemas of the groups of conf/: OmegaConf checks every key and type against these (mutable) dataclasses.
+
+What a key means is said beside it in conf/, and here of those that conf/ leaves out.
+"""
 
 from __future__ import annotations
 
@@ -73,20 +76,13 @@ class LocalCudaCluster(ClusterSpec):
 
     n_workers: int | None = None
     memory_limit: str | None = None
-    """Host memory of each worker."""
     device_memory_limit: Any = 0.8
-    """Share or bytes of a GPU's memory beyond which a worker moves parts to the host; null: never."""
     rmm_pool_size: Any = None
-    """Share or bytes of a GPU's memory that a worker takes at once; null: as it needs it."""
     rmm_async: bool = False
-    """Whether memory comes from CUDA's own asynchronous pool."""
     rmm_managed: bool = False
-    """Whether memory may exceed the GPU's by paging to the host."""
     spill: bool = True
-    """Whether cuDF moves its own buffers to the host when memory runs out."""
     protocol: str = "tcp"
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables of the worker processes, for NCCL, UCX or OpenMP."""
     dashboard: bool = False
 
 
@@ -97,13 +93,10 @@ class SshCluster(ClusterSpec):
     hosts: list[str] = MISSING
     """The first runs the scheduler, the others a worker each (with GPUs, one for each GPU)."""
     n_workers: int | None = None
-    """Workers to wait for; null: one for each host but the first."""
     threads_per_worker: int | None = None
     memory_limit: str | None = None
     remote_python: str | None = None
-    """Python there; null: the same path as here."""
     known_hosts: str | None = None
-    """File of known ssh hosts; null: the user's own."""
     insecure: bool = False
 
 
@@ -117,15 +110,10 @@ class SlurmCluster(ClusterSpec):
     walltime: str = "01:00:00"
     cores: int = 1
     memory: str = MISSING
-    """Host memory of a worker."""
     directives: list[str] = field(default_factory=list)
-    """More lines of the job script's head, as --gres=gpu:1."""
     prologue: list[str] = field(default_factory=list)
-    """Shell lines before a worker starts, as module load cuda."""
     interface: str | None = None
-    """Network interface that workers and driver talk over, as ib0."""
     shared_folder: str | None = None
-    """Folder that driver and workers share, for the temporary TLS certificates; null: the working folder."""
 
 
 @dataclass
@@ -190,7 +178,6 @@ class MadeData(DataSpec):
 
     rows: int = MISSING
     gigabytes: float | None = None
-    """Of training rows, as they are held; null: ``rows``."""
     test_rows: int = MISSING
     columns: int = MISSING
     seed: int = MISSING
@@ -204,7 +191,6 @@ class BlobsData(MadeData):
     centers: int = MISSING
     cluster_std: float = MISSING
     spread: float = MISSING
-    """Centres lie within it of the origin."""
 
 
 @dataclass
@@ -212,9 +198,7 @@ class RegressionData(MadeData):
     """Rows of a linear regression."""
 
     informative: int = MISSING
-    """Columns that the value depends on."""
     noise: float = MISSING
-    """Standard deviation."""
 
 
 @dataclass
@@ -222,9 +206,7 @@ class TableData(DataSpec):
     """Parquet or CSV files of anything."""
 
     time: str | None = None
-    """Column that rows are split by; null: they are split at random."""
     test_share: float = MISSING
-    """Share of the training rows, or of their time, that is tested on where ``test`` is null."""
     block_bytes: int = MISSING
     storage_options: dict[str, Any] = field(default_factory=dict)
 
@@ -257,7 +239,6 @@ class TaskSpec:
     description: str = ""
     """The target in words, with params in braces."""
     features: list[str] | None = None
-    """Null: all that the dataset has."""
     categorical: list[str] = field(default_factory=list)
     """Features that XGBoost treats as categories."""
     validation: float = MISSING
@@ -266,7 +247,7 @@ class TaskSpec:
 
 @dataclass
 class ModelSpec:
-    """A model: its parameters and its classes by device and reach."""
+    """A model: its parameters and its classes by device."""
 
     name: str = MISSING
     kinds: list[str] = field(default_factory=list)
@@ -274,9 +255,9 @@ class ModelSpec:
     params: dict[str, Any] = MISSING
     fit: dict[str, Any] = field(default_factory=dict)
     """What belongs to training rather than to the model (rounds, early stopping)."""
-    cpu: dict[str, str] = field(default_factory=dict)
-    """Reach (distributed, local) -> class of tipcast's own."""
-    gpu: dict[str, str] = field(default_factory=dict)
+    cpu: str | None = None
+    """Class of tipcast's own."""
+    gpu: str | None = None
     classes: dict[str, Any] = field(default_factory=dict)
     """Or classes of a library: kind -> cpu or gpu -> reach -> dotted name; local is enough."""
     space: dict[str, Any] = field(default_factory=dict)
@@ -291,7 +272,6 @@ class TrackingSpec:
     """MLflow tracking URI; null takes MLFLOW_TRACKING_URI, then sqlite:///mlflow.db."""
     experiment: str = MISSING
     register: str | None = None
-    """Name to register the model under; null registers nothing."""
     run_name: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     system_metrics: bool = True
@@ -300,9 +280,7 @@ class TrackingSpec:
     wait_s: float = 60.0
     """How long a locked sqlite file is waited for."""
     artifact_root: str | None = None
-    """Folder of this machine that a server may name as the place of a model's files."""
     insecure: bool = False
-    """Whether a password or token may go to a server of another machine without TLS."""
 
 
 @dataclass
@@ -314,13 +292,9 @@ class SearchSpec:
     space: dict[str, Any] = field(default_factory=dict)
     """Parameter -> range or list, in place of the model's own; null leaves the parameter as model.params has it."""
     points: int = 3
-    """Of a range in a grid."""
     eta: int = 3
-    """Successive halving: reduction factor; the top 1/eta of a rung gets eta times the trees."""
     min_rounds: int | None = None
-    """Successive halving: trees that every trial gets; null: n_estimators / (2 eta)."""
     max_concurrent: int = 8
-    """TPE: most trials at once; a proposal knows the results of all but the last so many."""
     attempts: int = 3
     """Maximum worker losses per trial, not counting out-of-memory."""
     trial_timeout_s: float | None = None
@@ -330,7 +304,6 @@ class SearchSpec:
     through: str = "pool"
     """``pool``: trials as tasks of our own. ``joblib``: by scikit-learn's GridSearchCV over joblib's Dask backend."""
     rows: int = 20_000
-    """Through joblib: most training rows, and most validation rows."""
 
 
 CLUSTERS = {

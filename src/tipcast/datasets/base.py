@@ -161,6 +161,8 @@ class Dataset(ABC):
     """Of the dataset, as saved models' manifests have it."""
     code: ClassVar[ModuleType]
     """The module with ``needed_columns``, ``compute`` and ``impossible``."""
+    sparse: ClassVar[tuple[str, ...]] = ()
+    """Canonical columns of features that a file may lack: they are missing in all its rows."""
     subset_names: ClassVar[tuple[str, ...]] = ()
     """Of what ``subsets`` returns."""
 

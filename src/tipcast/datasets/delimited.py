@@ -34,9 +34,13 @@ WHOLE = 64 << 20
 """A local file up to this size is read whole for its digest."""
 _WINDOW = 64 << 10
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})[ T]', re.MULTILINE)
+_FAULT = re.compile(
+    r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
+    r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value '(?P<value>.*)'))",
+    re.DOTALL,
+)
+"""What pyarrow says of the first row that does not parse."""
 Read = TypeVar("Read")
-Parse = Callable[[bytes, Sequence[str]], object]
-"""Makes something of columns of whole lines; ValueError where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -265,12 +269,8 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
     """Read columns of a fragment onto the frames' device; errors as ``parsed``."""
     options = fragment.options
     times = [fragment.columns[name] for name in options["times"] if name in fragment.columns]
-
-    def parse(rows: bytes, wanted: Sequence[str]) -> dict[str, Array]:
-        own_times = tuple(name for name in times if name in wanted)
-        return frames.read_csv(rows, options["header"], wanted, own_times, options["dates"])
-
-    return parsed(fragment, columns, parse)
+    own = [name for name in times if name in columns]
+    return parsed(fragment, lambda rows: frames.read_csv(rows, options["header"], columns, own, options["dates"]))
 
 
 def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
@@ -281,27 +281,20 @@ def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
 def read_table(fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Read columns of a fragment on the host, all by default; types that are not given are as the values look."""
     header = fragment.options["header"]
-    chosen = [name for name in fragment.columns if name in header] if names is None else list(names)
-
-    def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
-        return pa.csv.read_csv(
-            pa.BufferReader(rows),
-            read_options=pa.csv.ReadOptions(use_threads=False, column_names=list(header)),
-            convert_options=pa.csv.ConvertOptions(
-                include_columns=list(columns),
-                column_types=dict(types),
-                null_values=MISSING,
-                strings_can_be_null=True,
-                true_values=[],
-                false_values=[],
-            ),
-        )
-
-    return parsed(fragment, chosen, parse)
+    convert = pa.csv.ConvertOptions(
+        include_columns=[name for name in fragment.columns if name in header] if names is None else list(names),
+        column_types=dict(types),
+        null_values=MISSING,
+        strings_can_be_null=True,
+        true_values=[],
+        false_values=[],
+    )
+    reading = pa.csv.ReadOptions(use_threads=False, column_names=list(header))
+    return parsed(fragment, lambda rows: pa.csv.read_csv(pa.BufferReader(rows), reading, convert_options=convert))
 
 
-def parsed(fragment: Fragment, columns: Sequence[str], parse: Callable[[bytes, Sequence[str]], Read]) -> Read:
-    """Return what ``parse`` makes of a fragment's rows and the ``columns``; where it raises ValueError, name the line.
+def parsed(fragment: Fragment, parse: Callable[[bytes], Read]) -> Read:
+    """Return what ``parse`` makes of a fragment's rows by pyarrow; where that raises ValueError, name the line.
 
     D001 gone, D005 changed or damaged, D016 not UTF-8, D022 not reached.
     """
@@ -314,65 +307,23 @@ def parsed(fragment: Fragment, columns: Sequence[str], parse: Callable[[bytes, S
         if len(block) != length:
             raise address.changed(fragment.uri)
     try:
-        return parse(block, columns)
+        return parse(block)
     except ValueError as problem:
-        where, fault = address.shown(fragment.uri), find_fault(block, fragment.options["header"], columns, parse)
+        where, fault = address.shown(fragment.uri), _FAULT.search(str(problem))
         if fault is None:
             raise TipcastError("D005", where, f"does not parse: {problem}", "download it again") from problem
         if length < 0:
             before = b"".join(pieces(fragment.uri, storage))[:start]
         else:
             before = address.read_range(fragment.uri, storage, 0, offset)
-        line = f"line {before.count(10) + fault.line + 1}"
-        if fault.encoding:
-            what, fix = f"column {fault.column!r} is not UTF-8", "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
-            raise TipcastError("D016", where, f"{line}: {what}", fix) from problem
-        column = f": column {fault.column!r}:" if fault.column else ""
+        rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
+        line = f"line {before.count(10) + rows[int(fault['row']) - 1]}"
         fix = "correct or remove that row, or download the file again"
-        raise TipcastError("D005", where, f"{line}{column} {fault.what}", fix) from problem
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The first row of a block that does not parse."""
-
-    line: int
-    """Lines of the block before it."""
-    column: str | None
-    what: str
-    encoding: bool
-    """Whether bytes that are not UTF-8 are the cause."""
-
-
-def find_fault(block: bytes, header: Sequence[str], columns: Sequence[str], parse: Parse) -> Fault | None:
-    """Find the first row of whole lines that ``parse`` refuses, by halving; None where it refuses none alone."""
-    lines = block.splitlines(keepends=True)
-    low, high = 0, len(lines)
-    if not _refused(parse, block, columns):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _refused(parse, b"".join(lines[low:middle]), columns):
-            high = middle
-        else:
-            low = middle
-    return _explain(lines[low], low, header, columns, parse)
-
-
-def _explain(row: bytes, at: int, header: Sequence[str], columns: Sequence[str], parse: Parse) -> Fault:
-    fields = next(csv.reader([row.decode(errors="replace").strip("\r\n")]), [])
-    if len(fields) != len(header):
-        return Fault(at, None, f"has {len(fields)} fields, not {len(header)}", False)
-    column = next((name for name in columns if _refused(parse, row, [name])), None)
-    if column is None:
-        return Fault(at, None, "does not parse", False)
-    value = fields[header.index(column)]
-    return Fault(at, column, f"cannot read {value[:40]!r}", "\ufffd" in value)
-
-
-def _refused(parse: Parse, block: bytes, columns: Sequence[str]) -> bool:
-    try:
-        parse(block, columns)
-    except ValueError:
-        return bool(block.strip())
-    return False
+        if not fault["column"]:
+            what = f"{line} has {fault['fields']} fields, not {fault['expected']}"
+            raise TipcastError("D005", where, what, fix) from problem
+        column = f"column {fragment.options['header'][int(fault['column'])]!r}"
+        if fault["value"] is None or "\ufffd" in fault["value"]:
+            fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
+            raise TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix) from problem
+        raise TipcastError("D005", where, f"{line}: {column}: cannot read {fault['value'][:40]!r}", fix) from problem

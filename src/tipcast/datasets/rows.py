@@ -50,15 +50,27 @@ class Recipe:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Canonical names of the raw columns this needs."""
+        """Canonical names of the raw columns that every file must have."""
         time = () if self.dataset.time is None else (self.dataset.time,)
         needed = self.dataset.code.needed_columns(self.task.features)
-        return tuple(dict.fromkeys((*time, *self.task.columns, *needed)))
+        found = dict.fromkeys((*time, *self.task.columns, *needed))
+        return tuple(name for name in found if name not in self.dataset.sparse)
 
     @property
     def optional(self) -> tuple[str, ...]:
         """Those that are read where a file has them."""
-        return tuple(name for name in self.dataset.optional if name not in self.columns) if self.subsets else ()
+        needed = self.dataset.code.needed_columns(self.task.features)
+        sparse = (name for name in needed if name in self.dataset.sparse)
+        asked = (name for name in self.dataset.optional if self.subsets and name not in self.columns)
+        return tuple(dict.fromkeys((*sparse, *asked)))
+
+    def scan(self, which: str) -> Listing:
+        """List the rows of a period, see ``Dataset.scan``."""
+        return self.dataset.scan(which, self.columns, self.optional)
+
+    def wanted(self, fragment: Fragment) -> tuple[str, ...]:
+        """Return the canonical columns to read of a fragment."""
+        return (*self.columns, *(name for name in self.optional if name in fragment.columns))
 
     def group_names(self, side: int) -> tuple[str, ...]:
         """Names of the groups that are kept of a part; what the target is made of is none."""
@@ -76,8 +88,7 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     Returns one part, the rows before and from ``recipe.cutoff``, or as many as ``recipe.draw`` has shares.
     """
     xp, dataset = frames.xp, recipe.dataset
-    optional = (name for name in recipe.optional if name in fragment.columns)
-    columns = dataset.read(fragment, frames, (*recipe.columns, *optional))
+    columns = dataset.read(fragment, frames, recipe.wanted(fragment))
     rows = len(next(iter(columns.values())))
     size = sum(int(values.nbytes) for values in columns.values())
     extra = dataset.own_counts(columns, cleaned=False)
@@ -173,8 +184,8 @@ def held_out_rows(
     """
     from tipcast.compute.cpu import CpuFrames  # imports pandas
 
-    dataset, columns = recipe.dataset, recipe.columns
-    read = dataset.read(fragment, CpuFrames(), columns)
+    dataset = recipe.dataset
+    read = dataset.read(fragment, CpuFrames(), recipe.wanted(fragment))
     keep, _ = dataset.clean(read, fragment.period, np)
     good = np.ones(len(next(iter(read.values()))), dtype=bool) if keep is None else keep
     needed = dataset.code.needed_columns(recipe.task.features)

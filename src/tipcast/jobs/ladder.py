@@ -190,8 +190,7 @@ def _lack(config: LadderConfig, kind: str, device: str, size: int, cluster: Clus
         return f"the machine has {there or 'no'} GPU{'s' * (there > 1)}"
     try:
         check_session(BackendSpec(device), cluster)
-        reach = "local" if size == 1 else "distributed"
-        check_model(config.model, device, reach, categorical=config.task.categorical, kind=kind)
+        check_model(config.model, device, categorical=config.task.categorical, kind=kind)
     except TipcastError as problem:
         if problem.code in {"C002", "C010", "K006", "K007"}:  # there is none such; other mistakes are every rung's
             return problem.what

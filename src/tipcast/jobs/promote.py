@@ -32,7 +32,7 @@ from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models.base import NativeFile
-from tipcast.models.predict import predict_saved
+from tipcast.models.fit import predict_saved
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
 from tipcast.tracking.facts import config_text
@@ -153,7 +153,7 @@ def _contest(client: Any, config: PromoteConfig, challenger: Entrant, before: st
     dataset = open_dataset(_data(client, config, challenger.fetched.run_id))
     task = from_facts(challenger.manifest["task"], features, challenger.manifest["target"])
     recipe = Recipe(dataset, task, draw=held_out(dataset.test_share, int(challenger.params.get("seed", 0))))
-    test = dataset.scan("test", recipe.columns)
+    test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     if champion:

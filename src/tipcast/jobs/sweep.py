@@ -138,7 +138,7 @@ def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None
     with clock.phase("load") as facts:
         sample = _sample(sweep, workers)
         facts.append(f"a sample of {len(sample.y):,} train rows")
-    local = build(config.model, workers.device, "local", config.task.categorical, sweep.record.plan.task.kind)
+    local = build(config.model, workers.device, config.task.categorical, sweep.record.plan.task.kind)
     study = sweep_plan.study(sweep, workers)
     trials = grid_cv.events(workers.client, study, local.scikit_learn(config.seed), sample, missing)
     slots = dict(workers.client.nthreads())

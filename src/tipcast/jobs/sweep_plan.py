@@ -152,7 +152,7 @@ def searcher(sweep: SweepRecord) -> Searcher:
 
 def _local(config: SweepConfig, params: Mapping[str, Any], kind: str | None) -> Any:
     model = dataclasses.replace(config.model, params={**config.model.params, **params})
-    return build.build(model, config.backend.name, "local", config.task.categorical, kind)
+    return build.build(model, config.backend.name, config.task.categorical, kind)
 
 
 def _first(space: Space) -> dict[str, Any]:

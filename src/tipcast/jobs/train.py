@@ -40,8 +40,8 @@ from tipcast.measure.progress import progress
 from tipcast.models import contributions
 from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.build import check
+from tipcast.models.fit import every_way, hold_saved, predict
 from tipcast.models.fit import fit as fit_model
-from tipcast.models.predict import every_way, hold_saved, predict
 from tipcast.tasks.base import Task, make_task
 
 LOG = logging.getLogger("tipcast")
@@ -195,8 +195,7 @@ def make_plan(config: TrainConfig) -> Plan:
     if config.task.kind is None:
         check_model(config, task.kind)
     recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, subsets=True)
-    train = dataset.scan("train", recipe.columns)
-    test = dataset.scan("test", test_recipe.columns, optional=test_recipe.optional)
+    train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)
     if train.period is not None and test.period is not None:

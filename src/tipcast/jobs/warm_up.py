@@ -13,6 +13,7 @@ from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.rows import Recipe, collection, prepare_fragment
 from tipcast.evaluation import slices
 from tipcast.evaluation.base import evaluator, values_of
+from tipcast.models.base import Split
 from tipcast.models.build import build
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def warm_up(workers: Session, config: TrainConfig, plan: Plan) -> None:
     if len(tasks) > 1 and all(usable):  # what the workers say to each other has a first time too
         x, y = (client.map(_side, tasks, at=at, pure=False) for at in (0, 1))
         frames = collection(x), collection(y) if task.kind != "clustering" else None
-        estimator = build(small, workers.device, "distributed", task.categorical, task.kind, len(task.classes))
-        estimator.fit(client, *frames, frames, seed=0)
+        estimator = build(small, workers.device, task.categorical, task.kind, len(task.classes))
+        estimator.fit_distributed(client, Split(*frames, frames), seed=0)
 
 
 def _usable(rows: tuple[Any, Any] | None) -> bool:
@@ -62,8 +63,8 @@ def _whole_job(
     if not all(part.counts.classes) or not all(tested.counts.classes):
         return None
     task = recipe.task
-    estimator = build(model, device, "local", task.categorical, task.kind, len(task.classes))
-    scores = estimator.fit(part.x, part.y, (part.x, part.y), seed=0).scorer.score(tested.x)
+    estimator = build(model, device, task.categorical, task.kind, len(task.classes))
+    scores = estimator.fit(Split(part.x, part.y, (part.x, part.y)), seed=0).scorer.score(tested.x)
     judge = evaluator(task.kind)
     judged = tested.x if tested.y is None else tested.y
     judge.warm_up(scores, judged)

@@ -215,7 +215,7 @@ def _newer(config: WatchConfig, found: TrainConfig, scored: Collection[str]) -> 
     if isinstance(data, TableData):
         return data
     dataset = open_dataset(data)
-    listing = dataset.scan("train", Recipe(dataset, make_task(found.task, dataset)).columns)
+    listing = Recipe(dataset, make_task(found.task, dataset)).scan("train")
     periods = {part.uri: part.period for part in listing.fragments if part.period is not None}
     last = max((start for start, _ in periods.values()), default=0)
     test = [uri for uri, period in periods.items() if period[1] > last]

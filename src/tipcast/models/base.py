@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from tipcast.compute.base import Array, Frame
 from tipcast.config.disk import writing
 from tipcast.config.errors import TipcastError
@@ -17,17 +19,8 @@ from tipcast.models import native
 Future = Any
 """A ``distributed.Future``: rows stay on the workers."""
 
-Collection = Any
-"""A Dask DataFrame or Series over the workers' rows."""
-
-Parts = Frame | Sequence[Frame]
-"""Rows of one process: a frame, or its parts in order."""
-
 History = Mapping[str, Mapping[str, Sequence[float]]]
 """Split -> metric -> one value per round or iteration."""
-
-Validation = tuple[Any, Any] | None
-"""Features and targets of the rows that decide when to stop, as ``Parts`` or as collections."""
 
 Progress = Callable[[int, int], None] | None
 """Called with the steps done and all steps, by estimators that can tell."""
@@ -83,6 +76,21 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Split:
+    """Rows to fit on, and those of ``validation``, which decide when to stop.
+
+    In one process (n, features) float32 frames and (n,) Series of int32 classes or float32 values, or lists of their
+    parts; over all workers Dask's collections of the same.
+    """
+
+    x: Any
+    y: Any = None
+    """None where nothing is predicted."""
+    validation: Any = None
+    """Features and targets; None: there are none."""
+
+
+@dataclass(frozen=True)
 class Estimator(ABC):
     """What every estimator is made of, see ``build.build``."""
 
@@ -105,14 +113,12 @@ class Estimator(ABC):
         """Refuse unknown parameters (C001) and bad values (C003); needs no workers."""
 
     @abstractmethod
-    def fit(self, *arguments: Any, **more: Any) -> Fitted:
-        """Fit where the rows lie.
+    def fit(self, rows: Any, seed: int, threads: int = 1) -> Fitted:
+        """Fit inside one process, on its rows or on what ``prepared`` made of them, bit by bit the same."""
 
-        A class of reach ``local``, inside one process, takes ``(x, y, validation, seed, threads=1)``: (n, features)
-        float32 DataFrames, or lists of their parts, and (n,) Series of int32 classes, float32 values, or None. One of
-        reach ``distributed``, over all workers, takes ``(client, x, y, validation, seed, progress=None)`` with Dask's
-        collections of the same.
-        """
+    @abstractmethod
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Fit over all workers, on Dask's collections; ``progress`` is called with the steps done and all steps."""
 
     @property
     def trees(self) -> int | None:
@@ -125,25 +131,12 @@ class Estimator(ABC):
         return None
 
     def prepared(self, rows: Split, threads: int) -> Any:
-        """Return what ``fit_prepared`` takes: the rows in the form in which several fits of one process share them."""
+        """Return the rows in the form in which several fits of one process share them."""
         return rows
-
-    def fit_prepared(self, prepared: Any, seed: int, threads: int = 1) -> Fitted:
-        """Fit on shared rows as ``fit`` does, bit by bit."""
-        return self.fit(prepared.x, prepared.y, prepared.validation, seed, threads)
 
     def scikit_learn(self, seed: int) -> Any:
         """Return an unfitted estimator of scikit-learn's interface that computes the same on one thread; None: none."""
         return None
-
-
-@dataclass(frozen=True)
-class Split:
-    """Training and validation rows in memory: (n, features) float32 frames and (n,) targets."""
-
-    x: Frame
-    y: Frame
-    validation: tuple[Frame, Frame]
 
 
 @dataclass(frozen=True)
@@ -158,6 +151,15 @@ class Grown:
     """Whether more trees would not be used: the fit would have stopped early by now."""
 
 
+def array_model(scorer: Any, format: str, *, history: History | None = None, **facts: Any) -> Fitted:
+    """Return a fit whose scorer is the model itself: saved as an npz of what its ``arrays`` returns."""
+    return Fitted(scorer=scorer, history=history or {}, model=scorer, format=format, write=_write_arrays, **facts)
+
+
+def _write_arrays(model: Any, path: Path) -> None:
+    np.savez(path, **model.arrays())
+
+
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     """Scale non-negative weights of features to sum 1."""
     values = [float(weight) for weight in weights]
@@ -165,13 +167,13 @@ def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     return {name: value / total for name, value in zip(names, values, strict=True)}
 
 
-def columns(frame: Parts) -> list[str]:
+def columns(frame: Any) -> list[str]:
     """Return the column names of a frame, of its parts or of a Dask DataFrame."""
     first: Frame = frame[0] if isinstance(frame, list) else frame
     return [str(name) for name in first.columns]
 
 
-def parts(rows: Parts) -> list[Frame]:
+def parts(rows: Any) -> list[Any]:
     """Return rows as a list of parts."""
     return rows if isinstance(rows, list) else [rows]
 

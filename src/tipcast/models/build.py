@@ -1,4 +1,4 @@
-"""The one look-up from a model's name, a device and a reach to the class that fits it."""
+"""The one look-up from a model's name and a device to the class that fits it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def build(
-    model: ModelSpec,
-    device: str,
-    reach: str,
-    categorical: Sequence[str] = (),
-    kind: str | None = None,
-    classes: int = 0,
+    model: ModelSpec, device: str, categorical: Sequence[str] = (), kind: str | None = None, classes: int = 0
 ) -> Any:
     """Make the estimator that a model's table names: a class of ours, as it is shipped, or the adapter of a library's.
 
@@ -34,8 +29,6 @@ def build(
         The composed model.
     device
         ``cpu`` or ``cuda`` (a session's device); a backend's name ``gpu`` means ``cuda``.
-    reach
-        ``distributed``: one fit over all workers. ``local``: one fit inside one process.
     categorical
         Features that are categories, for the models that know such.
     kind, classes
@@ -50,41 +43,40 @@ def build(
     Raises
     ------
     TipcastError
-        C002 no such model or no variant for the device and reach, C003 not a model of the kind, or categories that it
+        C002 no such model, or none for the device, C003 not a model of the kind, or categories that it
         does not know, C006 classes that an override may not name.
 
     """
     kind = kind or model.kinds[0]
-    cells = _cells(model, kind)
+    if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
+        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
+    shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
+    for table in DEVICES:
+        if getattr(model, table) != shipped.get(table):
+            fix = "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
+            raise TipcastError("C006", f"model.{table}", "an override cannot name a class here", fix)
+    tables = model.classes[kind] if model.classes else shipped
     table = TABLES.get(device, device)
-    own = cells[table]
-    name = own.get(reach) or (own.get("local") if model.classes and reach == "distributed" else None)
+    found: Any = tables.get(table) or {}
+    name: Any = found.get("local") if model.classes else found
     if not name:
-        there = ", ".join(f"{side}/{each}" for side, found in cells.items() for each in found)
-        raise TipcastError("C002", f"model={model.name}", f"has no {table}/{reach} variant", f"it has {there}")
+        there = " and ".join(side for side in DEVICES if tables.get(side))
+        raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {there}")
+    own = dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes
     if not model.classes:
         module, _, attribute = name.rpartition(".")
         cls = getattr(importlib.import_module(module), attribute)
         _check_categories(model, categorical, known=cls.CATEGORIES)
-        return cls(dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes)
-    from tipcast.models import library  # which, by way of what it fits with, imports this module
+        return cls(*own)
+    from tipcast.models.library import Library, named  # which, by way of what it fits with, imports this module
 
     _check_categories(model, categorical, known=False)
-    variant: Any = library.LocalLibrary if reach == "local" else library.GatheredLibrary
-    if reach in own and reach == "distributed":
-        variant = library.DistributedLibrary
-    library.named(name, f"model.classes.{kind}.{table}")
-    reference = cells["cpu"].get("local") or own["local"]
-    return variant(dict(model.params), dict(model.fit), DEVICES[table], (), kind, classes, name, reference)
+    named(name, f"model.classes.{kind}.{table}")
+    reference = (tables.get("cpu") or {}).get("local") or name
+    return Library(*own, library=name, distributed=found.get("distributed", ""), reference=reference)
 
 
-def check(
-    model: ModelSpec,
-    device: str = "cpu",
-    reach: str = "distributed",
-    categorical: Sequence[str] = (),
-    kind: str | None = None,
-) -> None:
+def check(model: ModelSpec, device: str = "cpu", categorical: Sequence[str] = (), kind: str | None = None) -> None:
     """Refuse a model that cannot be fitted, before any worker starts.
 
     Raises
@@ -94,26 +86,13 @@ def check(
 
     """
     try:
-        build(model, device, reach, categorical, kind).check()
+        build(model, device, categorical, kind).check()
     except TipcastError as problem:
         if problem.code != "C001":
             raise
         raise TipcastError(
             "C001", f"conf/model/{model.name}.yaml", f"unknown key '{problem.where}'", problem.fix
         ) from problem
-
-
-def _cells(model: ModelSpec, kind: str) -> dict[str, Mapping[str, str]]:
-    """Return a model's classes by table and reach."""
-    shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
-    if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
-        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
-    for table in DEVICES:
-        if dict(getattr(model, table) or {}) != dict(shipped.get(table) or {}):
-            fix = "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
-            raise TipcastError("C006", f"model.{table}", "an override cannot name a class here", fix)
-    cells = model.classes[kind] if model.classes else shipped
-    return {table: dict(cells.get(table) or {}) for table in DEVICES}
 
 
 def _shipped(name: str) -> Mapping[str, Any]:

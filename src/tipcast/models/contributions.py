@@ -80,7 +80,7 @@ def of_sample(client: Any, scorer: Any, x: Sequence[Any], starts: Sequence[int],
     client
         A ``distributed.Client``.
     scorer
-        A future of one, as ``predict.hold_saved`` returns it; see ``contributions``.
+        A future of one, as ``fit.hold_saved`` returns it; see ``contributions``.
     x
         Futures of (rows, features) float32 DataFrames.
     starts, step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, final
 
 import numpy as np
@@ -12,18 +13,7 @@ import numpy as np
 from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import forest, native
-from tipcast.models.base import (
-    Collection,
-    Estimator,
-    Fitted,
-    Parts,
-    Progress,
-    Validation,
-    check_names,
-    columns,
-    parts,
-    shares,
-)
+from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 OWN = {"n_bins": 2, "max_batch_size": 1}
@@ -62,65 +52,57 @@ CRITERIA = {
 """Kind -> scikit-learn's name -> cuML's; the first is taken where none is named."""
 
 
+@final
 @dataclass(frozen=True)
-class _CumlForest(Estimator):
+class CumlForest(Estimator):
+    """One forest; nothing is stopped early, and cuML does not tell its progress."""
+
     def check(self) -> None:
         """Refuse parameters that cuML would."""
         settings(self.params, self.training, self.kind)
 
-    def fitted(self, model: Any, features: Sequence[str], workers: int) -> Fitted:
-        """Return what a fit leaves behind, without the library that grew it."""
-        import cupy
+    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
+        """Grow the trees from frames in device memory, several at once."""
+        import cuml.ensemble
 
-        checkpoint = model.as_treelite().serialize_bytes()
-        importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
-        return Fitted(
-            scorer=native.NvForestScorer(checkpoint),
-            history={},
-            importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
-            importance_kind="decrease of impurity",
-            info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
-            model=checkpoint,
-            format="treelite",
-            write=_write,
-        )
+        model = self._make(cuml.ensemble, random_state=seed)
+        return _fitted(model.fit(*joined(parts(rows.x), parts(rows.y))), columns(rows.x), 1)
 
-
-@final
-@dataclass(frozen=True)
-class DistributedCumlForest(_CumlForest):
-    """One forest grown from the rows of all workers, each tree by all of them together: ``cuml.dask``'s."""
-
-    def fit(
-        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
-    ) -> Fitted:
-        """Grow the trees; nothing is stopped early, and cuML does not tell its progress."""
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Grow each tree by all workers together, from the rows of all."""
         import cuml.dask.ensemble
 
-        workers = workers_of(client, parts_of(client, x))
-        params = settings(self.params, self.training, self.kind)
+        workers = workers_of(client, parts_of(client, rows.x))
 
         def grow() -> Any:
-            cls = getattr(cuml.dask.ensemble, _class(self.kind))
-            return cls(client=client, workers=workers, **params, random_state=seed).fit(x, y).get_combined_model()
+            model = self._make(cuml.dask.ensemble, client=client, workers=workers, random_state=seed)
+            return model.fit(rows.x, rows.y).get_combined_model()
 
         with worker_lock(client, workers):
             model = watched(client, workers, grow)
-        return self.fitted(model, columns(x), len(workers))
+        return _fitted(model, columns(rows.x), len(workers))
+
+    def _make(self, module: ModuleType, **more: Any) -> Any:
+        name = "RandomForestRegressor" if self.kind == "regression" else "RandomForestClassifier"
+        return getattr(module, name)(**settings(self.params, self.training, self.kind), **more)
 
 
-@final
-@dataclass(frozen=True)
-class LocalCumlForest(_CumlForest):
-    """One forest grown inside one process, several trees at once."""
+def _fitted(model: Any, features: Sequence[str], workers: int) -> Fitted:
+    """Return what a fit leaves behind, without the library that grew it."""
+    import cupy
 
-    def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
-        """Grow the trees from frames in device memory."""
-        import cuml.ensemble
-
-        params = settings(self.params, self.training, self.kind)
-        model = getattr(cuml.ensemble, _class(self.kind))(**params, random_state=seed)
-        return self.fitted(model.fit(*joined(parts(x), parts(y))), columns(x), 1)
+    checkpoint = model.as_treelite().serialize_bytes()
+    importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
+    return Fitted(
+        scorer=native.NvForestScorer(checkpoint),
+        history={},
+        importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
+        importance_kind="decrease of impurity",
+        info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
+        model=checkpoint,
+        format="treelite",
+        write=_write,
+    )
 
 
 def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str = "classification") -> dict[str, Any]:
@@ -175,10 +157,6 @@ def joined(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
         values[start : start + len(part)] = part.values
         start += len(part)
     return values, cupy.concatenate([part.values for part in y])
-
-
-def _class(kind: str) -> str:
-    return "RandomForestRegressor" if kind == "regression" else "RandomForestClassifier"
 
 
 def _refused(name: str, value: Any, wanted: str) -> TipcastError:

@@ -1,4 +1,4 @@
-"""Fit a model where its rows lie: by the library alone on one worker, by its distributed form over several."""
+"""Fit a model where its rows lie, by the library alone or by its distributed form, and score rows where they lie."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import MultiLock, wait
 
-from tipcast.compute.base import Frame
+from tipcast.compute.base import Array, Frame, to_host
 from tipcast.compute.workers import known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import ModelSpec
-from tipcast.models.base import Estimator, Fitted, Future, Progress
+from tipcast.models import native
+from tipcast.models.base import Estimator, Fitted, Future, NativeFile, Progress, Scorer, Split
 from tipcast.models.build import build
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
 """Seconds between two looks at which workers are there."""
-MOST_VALUES = 2**31 - 1
-"""Values of one array of a GPU that cuML counts: of more a fit was wrong without a word. Of parts it counts each."""
 WAIT_S = 5.0
 """How long a lock is waited for before it is looked at who has it, in seconds."""
 LOCK = "tipcast "
@@ -74,18 +73,17 @@ def fit(
     splits = [train] if validation is None else [train, validation]
     homes = holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
     everywhere = set.intersection(*homes)
-    if everywhere and not beyond(client, model, device, train):
+    estimator = build(model, device, categorical, kind, classes)
+    if everywhere:
         address = min(everywhere)
-        estimator = build(model, device, "local", categorical, kind, classes)
-        rows = [[list(each.x), list(each.y)] for each in splits]
+        rows = [[list(each.x), list(each.y) or None] for each in splits]
         threads = client.nthreads()[address]
         task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
         fitted: Fitted = watched(client, [address], task.result)
         task.release()
     else:
-        estimator = build(model, device, "distributed", categorical, kind, classes)
-        held_out = None if validation is None else (validation.features, validation.target)
-        fitted = estimator.fit(client, train.features, train.target, held_out, seed, progress)
+        sides = [(each.features, each.target) for each in splits]
+        fitted = estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
     there = sum(train.parts)
     if fitted.info.get("rows", there) != there:
         sizes = f"{fitted.info['rows']:,} of {there:,}"
@@ -93,23 +91,10 @@ def fit(
     return fitted
 
 
-def beyond(client: Any, model: ModelSpec, device: str, train: Any) -> bool:
-    """Return whether a library's own class would see more values in one array than it counts, see ``MOST_VALUES``."""
-    if device == "cpu" or not model.classes:
-        return False
-    rows = min(sum(train.parts), model.fit.get("rows") or sum(train.parts))
-    return bool(rows * client.submit(_width, train.x[0], pure=False).result() > MOST_VALUES)
-
-
-def _width(part: Frame) -> int:
-    return int(part.shape[1])
-
-
 @travelling
 def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int) -> Fitted:
-    (x, y), *more = rows
-    validation = (more[0][0], more[0][1] or None) if more else None
-    return estimator.fit(x, y or None, validation, seed, threads)
+    train, *validation = rows
+    return estimator.fit(Split(*train, *map(tuple, validation)), seed, threads)
 
 
 def holders(client: Any, parts: Sequence[Future]) -> list[set[str]]:
@@ -243,3 +228,61 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
             locks.release(id=inner)
         locks.release(id=user)
     return alive
+
+
+def predict(client: Any, scorer: Scorer, x: Sequence[Any]) -> list[Any]:
+    """Start scoring parts, futures of (rows, features) float32 DataFrames, on the workers that hold them.
+
+    Returns
+    -------
+    list
+        Futures of what ``Scorer.score`` returns, in the same order.
+
+    """
+    return _scores(client, _sent(client, _held, scorer), x)
+
+
+def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:
+    """Start scoring parts by a saved model, which a worker loads: the driver may lack its device; see ``predict``."""
+    return _scores(client, hold_saved(client, saved, device), x)
+
+
+def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
+    """Return a future of a saved model's scorer, which each worker then has once."""
+    return _sent(client, native.load, saved.path.read_bytes(), saved.format, device)
+
+
+def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[str, Array]:
+    """Score the same (rows, features) float32 host rows by every way that a worker has to score a saved model.
+
+    Returns
+    -------
+    dict
+        ``estimator``, by the scorer of the fit, and names of ``native.available`` -> predictions, on the host.
+
+    """
+    found: dict[str, Array] = _sent(client, _every_way, scorer, saved.path.read_bytes(), saved.format, x).result()
+    return found
+
+
+def _every_way(scorer: Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
+    ways = {way: native.load(content, format, through=way) for way in native.available(format)}
+    return {name: to_host(each.score(x)) for name, each in {"estimator": scorer, **ways}.items()}
+
+
+def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Start a task with arguments that may be large; the scheduler keeps them, so that they outlive a worker."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        return client.submit(function, *arguments, pure=False)
+
+
+def _scores(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
+    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+
+
+def _held(scorer: Scorer) -> Scorer:
+    return scorer
+
+
+def _score(x: Frame, scorer: Scorer) -> Array:
+    return scorer.score(x)

@@ -19,15 +19,12 @@ from tipcast.compute.workers import completed, known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
-    Collection,
     Estimator,
     Fitted,
     Future,
     Grown,
-    Parts,
     Progress,
     Split,
-    Validation,
     check_names,
     columns,
     parts,
@@ -43,7 +40,6 @@ CHUNKS_PER_THREAD = 8
 SHARE_OF_MEMORY = 0.5
 """Of a worker's memory limit, for the rows of all workers together and the trees' working arrays."""
 
-
 RESERVED = {
     "random_state": "seed=...",
     "n_jobs": "cluster.threads_per_worker",
@@ -55,8 +51,16 @@ COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
 """Of the rows that parameters are tried on: as many as any choice of features, and what only the real number fits."""
 
 
+@final
 @dataclass(frozen=True)
-class _Forest(Estimator):
+class Forest(Estimator):
+    """One forest, grown inside one process or by all workers.
+
+    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
+    the one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it
+    holds, in proportion to their number.
+    """
+
     def check(self) -> None:
         """Refuse parameters that scikit-learn would: it judges the values itself, by one tree on eight rows."""
         valid = set(_unfitted(self.kind).get_params()) - set(RESERVED)
@@ -74,30 +78,25 @@ class _Forest(Estimator):
         """Trees of the forest."""
         return positive_int("model.params.n_estimators", self.params.get("n_estimators", 100))
 
+    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
+        """Grow the trees from frames in memory."""
+        values, target = _stack(parts(rows.x), parts(rows.y))
+        _check_classes(target, self.kind, self.classes)
+        forest = _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads)
+        with parallel_config("threading"):  # processes of joblib's a worker may not start
+            return _fitted(forest.fit(values, target), columns(rows.x), {"rows_seen": "all"})
 
-@final
-@dataclass(frozen=True)
-class DistributedForest(_Forest):
-    """One forest grown by all workers.
-
-    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
-    the one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it
-    holds, in proportion to their number.
-    """
-
-    def fit(
-        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
-    ) -> Fitted:
-        """Grow the trees, tree i with the seed that scikit-learn gives its tree i; ``progress`` hears of them."""
-        features, values, targets = columns(x), parts_of(client, x), parts_of(client, y)
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Grow the trees as tasks of all workers; ``progress`` hears of them."""
+        features, values, targets = columns(rows.x), parts_of(client, rows.x), parts_of(client, rows.y)
         workers = _workers(client, values, targets, self.trees)
         tasks = {}
         for worker in workers:
             there = {"workers": [worker.address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
             own = [[each[i] for i in worker.parts] for each in (values, targets)]
-            rows = client.submit(_stack, *own, **there)
+            stacked = client.submit(_stack, *own, **there)
             for start, stop in _chunks(worker):
-                chunk = client.submit(_grow, rows, self, seed, start, stop, **there)
+                chunk = client.submit(_grow, stacked, self, seed, start, stop, **there)
                 tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
         forest = _unfitted(self.kind)
@@ -111,24 +110,9 @@ class DistributedForest(_Forest):
         seen = "all" if all(len(worker.parts) == len(values) for worker in workers) else "each worker's own"
         return _fitted(forest, features, {"rows_seen": seen})
 
-
-@final
-@dataclass(frozen=True)
-class LocalForest(_Forest):
-    """One forest grown inside one process."""
-
-    def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
-        """Grow the trees from frames in memory."""
-        values, target = _stack(parts(x), parts(y))
-        _check_classes(target, self.kind, self.classes)
-        forest = _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads)
-        with parallel_config("threading"):  # processes of joblib's a worker may not start
-            return _fitted(forest.fit(values, target), columns(x), {"rows_seen": "all"})
-
     def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
         """Grow the most trees once; the first of them are the forest of a smaller size."""
-        most = _unfitted(self.kind, **{**self.given, "n_estimators": max(sizes)}, random_state=seed, n_jobs=threads)
-        most.fit(prepared.x.to_numpy(), prepared.y.to_numpy())
+        most = self.grow(prepared, max(sizes), None, seed, threads).state
         return [_first(most, size, columns(prepared.x)) for size in sizes]
 
     def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
@@ -235,7 +219,7 @@ def _check_classes(target: Any, kind: str, classes: int) -> None:
 
 
 @travelling
-def _grow(rows: tuple[Any, Any], estimator: _Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
+def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
     _check_classes(y, estimator.kind, estimator.classes)

@@ -16,10 +16,9 @@ from sklearn.preprocessing import StandardScaler
 
 from tipcast.compute.base import Array, device_of
 from tipcast.config.errors import TipcastError
-from tipcast.models import sampled
-from tipcast.models.base import Fitted, check_names, positive_int, shares
+from tipcast.models.base import Fitted, array_model, check_names, positive_int, shares
 from tipcast.models.native_knn import FORMAT, WEIGHTS, KnnScorer
-from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
+from tipcast.models.sampled import Sampled, Taken, joined
 
 NEIGHBOURS = 100
 HINTS = {
@@ -34,7 +33,8 @@ PROBES = 500
 """Rows at which the scores' change is taken for the features' importance."""
 
 
-class _Knn(Sampled):
+@final
+class Knn(Sampled):
     """One model of the sample."""
 
     ROWS = 20_000
@@ -52,7 +52,7 @@ class _Knn(Sampled):
 
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Keep the sample."""
-        x, y = sampled.joined(taken)
+        x, y = joined(taken)
         there, classes = len(np.unique(y)), self._classes(y)
         if there < classes:
             what = f"the {len(y):,} rows that knn keeps are of {there} of {classes} classes"
@@ -63,7 +63,7 @@ class _Knn(Sampled):
             raise _too_many(number, f"there are {len(y):,} training rows")
         weights = str(self.params.get("weights", "uniform"))
         found = kept(x, y, number, weights, classes)
-        return sampled.fitted(
+        return array_model(
             found,
             FORMAT,
             importance=shares(features, _changes(x, y, number, weights, classes)),
@@ -76,16 +76,6 @@ class _Knn(Sampled):
         if self.kind == "regression":
             return 0
         return self.classes or max(int(y.max(initial=0)) + 1, 2)
-
-
-@final
-class DistributedKnn(_Knn, SampledEverywhere):
-    """One model of a sample of the rows of all workers."""
-
-
-@final
-class LocalKnn(_Knn, SampledHere):
-    """One model of a sample of one process's rows."""
 
     def scikit_learn(self, seed: int) -> Any:
         """Return scaling and its own class, which breaks ties by the order of the rows."""

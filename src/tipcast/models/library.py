@@ -1,8 +1,4 @@
-"""Any estimator of scikit-learn or cuML, by the class that a model's yaml names: ``fit`` and ``predict`` are enough.
-
-Rows on one worker are fitted there. Rows on several are fitted by the library's own Dask class where the yaml names
-one; else one worker fits on a sample of them, at most ``fit.rows``.
-"""
+"""Any estimator of scikit-learn or cuML, by the class that a model's yaml names: ``fit`` and ``predict`` are enough."""
 
 from __future__ import annotations
 
@@ -22,22 +18,10 @@ from joblib import parallel_config
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import (
-    Collection,
-    Fitted,
-    Parts,
-    Progress,
-    Validation,
-    check_names,
-    columns,
-    parts,
-    positive_int,
-    refused,
-    shares,
-)
-from tipcast.models.fit import MOST_VALUES, parts_of, watched, worker_lock, workers_of
-from tipcast.models.moments import moments, standard, standardized
-from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken, chosen_by_part
+from tipcast.models.base import Fitted, Progress, Split, check_names, columns, parts, positive_int, refused, shares
+from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.moments import Moments, moments, standard, standardized
+from tipcast.models.sampled import Sampled, Taken, chosen_by_part
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
@@ -82,16 +66,26 @@ def named(name: str, where: str) -> Any:
     return found
 
 
+@final
 @dataclass(frozen=True)
-class _Library(Sampled):
+class Library(Sampled):
+    """A library's class on the rows of one process; its Dask class, where it has one, on those of all workers.
+
+    Where it has none one worker fits on a sample of them, at most ``fit.rows``.
+    """
+
     library: str = ""
     """Dotted name of the class that fits."""
+    distributed: str = ""
+    """Of the library's own Dask class, as cuML and Dask-ML have them."""
     reference: str = ""
     """Dotted name of the class whose parameters count: a GPU's class takes them under the same names."""
 
     def check(self) -> None:
         """Refuse parameters that the library would: it judges the values itself, on some rows."""
-        cls = named(self.reference or self.library, "model.classes")
+        cls = named(self.reference, "model.classes")
+        if self.distributed:
+            named(self.distributed, "model.classes")
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
         check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
         check_names("fit", list(self.training), FIT, {})
@@ -120,7 +114,7 @@ class _Library(Sampled):
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
         known = set(inspect.signature(cls).parameters)
-        if self.reference and "kwargs" in known:  # cuML's Dask classes pass on what they do not name
+        if "kwargs" in known:  # cuML's Dask classes pass on what they do not name
             known |= set(inspect.signature(named(self.reference, "model.classes")).parameters) - {"n_jobs"}
         own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
         return cls(**{**own, **self.params, **more})
@@ -145,17 +139,17 @@ class _Library(Sampled):
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
-        rows, mean, scale, used = standard([moments(values) for values, _ in taken])
-        if used != "cpu" and rows * len(features) > MOST_VALUES:
-            what = f"{rows:,} rows of {len(features)} features are more values than cuML counts in one array"
-            raise TipcastError("C003", "model.fit.rows", what, f"use at most {MOST_VALUES // len(features):,}")
-        kind = xp.float64 if used == "cpu" and self.standardizes else xp.float32
+        known = standard([moments(values) for values, _ in taken])
+        rows, mean, scale, used = known
+        kind = xp.float64 if self.standardizes else xp.float32  # sums of 10M squares in float32 are wrong by percents
         z = xp.empty((rows, len(features)), kind, order="F")
         own_mean, own_scale, start = xp.asarray(mean), xp.asarray(scale), 0
         for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
             z[start : start + len(values)] = (values - own_mean) / own_scale if self.standardizes else values
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
+        if y is not None and y.dtype.kind == "f":
+            y = y.astype(kind)
         model = self.make(named(self.library, "model.classes"), seed, threads)
         try:
             # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
@@ -166,7 +160,7 @@ class _Library(Sampled):
             raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
-        return self.fitted(model, features, mean, scale, used, rows)
+        return self.fitted(model, features, *known)
 
     def scikit_learn(self, seed: int) -> Any:
         """Return the library's estimator itself, behind a scaler where it sees standardised features."""
@@ -198,9 +192,70 @@ class _Library(Sampled):
         found.labels_ = labels.astype(np.int64)
         return found
 
-    def fitted(
-        self, model: Any, features: Sequence[str], mean: Array, scale: Array, used: str, rows: int | None
-    ) -> Fitted:
+    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
+        """Fit on all rows at once, or with ``fit.passes`` part by part."""
+        if self.passes is None or rows.y is None:
+            return super().fit(rows, seed, threads)
+        frames, targets = parts(rows.x), parts(rows.y)
+        known = standard([moments(frame) for frame in frames])
+        model = self.make(named(self.library, "model.classes"), seed, threads)
+        for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
+            model = self.learnt(model, frame, target, *known[1:3])
+        return self.fitted(model, columns(rows.x), *known)
+
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
+
+        There the model goes from part to part, where these lie. Rows never gather, so that they may be more than a
+        worker's memory holds: Dask keeps the others on disk.
+        """
+        by_parts = self.passes is not None and rows.y is not None
+        if not self.distributed and not by_parts:
+            return super().fit_distributed(client, rows, seed, progress)
+        x, y = rows.x, rows.y
+        frames = parts_of(client, x)
+        if self.distributed and self.training.get("rows") is not None:
+            own = chosen_by_part(client.gather(client.map(len, frames, pure=False)), self.training["rows"], seed)
+            x, y = (None if side is None else _rows(side, own) for side in (x, y))
+            frames = parts_of(client, x)
+        workers = workers_of(client, frames)
+        known = standard(client.gather(client.map(moments, frames, pure=False)))
+        if self.distributed:
+            with worker_lock(client, workers):
+                model = watched(client, workers, lambda: self._together(client, x, y, seed, known))
+        else:
+            learning = client.submit(self.make, named(self.library, "model.classes"), seed, 1, pure=False)
+            for frame, target in list(zip(frames, parts_of(client, y), strict=True)) * (self.passes or 1):
+                learning = client.submit(_learnt, self, learning, frame, target, *known[1:3], pure=False)
+            model = watched(client, workers, learning.result)
+        return self.fitted(model, columns(x), *known)
+
+    def _together(self, client: Any, x: Any, y: Any, seed: int, known: Moments) -> Any:
+        """Fit by the library's Dask class on collections whose moments are known."""
+        _, mean, scale, _ = known
+        z = x.map_partitions(standardized, mean, scale).persist() if self.standardizes else x
+        cls = named(self.distributed, "model.classes")
+        if cls.__module__.startswith("dask_ml."):
+            arrays = [_in_arrays(z, np.float32)] if y is None else [_in_arrays(side, np.float64) for side in (z, y)]
+            with client.as_current(), warnings.catch_warnings(action="ignore"):
+                return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
+        model = self.make(cls, seed, 1, client=client)
+        if y is not None and self.kind == "regression" and self.standardizes:
+            y = y.astype(np.float64)
+        return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
+
+    def as_scikit_learn(self, model: Any) -> Any:
+        """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
+        reference = named(self.reference, "model.classes")
+        if self.kind == "clustering":
+            centres = np.asarray(model.cluster_centers_, dtype=np.float64)
+            return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
+        own = reference(**self.params)
+        own.coef_, own.n_features_in_ = np.asarray(model.coef_, dtype=np.float64), len(model.coef_)
+        own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
+        return own
+
+    def fitted(self, model: Any, features: Sequence[str], rows: int, mean: Array, scale: Array, used: str) -> Fitted:
         """Return what a fit leaves behind: scikit-learn's object, whatever library fitted it.
 
         Raises
@@ -219,7 +274,7 @@ class _Library(Sampled):
         if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
             what = f"{found} of {self.classes or 2} classes have training rows"
             raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
-        info: dict[str, str | float] = {"device": used} | ({} if rows is None else {"rows": rows})
+        info: dict[str, str | float] = {"device": used, "rows": rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
             info["iterations"] = int(steps)
@@ -238,110 +293,17 @@ class _Library(Sampled):
         )
 
 
-@final
-class LocalLibrary(_Library, SampledHere):
-    """A library's class on the rows of one process, at most ``fit.rows`` of them."""
-
-    def fit(self, x: Parts, y: Parts | None, validation: Validation, seed: int, threads: int = 1) -> Fitted:
-        """Fit on all rows at once, or with ``fit.passes`` part by part."""
-        if self.passes is None or y is None:
-            return super().fit(x, y, validation, seed, threads)
-        frames, targets = parts(x), parts(y)
-        rows, mean, scale, used = standard([moments(frame) for frame in frames])
-        model = self.make(named(self.library, "model.classes"), seed, threads)
-        for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-            model = self.learnt(model, frame, target, mean, scale)
-        return self.fitted(model, columns(x), mean, scale, used, rows)
-
-
-@final
-class GatheredLibrary(_Library, SampledEverywhere):
-    """A library's class on a sample of the rows of all workers, which one of them fits; or on all, part by part."""
-
-    def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection | None,
-        validation: Validation,
-        seed: int,
-        progress: Progress = None,
-    ) -> Fitted:
-        """Take a sample to one worker; with ``fit.passes`` the model goes from part to part, where these lie.
-
-        Rows never gather, so that they may be more than a worker's memory holds: Dask keeps the others on disk.
-        """
-        if self.passes is None or y is None:
-            return super().fit(client, x, y, validation, seed, progress)
-        frames, targets = parts_of(client, x), parts_of(client, y)
-        workers = workers_of(client, frames)
-        rows, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
-        model = client.submit(self.make, named(self.library, "model.classes"), seed, 1, pure=False)
-        for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-            model = client.submit(_learnt, self, model, frame, target, mean, scale, pure=False)
-        return self.fitted(watched(client, workers, model.result), columns(x), mean, scale, used, rows)
-
-
 @travelling
-def _learnt(estimator: _Library, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
+def _learnt(estimator: Library, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
     return estimator.learnt(deepcopy(model), x, y, mean, scale)  # a part may be asked for again
 
 
-@final
-@dataclass(frozen=True)
-class DistributedLibrary(_Library):
-    """A library's own Dask class, as cuML and Dask-ML have them, on the rows of all workers."""
-
-    def fit(
-        self,
-        client: Any,
-        x: Collection,
-        y: Collection | None,
-        validation: Validation,
-        seed: int,
-        progress: Progress = None,
-    ) -> Fitted:
-        """Fit by all workers together."""
-        frames = parts_of(client, x)
-        if self.training.get("rows") is not None:
-            own = chosen_by_part(client.gather(client.map(len, frames, pure=False)), self.training["rows"], seed)
-            x, y = (None if side is None else _rows(side, own) for side in (x, y))
-            frames = parts_of(client, x)
-        workers = workers_of(client, frames)
-        rows, mean, scale, used = standard(client.gather(client.map(moments, frames, pure=False)))
-        z = x.map_partitions(standardized, mean, scale).persist() if self.standardizes else x
-
-        def fit() -> Any:
-            cls = named(self.library, "model.classes")
-            if cls.__module__.startswith("dask_ml."):
-                arrays = [_in_arrays(z, np.float32)] if y is None else [_in_arrays(side, np.float64) for side in (z, y)]
-                with client.as_current(), warnings.catch_warnings(action="ignore"):
-                    return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
-            model = self.make(cls, seed, 1, client=client)
-            return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
-
-        with worker_lock(client, workers):
-            model = watched(client, workers, fit)
-        return self.fitted(model, columns(x), mean, scale, used, rows)
-
-    def as_scikit_learn(self, model: Any) -> Any:
-        """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
-        reference = named(self.reference, "model.classes")
-        if self.kind == "clustering":
-            centres = np.asarray(model.cluster_centers_, dtype=np.float64)
-            return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
-        own = reference(**self.params)
-        own.coef_, own.n_features_in_ = np.asarray(model.coef_, dtype=np.float64), len(model.coef_)
-        own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
-        return own
-
-
-def _in_arrays(collection: Collection, kind: type) -> Any:
+def _in_arrays(collection: Any, kind: type) -> Any:
     """Return values as a Dask array of a type; made of futures themselves Dask-ML's tasks would lose what they need."""
     return collection.astype(kind).persist().to_dask_array(lengths=True)
 
 
-def _rows(collection: Collection, numbers: Sequence[Array | slice]) -> Collection:
+def _rows(collection: Any, numbers: Sequence[Array | slice]) -> Any:
     """Return some rows of each part, by their numbers in it."""
     import dask.dataframe as dd
 

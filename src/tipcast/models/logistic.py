@@ -7,9 +7,8 @@ the rows, a sum of (features + 1)^2 numbers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -18,12 +17,11 @@ from tipcast.compute.base import Frame, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import (
-    Collection,
     Estimator,
     Fitted,
-    Parts,
     Progress,
-    Validation,
+    Split,
+    array_model,
     check_names,
     columns,
     parts,
@@ -45,8 +43,11 @@ Sums = Callable[..., list[Any]]
 """Applies a function of (x, y, **arguments) to every part and returns the parts' results."""
 
 
+@final
 @dataclass(frozen=True)
-class _Logistic(Estimator):
+class Logistic(Estimator):
+    """The least of ``sum(log loss) + |coef|^2 / (2 C)`` over standardised features; the intercept is not penalised."""
+
     def check(self) -> None:
         """Refuse unknown parameters and impossible values."""
         check_names("params", list(self.params), VALID, HINTS)
@@ -55,36 +56,22 @@ class _Logistic(Estimator):
         positive("model.params.tol", self.params.get("tol", 1e-6))
         positive_int("model.params.max_iter", self.params.get("max_iter", 50))
 
+    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
+        """Minimise over frames in memory."""
 
-@final
-@dataclass(frozen=True)
-class DistributedLogistic(_Logistic):
-    """One regression over the rows of all workers."""
+        def sums(function: Callable[..., Any], **arguments: Any) -> list[Any]:
+            return [function(*part, **arguments) for part in zip(parts(rows.x), parts(rows.y), strict=True)]
 
-    def fit(
-        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
-    ) -> Fitted:
-        """Minimise ``sum(log loss) + |coef|^2 / (2 C)`` over standardised features; the intercept is not penalised."""
-        values, labels = parts_of(client, x), parts_of(client, y)
+        return self._newton(sums, columns(rows.x))
+
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Minimise over the rows of all workers."""
+        values, labels = parts_of(client, rows.x), parts_of(client, rows.y)
 
         def sums(function: Callable[..., Any], **arguments: Any) -> list[Any]:
             return list(client.gather(client.map(function, values, labels, **arguments, pure=False)))
 
-        return _newton(sums, columns(x), self.params, self.device, progress)
-
-
-@final
-@dataclass(frozen=True)
-class LocalLogistic(_Logistic):
-    """One regression inside one process."""
-
-    def fit(self, x: Parts, y: Parts, validation: Validation, seed: int, threads: int = 1) -> Fitted:
-        """Minimise the same objective over frames in memory."""
-
-        def sums(function: Callable[..., Any], **arguments: Any) -> list[Any]:
-            return [function(*part, **arguments) for part in zip(parts(x), parts(y), strict=True)]
-
-        return _newton(sums, columns(x), self.params, self.device, None)
+        return self._newton(sums, columns(rows.x), progress)
 
     def scikit_learn(self, seed: int) -> Any:
         """Return scaling and its regression, by its own form of Newton's method."""
@@ -96,53 +83,51 @@ class LocalLogistic(_Logistic):
 
         return make_pipeline(StandardScaler(), LogisticRegression(**self.params, solver="newton-cholesky"))
 
+    def _newton(self, sums: Sums, features: Sequence[str], progress: Progress = None) -> Fitted:
+        """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
+        rows, mean, scale, used = standard(sums(_moments))
+        if used.partition(":")[0] != self.device:
+            raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
+        limit, tolerance = int(self.params.get("max_iter", 50)), float(self.params.get("tol", 1e-6))
+        penalty = np.full(len(features) + 1, 1 / float(self.params.get("C", 1.0)))
+        penalty[-1] = 0  # the intercept
 
-def _newton(sums: Sums, features: Sequence[str], params: Mapping[str, Any], device: str, progress: Progress) -> Fitted:
-    """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
-    rows, mean, scale, used = standard(sums(_moments))
-    if used.partition(":")[0] != device:
-        raise TipcastError("C010", "backend", f"the rows are on {used} and not on {device}", "report this")
-    limit, tolerance = int(params.get("max_iter", 50)), float(params.get("tol", 1e-6))
-    penalty = np.full(len(features) + 1, 1 / float(params.get("C", 1.0)))
-    penalty[-1] = 0  # the intercept
+        def evaluate(weights: Any) -> tuple[float, float, Any, Any]:
+            terms = sums(_terms, mean=mean, scale=scale, weights=weights)
+            loss, gradient, hessian = (sum(parts) for parts in zip(*terms, strict=True))
+            total = loss + 0.5 * float(penalty @ weights**2)
+            return float(loss) / rows, float(total), gradient + penalty * weights, hessian + np.diag(penalty)
 
-    def evaluate(weights: Any) -> tuple[float, float, Any, Any]:
-        terms = sums(_terms, mean=mean, scale=scale, weights=weights)
-        loss, gradient, hessian = (sum(parts) for parts in zip(*terms, strict=True))
-        total = loss + 0.5 * float(penalty @ weights**2)
-        return float(loss) / rows, float(total), gradient + penalty * weights, hessian + np.diag(penalty)
-
-    weights = np.zeros(len(features) + 1)
-    logloss, total, gradient, hessian = evaluate(weights)
-    history = [logloss]
-    iteration = 0
-    while np.abs(gradient).max() / rows > tolerance and iteration < limit:
-        step = np.linalg.solve(hessian, gradient)
-        for _ in range(30):
-            new = evaluate(weights - step)
-            if new[1] <= total + 1e-12 * abs(total):
-                break
-            step /= 2
-        weights = weights - step
-        logloss, total, gradient, hessian = new
-        history.append(logloss)
-        iteration += 1
-        if progress:
-            progress(iteration, limit)
-    converged = bool(np.abs(gradient).max() / rows <= tolerance)
-    if not converged:
-        logging.getLogger("tipcast").warning("not converged after %d iterations: raise model.params.max_iter", limit)
-    scorer = native.LogisticScorer(weights[:-1], float(weights[-1]), mean, scale)
-    return Fitted(
-        scorer=scorer,
-        history={"train": {"logloss": history}},
-        importance=shares(features, np.abs(weights[:-1])),
-        importance_kind="standardised coefficients",
-        info={"device": used, "iterations": iteration, "converged": str(converged).lower()},
-        model=scorer,
-        format="npz-logistic",
-        write=_write,
-    )
+        weights = np.zeros(len(features) + 1)
+        logloss, total, gradient, hessian = evaluate(weights)
+        history = [logloss]
+        iteration = 0
+        while np.abs(gradient).max() / rows > tolerance and iteration < limit:
+            step = np.linalg.solve(hessian, gradient)
+            for _ in range(30):
+                new = evaluate(weights - step)
+                if new[1] <= total + 1e-12 * abs(total):
+                    break
+                step /= 2
+            weights = weights - step
+            logloss, total, gradient, hessian = new
+            history.append(logloss)
+            iteration += 1
+            if progress:
+                progress(iteration, limit)
+        converged = bool(np.abs(gradient).max() / rows <= tolerance)
+        if not converged:
+            logging.getLogger("tipcast").warning(
+                "not converged after %d iterations: raise model.params.max_iter", limit
+            )
+        return array_model(
+            native.LogisticScorer(weights[:-1], float(weights[-1]), mean, scale),
+            "npz-logistic",
+            history={"train": {"logloss": history}},
+            importance=shares(features, np.abs(weights[:-1])),
+            importance_kind="standardised coefficients",
+            info={"device": used, "iterations": iteration, "converged": str(converged).lower()},
+        )
 
 
 def _moments(x: Frame, y: Frame) -> Any:
@@ -161,7 +146,3 @@ def _terms(x: Frame, y: Frame, mean: Any, scale: Any, weights: Any) -> tuple[flo
     p = 0.5 * (1 + xp.tanh(0.5 * margin))
     loss = float((xp.logaddexp(0, margin) - labels * margin).sum())
     return loss, to_host(values.T @ (p - labels)), to_host(values.T @ (values * (p * (1 - p))[:, None]))
-
-
-def _write(model: native.LogisticScorer, path: Path) -> None:
-    np.savez(path, coef=model.coef, intercept=model.intercept, mean=model.mean, scale=model.scale)

@@ -8,15 +8,18 @@ import numpy as np
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 
+Moments = tuple[int, Array, Array, str]
+"""Rows, their means and standard deviations (of one part sums of squared differences), and the device they are on."""
 
-def moments(x: Frame | Array) -> tuple[int, Array, Array, str]:
+
+def moments(x: Frame | Array) -> Moments:
     """Return a part's rows, means, sums of squared differences from them, on the host, and where they were computed."""
     values = (x.values if hasattr(x, "values") else x).astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
     return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
 
 
-def standard(found: Sequence[tuple[int, Array, Array, str]]) -> tuple[int, Array, Array, str]:
+def standard(found: Sequence[Moments]) -> Moments:
     """Return the rows of parts by their moments, means and standard deviations, 1 of what is constant, and a device."""
     rows = sum(n for n, *_ in found)
     mean = sum(n * m for n, m, *_ in found) / rows
@@ -25,8 +28,8 @@ def standard(found: Sequence[tuple[int, Array, Array, str]]) -> tuple[int, Array
 
 
 def standardized(x: Frame, mean: Array, scale: Array) -> Frame:
-    """Return a part's rows less a mean, by a scale: float32, of the part's own kind of frame."""
+    """Return a part's rows less a mean, by a scale: float64, of the part's own kind of frame."""
     values = x.values
     xp = module_of(values)
     scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
-    return type(x)(scaled.astype(xp.float32), index=x.index, columns=x.columns)
+    return type(x)(scaled, index=x.index, columns=x.columns)

@@ -52,7 +52,7 @@ class ForestScorer:
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
-        values = _values(x)
+        values = getattr(x, "values", x)
         if not len(values):
             return self.score(_one_row(values))[:0]
         if not hasattr(self.forest, "predict_proba"):
@@ -60,36 +60,19 @@ class ForestScorer:
         return _second_of_two(self.forest.predict_proba(values))
 
 
-class TreeliteScorer:
-    """Scores by treelite's own interpreter, where scikit-learn is not installed."""
-
-    def __init__(self, model: Any, threads: int = 1) -> None:
-        self.model, self.threads = model, threads
-
-    def score(self, x: Any) -> Any:
-        """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
-        import treelite.gtil
-
-        values = _values(x)
-        if not len(values):
-            return self.score(_one_row(values))[:0]
-        scores = treelite.gtil.predict(self.model, values, nthread=self.threads)[:, 0, :]
-        return _second_of_two(scores.astype(np.float64, copy=False))
-
-
 class NvForestScorer:
-    """Scores a treelite checkpoint by nvForest; the checkpoint travels, not the model."""
+    """Scores a treelite checkpoint by nvForest on a GPU; the checkpoint travels, not the model."""
 
-    def __init__(self, checkpoint: bytes, device: str = "gpu") -> None:
-        self.checkpoint, self.device = checkpoint, device
+    def __init__(self, checkpoint: bytes) -> None:
+        self.checkpoint = checkpoint
         self._model: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NvForestScorer, (self.checkpoint, self.device)
+        return NvForestScorer, (self.checkpoint,)
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
-        values = _placed(x, self.device)
+        values = _placed(x, "cuda")
         if not len(values):
             return self.score(_one_row(values))[:0]
         if self._model is None:
@@ -98,7 +81,7 @@ class NvForestScorer:
 
             with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
                 model = treelite.Model.deserialize_bytes(self.checkpoint)
-                self._model = nvforest.load_from_treelite_model(model, device=self.device)
+                self._model = nvforest.load_from_treelite_model(model, device="gpu")
         if not hasattr(self._model, "predict_proba"):
             return self._model.predict(values).reshape(-1)
         return _second_of_two(self._model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
@@ -110,6 +93,10 @@ class LogisticScorer:
     def __init__(self, coef: Any, intercept: float, mean: Any, scale: Any, device: str = "cpu") -> None:
         self.coef, self.intercept, self.mean, self.scale = coef, float(intercept), mean, scale
         self.device = device
+
+    def arrays(self) -> dict[str, Any]:
+        """Return what the saved file holds: the constructor's arguments, without the device."""
+        return {name: value for name, value in vars(self).items() if name != "device"}
 
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float64, for (n, features) float32 values."""
@@ -143,9 +130,7 @@ class SvcScorer:
         self.mean, self.scale, self.slope, self.offset = mean, scale, float(slope), float(offset)
         self.device = device
 
-    def arrays(self) -> dict[str, Any]:
-        """Return what the saved file holds: the constructor's arguments, without the device."""
-        return {name: value for name, value in vars(self).items() if name != "device"}
+    arrays = LogisticScorer.arrays
 
     def score(self, x: Any) -> Any:
         """Return P(1), (n,) float64, for (n, features) float32 values, wherever they are, or on a GPU."""
@@ -169,7 +154,7 @@ class SklearnScorer:
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,), P of each of several classes, (n, classes), or label and distance, (n, 2)."""
-        values = _values(x)
+        values = getattr(x, "values", x)
         if not hasattr(values, "get"):
             return self._score(np.asarray(values, dtype=np.float64))
         import cupy
@@ -225,8 +210,6 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
     "treelite": {
         "scikit-learn": ("treelite", "sklearn"),  # four times as fast as treelite's interpreter, the same numbers
-        "treelite": ("treelite",),
-        "nvforest-cpu": ("treelite", "nvforest"),
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
     "skops": {"sklearn": ("sklearn", "skops")},
@@ -329,7 +312,7 @@ def load(
 
     """
     on_gpu = device == "cuda" and format != "skops"  # which has no other way
-    ways = [way for way in _ways(format) if (way in _ON_GPU) == on_gpu]
+    ways = (way for way in _ways(format) if (way in _ON_GPU) == on_gpu and _works(format, way))
     content = path if isinstance(path, bytes) else Path(path).read_bytes()
     if device == "auto":
         small = load(content, format, "cpu", threads)
@@ -339,7 +322,7 @@ def load(
             return small if there is None else _load(content, there, threads)
 
         return BySizeScorer(small, large)
-    chosen = through or next((way for way in ways if _works(format, way)), None)
+    chosen = through or next(ways, None)
     if chosen is None:
         raise ValueError(f"nothing that is installed here scores {format} on {device}")
     return _load(content, chosen, threads)
@@ -352,14 +335,12 @@ def _load(content: bytes, way: str, threads: int) -> Any:
 
         return XGBoostScorer(xgboost.Booster(model_file=bytearray(content)), threads, device)
     if kind == "nvforest":
-        return NvForestScorer(content, "cpu" if device == "cpu" else "gpu")
-    if kind in ("scikit", "treelite"):
+        return NvForestScorer(content)
+    if kind == "scikit":
         import treelite.sklearn
 
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
             model = treelite.Model.deserialize_bytes(content)
-        if kind == "treelite":
-            return TreeliteScorer(model, threads)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
     if kind == "sklearn":
         import skops.io
@@ -385,14 +366,9 @@ def _module(values: Any) -> Any:
     return sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
 
 
-def _values(x: Any) -> Any:
-    """Return a frame's array, on its own device; an array as it is."""
-    return getattr(x, "values", x)
-
-
 def _placed(x: Any, device: str) -> Any:
     """Return a frame's or an array's values where the device can read them."""
-    values = _values(x)
+    values = getattr(x, "values", x)
     if device == "cpu" or not isinstance(values, np.ndarray):
         return values
     import cupy

@@ -10,7 +10,6 @@ scikit-learn, its brute force or blocks of NumPy, and a model with scikit-learn 
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import sys
@@ -21,10 +20,11 @@ import numpy as np
 
 FORMAT = "npz-knn"
 WEIGHTS = ("uniform", "distance")
+FORMER = "positives"  # what older files call the sums, of two classes
 BLOCK = 500_000  # neighbours that are held at once, so that memory does not grow with the rows
 GPU_BLOCK = 20_000_000  # the same on a GPU, which fewer do not keep busy
-FORMER = "positives"  # what older files call the sums, of two classes
 SPARE = 16  # neighbours looked up beyond k: where they all are as near as the last, more are looked up
+SLACK = 4e-3  # error of cuML's squared distances, beside the squared lengths, at most: also with the 10 bits of TF32
 ALIKE = 1e-9  # relative difference of two distances that are the same: sums round differently from library to library
 
 
@@ -124,11 +124,19 @@ class KnnScorer:
         if xp.__name__ not in self._found:
             self._found[xp.__name__] = _index(self.rows, xp)
         index = self._found[xp.__name__]
-        if xp is not np:
-            found: tuple[Any, Any, Any] = index.nearest(z, number)
-            return found
-        distances, at = (each.reshape(-1, number) for each in index.query(z, number, workers=self.threads or -1))
-        return distances, at, distances[:, -1]
+        if xp is np:
+            distances, at = (each.reshape(-1, number) for each in index.query(z, number, workers=self.threads or -1))
+            return distances, at, distances[:, -1]
+        rows, index = index  # whose distances are of single precision: they choose candidates, measured again here
+        rough, at = index.kneighbors(z.astype(xp.float32), n_neighbors=number)
+        squares = xp.zeros(at.shape)
+        for column, own in zip(rows.T, z.T, strict=True):
+            squares += (column[at] - own[:, None]) ** 2
+        order = squares.argsort(axis=1)
+        squares, at = (xp.take_along_axis(each, order, axis=1) for each in (squares, at))
+        furthest, lengths = rough.max(axis=1).astype(xp.float64) ** 2, (z**2).sum(axis=1)
+        reach = xp.sqrt(xp.maximum(furthest - SLACK * (1 + lengths + furthest), 0))
+        return xp.sqrt(squares), at, reach
 
 
 def votes(distances: Any, counts: Any, sums: Any, k: int, weights: str, xp: Any = np) -> tuple[Any, Any]:
@@ -155,11 +163,15 @@ def votes(distances: Any, counts: Any, sums: Any, k: int, weights: str, xp: Any 
 
 
 def _index(rows: Any, xp: Any) -> Any:
+    """Return SciPy's tree of (m, features) rows; on a GPU the rows there, and cuML's index of them."""
     if xp is np:
         from scipy.spatial import cKDTree
 
         return cKDTree(rows)
-    return importlib.import_module("tipcast.compute.neighbours").Neighbours(rows)  # only tipcast has rows on a GPU
+    from cuml.neighbors import NearestNeighbors
+
+    rows, index = xp.asarray(rows), NearestNeighbors(algorithm="brute", metric="euclidean", output_type="cupy")
+    return rows, index.fit(rows.astype(xp.float32))
 
 
 def load(

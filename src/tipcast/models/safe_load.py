@@ -109,7 +109,7 @@ def _shape(scorer: Any) -> tuple[int, list[str] | None]:
     model = getattr(scorer, "forest", None) or getattr(scorer, "model", None)
     if model is None:
         return len(scorer.mean), None
-    return int(model.n_features_in_ if hasattr(model, "n_features_in_") else model.num_feature), None
+    return int(model.n_features_in_), None
 
 
 if __name__ == "__main__":

@@ -17,11 +17,10 @@ from sklearn.preprocessing import StandardScaler
 
 from tipcast.compute.base import Array, device_of
 from tipcast.config.errors import TipcastError
-from tipcast.models import sampled
-from tipcast.models.base import Fitted, check_names, positive, positive_int, shares
+from tipcast.models.base import Fitted, array_model, check_names, positive, positive_int, shares
 from tipcast.models.library import named
 from tipcast.models.native import SvcScorer, kernel
-from tipcast.models.sampled import Sampled, SampledEverywhere, SampledHere, Taken
+from tipcast.models.sampled import Sampled, Taken, joined
 
 DEFAULTS = {"C": 1.0, "gamma": 0.1, "tol": 0.001}
 HINTS = {
@@ -39,7 +38,8 @@ PROBES = 500
 """Rows at which the decision's slope is taken for the features' importance."""
 
 
-class _Svc(Sampled):
+@final
+class Svc(Sampled):
     """One classifier of the sample."""
 
     ROWS = 3000
@@ -59,7 +59,7 @@ class _Svc(Sampled):
 
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on the sample; the sigmoid on rows of it that the classifier has not seen."""
-        x, y = sampled.joined(taken)
+        x, y = joined(taken)
         least = min(np.bincount(y, minlength=2))
         if least < _folds(self):
             raise TipcastError(
@@ -69,7 +69,7 @@ class _Svc(Sampled):
                 "raise model.fit.rows, or check the target and its threshold",
             )
         found = scorer(pipeline(self).fit(x, y))
-        return sampled.fitted(
+        return array_model(
             found,
             "npz-svc",
             importance=shares(features, _slopes(found, x)),
@@ -77,24 +77,12 @@ class _Svc(Sampled):
             info={"device": device_of(taken[0][0]), "rows": len(y), "support_vectors": len(found.dual)},
         )
 
-
-@final
-class DistributedSvc(_Svc, SampledEverywhere):
-    """One classifier, fitted by one worker on a sample of the rows of all."""
-
-
-@final
-class LocalSvc(_Svc, SampledHere):
-    """One classifier, fitted on a sample of one process's rows."""
-
     def scikit_learn(self, seed: int) -> Any:
-        """Return the pipeline that is fitted."""
-        if self.device != "cpu":
-            return None
-        return pipeline(self)
+        """Return the pipeline that is fitted; None on a GPU."""
+        return pipeline(self) if self.device == "cpu" else None
 
 
-def pipeline(estimator: _Svc) -> Any:
+def pipeline(estimator: Svc) -> Any:
     """Return the fit as scikit-learn has it, unfitted: scaling, the classifier and the sigmoid of its decisions.
 
     scikit-learn 1.9 deprecated ``SVC(probability=True)`` in favour of this calibration: the sigmoid of Platt (1999),
@@ -130,5 +118,5 @@ def _slopes(found: SvcScorer, x: Array) -> Array:
     return np.abs(weights @ found.vectors - weights.sum(axis=1)[:, None] * z).mean(axis=0)
 
 
-def _folds(estimator: _Svc) -> int:
+def _folds(estimator: Svc) -> int:
     return int(estimator.training.get("folds") or FOLDS)

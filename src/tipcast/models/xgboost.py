@@ -22,20 +22,7 @@ from xgboost.callback import TrainingCallback
 from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import (
-    Collection,
-    Estimator,
-    Fitted,
-    Grown,
-    History,
-    Parts,
-    Progress,
-    Split,
-    Validation,
-    columns,
-    parts,
-    shares,
-)
+from tipcast.models.base import Estimator, Fitted, Grown, History, Progress, Split, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.xgboost_plan import MISSING, Plan, plan, try_out
 
@@ -66,8 +53,11 @@ class RecordDevice(TrainingCallback):
         return model
 
 
+@final
 @dataclass(frozen=True)
-class _XGBoost(Estimator):
+class XGBoost(Estimator):
+    """One booster, trained inside one process or by all workers together, by ``xgboost.dask``."""
+
     CATEGORIES: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -78,97 +68,6 @@ class _XGBoost(Estimator):
         """Return what is passed to XGBoost."""
         number = classes or self.classes
         return plan(self.params, self.training, self.device, self.categorical, self.kind, number, tell=tell)
-
-
-@final
-@dataclass(frozen=True)
-class DistributedXGBoost(_XGBoost):
-    """One booster trained by all workers together, each on the rows that it holds, by ``xgboost.dask``."""
-
-    def fit(
-        self, client: Any, x: Collection, y: Collection, validation: Validation, seed: int, progress: Progress = None
-    ) -> Fitted:
-        """Train; with validation rows stop early and keep the best rounds. XGBoost does not tell its progress."""
-        from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
-
-        held = [part for rows in (x, *(validation or ())[:1]) for part in parts_of(client, rows)]
-        workers = workers_of(client, held)
-        targets = [y, validation[1]] if validation else [y]
-        classes = 0
-        if self.kind == "multiclass":
-            classes = self.classes or int(max(client.gather(client.compute([each.max() for each in targets])))) + 1
-        planned, features = self.plan(classes), columns(x)
-
-        def train() -> Any:
-            options = planned.matrix(features)
-            with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
-                client.register_plugin(_TrainingThread())
-                rows = dxgb.DaskQuantileDMatrix(client, x, y, **options)
-                held_out = dxgb.DaskQuantileDMatrix(client, *validation, ref=rows, **options) if validation else None
-                with annotate(executor=EXECUTOR):
-                    return dxgb.train(
-                        client,
-                        {**planned.params, "seed": seed},
-                        rows,
-                        planned.rounds,
-                        evals=[(held_out, "validation")] if held_out else [],
-                        early_stopping_rounds=planned.stop_after if held_out else None,
-                        verbose_eval=False,
-                        callbacks=[RecordDevice()],
-                    )
-
-        with worker_lock(client, workers):
-            trained = watched(client, workers, train)
-        return fitted(planned, trained["booster"], trained["history"], features)
-
-
-class _TrainingThread(WorkerPlugin):
-    """Gives a worker a thread that trains together with others, on which XGBoost does not print each worker's rank.
-
-    No verbosity keeps that line from the terminal. XGBoost's C interface registers who hears of its messages, for one
-    thread; ``xgboost.dask`` announces the ranks before anything of ours runs on the thread that it is given.
-    """
-
-    name = EXECUTOR
-    idempotent = True
-
-    def setup(self, worker: Any) -> None:
-        """Start the thread."""
-        logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)  # it warns where a worker has no rows
-        if EXECUTOR not in worker.executors:
-            worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=_hear)
-
-
-def _message(message: bytes) -> None:
-    """Write what XGBoost says, but for the ranks."""
-    if b" got rank " not in message:
-        sys.stderr.write(message.decode(errors="replace") + "\n")
-
-
-_MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps its address
-
-
-def _hear() -> None:
-    ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
-
-
-@dataclass(frozen=True)
-class _State:
-    """Boosted rounds as they were left."""
-
-    raw: bytearray
-    scores: tuple[float, ...]
-    """Of the validation rows after each round, by the metric that stops early."""
-
-
-@final
-@dataclass(frozen=True)
-class LocalXGBoost(_XGBoost):
-    """One booster trained inside one process."""
-
-    def fit(self, x: Parts, y: Parts | None, validation: Validation, seed: int, threads: int = 1) -> Fitted:
-        """Train on frames in memory; with validation rows stop early and keep the best rounds."""
-        return self.fit_prepared(self._matrices(x, y, validation, threads), seed, threads)
 
     @property
     def sharing(self) -> Hashable:
@@ -183,13 +82,55 @@ class LocalXGBoost(_XGBoost):
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        return self._matrices(rows.x, rows.y, rows.validation, threads)
+        options = self.plan().matrix(columns(rows.x))
+        with _threaded(threads):
+            train = _matrix(rows.x, rows.y, threads, options)
+            if rows.validation is None:
+                return train, None
+            x, y = rows.validation
+            return train, _matrix(x, y, threads, {**options, "ref": train})
 
-    def fit_prepared(self, prepared: Matrices, seed: int, threads: int = 1) -> Fitted:
-        """Train on matrices, which fits of other threads may share."""
+    def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
+        """Train; with validation rows stop early and keep the best. Fits of several threads may share the rows."""
+        prepared = self.prepared(rows, threads) if isinstance(rows, Split) else rows
         planned = self._planned(prepared)
         booster, history = _boost(planned, prepared, seed, threads)
         return fitted(planned, booster, history, list(prepared[0].feature_names or []))
+
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Train, each worker on the rows that it holds, as ``fit`` does. XGBoost does not tell its progress."""
+        from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
+
+        validation = rows.validation
+        held = [part for each in (rows.x, *(validation or ())[:1]) for part in parts_of(client, each)]
+        workers = workers_of(client, held)
+        targets = [rows.y, validation[1]] if validation else [rows.y]
+        classes = 0
+        if self.kind == "multiclass":
+            classes = self.classes or int(max(client.gather(client.compute([each.max() for each in targets])))) + 1
+        planned, features = self.plan(classes), columns(rows.x)
+
+        def train() -> Any:
+            options = planned.matrix(features)
+            with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
+                client.register_plugin(_TrainingThread())
+                matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
+                held_out = dxgb.DaskQuantileDMatrix(client, *validation, ref=matrix, **options) if validation else None
+                with annotate(executor=EXECUTOR):
+                    return dxgb.train(
+                        client,
+                        {**planned.params, "seed": seed},
+                        matrix,
+                        planned.rounds,
+                        evals=[(held_out, "validation")] if held_out else [],
+                        early_stopping_rounds=planned.stop_after if held_out else None,
+                        verbose_eval=False,
+                        callbacks=[RecordDevice()],
+                    )
+
+        with worker_lock(client, workers):
+            trained = watched(client, workers, train)
+        return fitted(planned, trained["booster"], trained["history"], features)
 
     def cut(self, prepared: Matrices, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
         """Train the most rounds once; return what fits of fewer rounds would have returned, bit by bit."""
@@ -238,16 +179,49 @@ class LocalXGBoost(_XGBoost):
         make = xgboost.XGBRegressor if self.kind == "regression" else xgboost.XGBClassifier
         return make(n_estimators=planned.rounds, random_state=seed, n_jobs=1, **{"verbosity": 0, **given})
 
-    def _matrices(self, x: Parts, y: Parts | None, validation: Validation, threads: int) -> Matrices:
-        options = self.plan().matrix(columns(x))
-        with _threaded(threads):
-            rows = _matrix(x, y, threads, options)
-            return rows, _matrix(*validation, threads, {**options, "ref": rows}) if validation else None
-
     def _planned(self, prepared: Matrices) -> Plan:
         if self.kind != "multiclass" or self.classes:
             return self.plan()
         return self.plan(1 + max(int(each.get_label().max()) for each in prepared if each is not None))
+
+
+class _TrainingThread(WorkerPlugin):
+    """Gives a worker a thread that trains together with others, on which XGBoost does not print each worker's rank.
+
+    No verbosity keeps that line from the terminal. XGBoost's C interface registers who hears of its messages, for one
+    thread; ``xgboost.dask`` announces the ranks before anything of ours runs on the thread that it is given.
+    """
+
+    name = EXECUTOR
+    idempotent = True
+
+    def setup(self, worker: Any) -> None:
+        """Start the thread."""
+        logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)  # it warns where a worker has no rows
+        if EXECUTOR not in worker.executors:
+            worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=_hear)
+
+
+def _message(message: bytes) -> None:
+    """Write what XGBoost says, but for the ranks."""
+    if b" got rank " not in message:
+        sys.stderr.write(message.decode(errors="replace") + "\n")
+
+
+_MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps its address
+
+
+def _hear() -> None:
+    ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
+
+
+@dataclass(frozen=True)
+class _State:
+    """Boosted rounds as they were left."""
+
+    raw: bytearray
+    scores: tuple[float, ...]
+    """Of the validation rows after each round, by the metric that stops early."""
 
 
 def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int, **more: Any) -> tuple[xgboost.Booster, History]:
@@ -274,7 +248,7 @@ def _threaded(threads: int) -> AbstractContextManager[None]:
     return context
 
 
-def _matrix(x: Parts, y: Parts | None, threads: int, options: dict[str, Any]) -> xgboost.QuantileDMatrix:
+def _matrix(x: Any, y: Any, threads: int, options: dict[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin rows: a frame at once, parts one by one, so that they are never joined."""
     if not isinstance(x, list):
         return xgboost.QuantileDMatrix(x, y, nthread=threads, **options)

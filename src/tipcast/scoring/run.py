@@ -22,7 +22,7 @@ from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
-from tipcast.models.predict import hold_saved
+from tipcast.models.fit import hold_saved
 from tipcast.scoring import swap
 from tipcast.scoring.output_folder import Entry, file_stamp
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of

@@ -272,20 +272,24 @@ def _csv(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) ->
     types = dataset.csv_types(header, address.shown(fragment.uri))
     whole = [name for name in chosen if types.get(name) == pa.int64()]  # some files write 1.0
 
-    def parse(rows: bytes, columns: Sequence[str]) -> pa.Table:
-        return pa.csv.read_csv(
-            pa.BufferReader(rows),
-            read_options=pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header)),
-            convert_options=pa.csv.ConvertOptions(
-                include_columns=list(columns),
-                column_types=types | dict.fromkeys(whole, pa.float64()),
-                null_values=MISSING,
-                strings_can_be_null=True,
-                timestamp_parsers=DATES[fragment.options["dates"]],
-            ),
-        )
+    convert = pa.csv.ConvertOptions(
+        include_columns=chosen or header[:1],
+        column_types=types | dict.fromkeys(whole, pa.float64()),
+        null_values=MISSING,
+        strings_can_be_null=True,
+        timestamp_parsers=DATES[fragment.options["dates"]],
+    )
 
-    table = parsed(fragment, chosen or header[:1], parse)
+    def parse(rows: bytes, threads: bool = threads) -> pa.Table:
+        reading = pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header))
+        try:
+            return pa.csv.read_csv(pa.BufferReader(rows), reading, convert_options=convert)
+        except ValueError:
+            if not threads:
+                raise
+        return parse(rows, threads=False)  # which says where the fault is
+
+    table = parsed(fragment, parse)
     for name in whole:
         table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
     return table.select(chosen)

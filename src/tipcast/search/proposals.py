@@ -9,7 +9,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
@@ -28,27 +28,6 @@ Recorded = Mapping[int, Params]
 """Parameters that an earlier run of the sweep proposed, whatever came of them, by number."""
 FEWEST = 8
 """Trials below which nothing can be said of what a parameter matters."""
-
-
-class Searcher(Protocol):
-    """Decides on the driver what is tried; called in the order of the trials' ends."""
-
-    @property
-    def total(self) -> int:
-        """Trials in all."""
-        ...
-
-    def next(self) -> Work | None:
-        """Return what to do next; None: nothing at the moment, and nothing any more when no work is under way."""
-        ...
-
-    def tell(self, trial: Trial) -> None:
-        """Take note of what came of a trial."""
-        ...
-
-    def fail(self, number: int) -> None:
-        """Take note of a trial that failed for good."""
-        ...
 
 
 # Trials that are known beforehand
@@ -318,6 +297,10 @@ class Halving:
                 if trial.number not in self._promoted[rung]:
                     return rung, trial
         return None
+
+
+Searcher = Listed | Tpe | Halving
+"""Decides on the driver what is tried; called in the order of the trials' ends."""
 
 
 def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:

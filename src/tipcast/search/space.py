@@ -109,7 +109,7 @@ def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str
         for value in (*axis.tried, *between):
             try:
                 trial = dataclasses.replace(model, params={**model.params, name: value})
-                build.build(trial, device, "local", categorical, kind).check()
+                build.build(trial, device, categorical, kind).check()
             except TipcastError as problem:
                 if value in between:
                     low, high = axis.tried

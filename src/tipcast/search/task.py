@@ -181,7 +181,7 @@ class RunningWork:
             if work.sizes:
                 fits = estimator.cut(prepared, work.sizes, self._study.seed)
             else:
-                fits = [estimator.fit_prepared(prepared, self._study.seed)]
+                fits = [estimator.fit(prepared, self._study.seed)]
         sizes, spent = work.sizes or (1,), self._phases["fit"]
         found: list[Trial] = []
         for proposal, fitted, size in zip(work.proposals, fits, sizes, strict=True):
@@ -232,7 +232,7 @@ class RunningWork:
 def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
     model = dataclasses.replace(study.model, params={**study.model.params, **params})
     task = study.recipe.task
-    return build(model, study.device, "local", study.categorical, task.kind, len(task.classes))
+    return build(model, study.device, study.categorical, task.kind, len(task.classes))
 
 
 def _threads() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
 import time
@@ -62,8 +61,7 @@ class TrialWorkers:
         self.client.register_plugin(NoRetries(self._plugin.name, self.study.sweep, self.client.id))
         self.client.subscribe_topic(MEMORY_TOPIC, self._ended_for_memory)
         try:
-            with _quiet():
-                yield
+            yield
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 self.client.unsubscribe_topic(MEMORY_TOPIC)
@@ -203,20 +201,6 @@ class NoRetries(SchedulerPlugin):
         with contextlib.suppress(ValueError):  # it did so itself
             scheduler.remove_plugin(self.name)
             await scheduler.unregister_worker_plugin(None, self.name)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Dask's remarks on workers that die off the console: the trials' runs say it."""
-    loggers = [logging.getLogger(f"distributed.{name}") for name in ("scheduler", "client", "nanny")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def outcome(future: Any) -> BaseException | None:

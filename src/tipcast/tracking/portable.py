@@ -97,7 +97,7 @@ def log_model(
     names: Sequence[str] = facts["features"]
     columns = dataset.raw_columns(names, listed)
     signature = _signature(columns, facts.get("task", {}))
-    example = example[[column.name for column in signature.inputs]].reset_index(drop=True)
+    example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
     sources = {"model": file, "features": dataset.feature_file(), "native": scoring_code(format)}
     sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}

@@ -22,7 +22,7 @@ def test_a_whole_configuration_becomes_plain() -> None:
     assert flat["model.params.C"] == 1.0
     assert flat["task.validation"] == 0.15
     assert "tracking.register" not in flat, "nulls are left out"
-    assert "model.gpu" not in flat, "empty mappings are left out"
+    assert "model.classes" not in flat, "empty mappings are left out"
 
 
 def test_secrets_are_hidden() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
+from tipcast.compute import cpu
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import delimited as csv
+from tipcast.datasets.base import ScanRequest
 
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])
@@ -55,37 +59,33 @@ def test_blocks_end_at_newlines_and_cover_all(block_bytes: int) -> None:
     assert all(length < block_bytes + len(b"row 39\n") for _, length in cut)
 
 
-HEADER = ("t", "x", "s")
-
-
-def _parse(rows: bytes, columns: object) -> object:
-    return CpuFrames().read_csv(rows, HEADER, list(columns), ["t"] if "t" in columns else [])  # type: ignore[call-overload]
+def _refused(tmp_path: Path, rows: list[bytes]) -> TipcastError:
+    file = tmp_path / "t.csv"
+    file.write_bytes(b"t,x,s\n\n" + b"".join(rows))
+    whole = csv.look(str(file), ScanRequest(("t", "x")), None).fragment({"t": "t", "x": "x"}, ("t",), None)
+    with pytest.raises(TipcastError) as caught:
+        csv.read(whole, ("t", "x"), CpuFrames())
+    return caught.value
 
 
 @pytest.mark.parametrize(
-    ("bad", "column", "what"),
+    ("bad", "what"),
     [
-        (b"2019-01-01 00:00:00,1\n", None, "has 2 fields, not 3"),
-        (b"2019-01-01 00:00:00,1,N,4\n", None, "has 4 fields, not 3"),
-        (b"31/31/2019 00:00:00,1,N\n", "t", "'31/31/2019 00:00:00'"),
-        (b"2019-01-01 00:00:00,twelve,N\n", "x", "'twelve'"),
+        (b"2019-01-01 00:00:00,1\n", " has 2 fields, not 3"),
+        (b"2019-01-01 00:00:00,1,N,4\n", " has 4 fields, not 3"),
+        (b"31-31-2019 00:00:00,1,N\n", ": column 't': cannot read '31-31-2019 00:00:00'"),
+        (b"2019-01-01 00:00:00,twelve,N\n", ": column 'x': cannot read 'twelve'"),
     ],
 )
-@pytest.mark.parametrize("at", [0, 13, 99])
-def test_the_first_fault_is_found(bad: bytes, column: str | None, what: str, at: int) -> None:
+@pytest.mark.parametrize("at", [1, 13, 99])
+def test_the_first_fault_is_found(tmp_path: Path, monkeypatch: MonkeyPatch, bad: bytes, what: str, at: int) -> None:
+    monkeypatch.setattr(cpu, "CSV_CHUNK", 500)
     rows = [b"2019-01-01 00:00:00,1.5,N\n"] * 100
-    rows[at:at] = [bad]
-    fault = csv.find_fault(b"".join(rows), HEADER, ("t", "x"), _parse)
-    assert fault is not None
-    assert (fault.line, fault.column, fault.encoding) == (at, column, False)
-    assert what in fault.what
+    rows[at:at] = [b"\n", bad]
+    problem = _refused(tmp_path, rows)
+    assert (problem.code, problem.what) == ("D005", f"line {at + 4}{what}")
 
 
-def test_bytes_that_are_not_utf8_are_told_apart() -> None:
-    fault = csv.find_fault(b"2019-01-01,1,N\n2019-01-01,1\xe9,N\n", HEADER, ("t", "x"), _parse)
-    assert fault is not None
-    assert (fault.line, fault.column, fault.encoding) == (1, "x", True)
-
-
-def test_no_fault() -> None:
-    assert csv.find_fault(b"2019-01-01,1,N\n", HEADER, ("t", "x"), _parse) is None
+def test_bytes_that_are_not_utf8_are_told_apart(tmp_path: Path) -> None:
+    problem = _refused(tmp_path, [b"2019-01-01,1,N\n2019-01-01,1\xe9,N\n"])
+    assert (problem.code, problem.what) == ("D016", "line 4: column 'x' is not UTF-8")

@@ -7,27 +7,28 @@ import logging
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.models.base import Split
 from tipcast.models.build import build, check
-from tipcast.models.xgboost import DistributedXGBoost, LocalXGBoost
+from tipcast.models.xgboost import XGBoost
 
 
-def test_build_finds_the_class_of_a_device_and_reach(spec):
-    assert isinstance(build(spec("xgboost"), "cpu", "distributed"), DistributedXGBoost)
-    assert isinstance(build(spec("xgboost_forest"), "cpu", "local"), LocalXGBoost)
+def test_build_finds_the_class_of_a_device(spec):
+    assert isinstance(build(spec("xgboost"), "cpu"), XGBoost)
+    assert isinstance(build(spec("xgboost_forest"), "cpu"), XGBoost)
 
 
 def test_an_override_cannot_name_a_class(spec):
     model = spec("xgboost")
-    model.cpu = {**model.cpu, "distributed": "os.system"}
+    model.cpu = "os.system"
     with pytest.raises(TipcastError, match="C006.*model.cpu"):
-        build(model, "cpu", "distributed")
+        build(model, "cpu")
 
 
 def test_a_table_of_another_model_is_refused(spec):
     model = spec("xgboost")
     model.name = "random_forest"
     with pytest.raises(TipcastError, match="C006"):
-        build(model, "cpu", "distributed")
+        build(model, "cpu")
 
 
 @pytest.mark.parametrize("name", ["../backend/cpu", "nothing"])
@@ -35,12 +36,12 @@ def test_a_model_that_is_not_shipped_is_refused(spec, name):
     model = spec("xgboost")
     model.name = name
     with pytest.raises(TipcastError, match="C002.*xgboost"):
-        build(model, "cpu", "distributed")
+        build(model, "cpu")
 
 
 def test_a_variant_that_is_not_there_is_named(spec):
-    with pytest.raises(TipcastError, match="C002.*logistic.*gpu/sideways.*cpu/distributed"):
-        build(spec("logistic"), "cuda", "sideways")
+    with pytest.raises(TipcastError, match="C002.*model=extra_trees: has no class for gpu.*one for cpu"):
+        build(spec("extra_trees"), "cuda")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +126,8 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec):
 
 
 @pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic", "svc", "knn"])
-@pytest.mark.parametrize("reach", ["distributed", "local"])
-def test_check_accepts_what_is_shipped(spec, model, reach):
-    check(spec(model), "cpu", reach)
+def test_check_accepts_what_is_shipped(spec, model):
+    check(spec(model), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_an_override_names_another_class(spec, parts):
     model.classes["classification"]["cpu"]["local"] = "sklearn.ensemble.GradientBoostingClassifier"
     model.params = {"n_estimators": 5}
     check(model)
-    fitted = build(model, "cpu", "local").fit(*parts[0], None, seed=0)
+    fitted = build(model, "cpu").fit(Split(*parts[0]), seed=0)
     assert type(fitted.model).__name__ == "GradientBoostingClassifier"
 
 

@@ -29,8 +29,8 @@ def test_what_is_shipped(spec):
         "max_leaves": -1,
         "min_samples_leaf": 1,
     }
-    check(spec("random_forest"), "gpu", "distributed")
-    check(spec("random_forest"), "cuda", "local")
+    check(spec("random_forest"), "gpu")
+    check(spec("random_forest"), "cuda")
 
 
 def test_other_values():

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from distributed import Client, LocalCluster
@@ -44,19 +43,6 @@ def test_a_collection_copies_no_part_and_keeps_their_order(pair, parts):
     again = parts_of(pair, rows)
     assert holders(pair, again) == holders(pair, placed)
     assert pair.gather(pair.map(len, again)) == [len(x) for x, _ in parts]
-
-
-@pytest.mark.parametrize(
-    ("device", "name", "most", "expected"),
-    [("cuda", "linear", None, True), ("cuda", "linear", 30, False), ("cpu", "linear", None, False),
-     ("cuda", "xgboost", None, False)],
-)  # fmt: skip
-def test_more_values_than_cuml_counts_stay_in_parts(pair, parts, spec, monkeypatch, device, name, most, expected):
-    (x, _), *_ = parts
-    monkeypatch.setattr(fits, "MOST_VALUES", 30 * x.shape[1])
-    train = SimpleNamespace(x=[pair.scatter(x, hash=False)], parts=(len(x),))
-    model = spec(name, fit={"rows": most}) if name == "linear" else spec(name)
-    assert fits.beyond(pair, model, device, train) is expected
 
 
 def test_a_part_that_failed_tells_why(pair):

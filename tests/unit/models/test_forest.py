@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
 from tipcast.models import forest
+from tipcast.models.base import Split
 from tipcast.models.build import build
 
 SMALL = {"n_estimators": 21, "max_depth": 6}
@@ -24,8 +25,8 @@ def reference(parts, joined):
 
 def test_every_tree_is_scikit_learns(client, parts, spec, reference, scattered):
     steps = []
-    model = build(spec("random_forest", **SMALL), "cpu", "distributed").fit(
-        client, *scattered(parts[:3]), None, seed=5, progress=lambda done, trees: steps.append((done, trees))
+    model = build(spec("random_forest", **SMALL), "cpu").fit_distributed(
+        client, Split(*scattered(parts[:3])), seed=5, progress=lambda done, trees: steps.append((done, trees))
     )
     x = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
@@ -37,7 +38,7 @@ def test_every_tree_is_scikit_learns(client, parts, spec, reference, scattered):
 
 
 def test_local_equals_distributed(parts, spec, reference, joined):
-    model = build(spec("random_forest", **SMALL), "cpu", "local").fit(*joined(parts[:3]), None, seed=5, threads=2)
+    model = build(spec("random_forest", **SMALL), "cpu").fit(Split(*joined(parts[:3])), seed=5, threads=2)
     x = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
 
@@ -50,8 +51,8 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, mon
         there = {"workers": [addresses[i % 2]], "hash": False}
         x.append(pair.scatter(features, **there))
         y.append(pair.scatter(labels, **there))
-    model = build(spec("random_forest", **SMALL), "cpu", "distributed").fit(
-        pair, collection(x), collection(y), None, seed=5
+    model = build(spec("random_forest", **SMALL), "cpu").fit_distributed(
+        pair, Split(collection(x), collection(y)), seed=5
     )
     assert model.info["rows_seen"] == "each worker's own"
     assert len(model.model.estimators_) == 21
@@ -65,20 +66,22 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, mon
 def test_one_class_on_a_worker_is_refused(client, parts, spec, scattered):
     x, y = parts[0]
     with pytest.raises(TipcastError, match="D015"):
-        build(spec("random_forest", **SMALL), "cpu", "distributed").fit(client, *scattered([(x, y * 0)]), None, seed=5)
+        build(spec("random_forest", **SMALL), "cpu").fit_distributed(client, Split(*scattered([(x, y * 0)])), seed=5)
 
 
 @pytest.mark.parametrize("reach", ["local", "distributed"])
 def test_a_class_without_rows_is_refused(client, parts, spec, scattered, reach):
     x, y = parts[0]
-    forest = build(spec("random_forest", **SMALL), "cpu", reach, (), "multiclass", 3)
+    forest = build(spec("random_forest", **SMALL), "cpu", (), "multiclass", 3)
     with pytest.raises(TipcastError, match="D015.*2 of 3 classes"):
-        forest.fit(x, y, None, 5) if reach == "local" else forest.fit(client, *scattered([(x, y)]), None, seed=5)
+        forest.fit(Split(x, y), 5) if reach == "local" else forest.fit_distributed(
+            client, Split(*scattered([(x, y)])), seed=5
+        )
 
 
 def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, scattered):
-    model = build(spec("random_forest", class_weight="balanced", **SMALL), "cpu", "distributed").fit(
-        client, *scattered(parts[:3]), None, seed=5
+    model = build(spec("random_forest", class_weight="balanced", **SMALL), "cpu").fit_distributed(
+        client, Split(*scattered(parts[:3])), seed=5
     )
     x, y = joined(parts[:3])
     same = RandomForestClassifier(**SMALL, class_weight="balanced", random_state=5).fit(x.to_numpy(), y.to_numpy())

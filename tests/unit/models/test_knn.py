@@ -10,6 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import knn, native_knn
+from tipcast.models.base import Split
 from tipcast.models.build import build
 
 
@@ -33,7 +34,7 @@ def theirs(scorer: native_knn.KnnScorer, x: np.ndarray, y: np.ndarray, values: n
 @pytest.mark.parametrize("number", [1, 2, 30, 1490, 1500])
 def test_probabilities_are_scikit_learns(apart, spec, weights, number):
     (x, y), values = apart
-    scorer = build(spec("knn", n_neighbors=number, weights=weights), "cpu", "local").fit(x, y, None, seed=0).scorer
+    scorer = build(spec("knn", n_neighbors=number, weights=weights), "cpu").fit(Split(x, y), seed=0).scorer
     values = np.concatenate([values, x.to_numpy()[:50]])  # rows at distance 0 of themselves
     expected = theirs(scorer, x.to_numpy(), y.to_numpy(), values)
     np.testing.assert_allclose(scorer.score(values), expected, rtol=0, atol=1e-12)
@@ -43,8 +44,8 @@ def test_probabilities_are_scikit_learns(apart, spec, weights, number):
 def test_both_reaches_keep_the_same_sample(client, parts, spec, joined, scattered, weights):
     x, y = joined(parts[:3])
     model = spec("knn", fit={"rows": 900}, weights=weights)
-    here = build(model, "cpu", "local").fit(x, y, None, seed=5)
-    everywhere = build(model, "cpu", "distributed").fit(client, *scattered(parts[:3]), None, seed=5)
+    here = build(model, "cpu").fit(Split(x, y), seed=5)
+    everywhere = build(model, "cpu").fit_distributed(client, Split(*scattered(parts[:3])), seed=5)
     assert here.info["rows"] == everywhere.info["rows"] == 900
     for name, value in here.model.arrays().items():
         np.testing.assert_array_equal(everywhere.model.arrays()[name], value, err_msg=name)
@@ -55,15 +56,13 @@ def test_both_reaches_keep_the_same_sample(client, parts, spec, joined, scattere
         rtol=0,
         atol=1 / 100,
     )
-    other = build(model, "cpu", "local").fit(x, y, None, seed=6)
+    other = build(model, "cpu").fit(Split(x, y), seed=6)
     assert (other.scorer.score(parts[3][0]) != here.scorer.score(parts[3][0])).any()
 
 
 def test_the_rows_of_all_workers_vote(client, parts, spec, scattered):
     """As scikit-learn's neighbours of all of them do, ties aside."""
-    found = build(spec("knn", fit={"rows": None}), "cpu", "distributed").fit(
-        client, *scattered(parts[:3]), None, seed=5
-    )
+    found = build(spec("knn", fit={"rows": None}), "cpu").fit_distributed(client, Split(*scattered(parts[:3])), seed=5)
     x, y = (pd.concat([part[side] for part in parts[:3]]).to_numpy() for side in (0, 1))
     assert found.info["rows"] == len(x)
     others = parts[3][0].to_numpy()
@@ -160,8 +159,8 @@ def test_more_classes_and_values_are_scikit_learns(apart, spec, kind, weights):
     signal = x["a"] + x["b"] / 5
     y = pd.cut(signal, [-np.inf, -1, 1, np.inf], labels=False) if kind == "multiclass" else 40 + signal
     y = y.astype("int32" if kind == "multiclass" else "float32")
-    estimator = build(spec("knn", n_neighbors=30, weights=weights), "cpu", "local", kind=kind, classes=3)
-    fitted = estimator.fit(x, y, None, seed=0)
+    estimator = build(spec("knn", n_neighbors=30, weights=weights), "cpu", kind=kind, classes=3)
+    fitted = estimator.fit(Split(x, y), seed=0)
     own = estimator.scikit_learn(0).fit(x.to_numpy().astype(float), y.astype(float) if kind == "regression" else y)
     values = np.concatenate([values, x.to_numpy()[:50]])  # rows at distance 0 of themselves
     expected = (own.predict_proba if kind == "multiclass" else own.predict)(values.astype(float))
@@ -169,7 +168,7 @@ def test_more_classes_and_values_are_scikit_learns(apart, spec, kind, weights):
     assert fitted.importance["a"] + fitted.importance["b"] > 0.6
     if kind == "multiclass":
         with pytest.raises(TipcastError, match="D015.*of 3 of 4 classes"):
-            build(spec("knn"), "cpu", "local", kind=kind, classes=4).fit(x, y, None, seed=0)
+            build(spec("knn"), "cpu", kind=kind, classes=4).fit(Split(x, y), seed=0)
 
 
 def test_rows_that_are_the_same_are_kept_once(tmp_path):
@@ -183,7 +182,7 @@ def test_rows_that_are_the_same_are_kept_once(tmp_path):
 
 
 def test_a_saved_file_says_all_and_no_more(parts, spec, tmp_path):
-    fitted = build(spec("knn", weights="distance", n_neighbors=7), "cpu", "local").fit(*parts[1], None, seed=0)
+    fitted = build(spec("knn", weights="distance", n_neighbors=7), "cpu").fit(Split(*parts[1]), seed=0)
     saved = fitted.save(tmp_path)
     assert saved.format == native_knn.FORMAT
     with np.load(saved.path, allow_pickle=False) as arrays:
@@ -210,7 +209,7 @@ def test_the_importance_is_of_what_the_votes_depend_on():
     x = rng.normal(size=(4000, 3)).astype(np.float32)
     y = (x[:, 1] + 0.3 * x[:, 2] > 0).astype(np.int32)
     x, y = pd.DataFrame(x, columns=list("abc")), pd.Series(y)
-    model = knn.LocalKnn({"n_neighbors": 50}, {}, "cpu").fit(x, y, None, seed=0)
+    model = knn.Knn({"n_neighbors": 50}, {}, "cpu").fit(Split(x, y), seed=0)
     assert list(model.importance) == ["a", "b", "c"]
     assert model.importance["b"] > 2 * model.importance["c"] > 2 * model.importance["a"] > 0
     assert sum(model.importance.values()) == pytest.approx(1)
@@ -227,12 +226,12 @@ def test_a_sample_that_cannot_vote_is_refused(client, rows, spec, scattered, lab
     x, _ = rows(400, 0)
     y = pd.Series(labels, dtype="int32")
     with pytest.raises(TipcastError, match=expected):
-        build(spec("knn", n_neighbors=number), "cpu", "distributed").fit(client, *scattered([(x, y)]), None, seed=0)
+        build(spec("knn", n_neighbors=number), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
 
 
 def test_scikit_learns_own_computes_what_the_local_estimator_does(apart, spec):
     (x, y), values = apart
-    estimator = build(spec("knn", weights="distance"), "cpu", "local")
+    estimator = build(spec("knn", weights="distance"), "cpu")
     own = estimator.scikit_learn(4).fit(x.to_numpy().astype(float), y.to_numpy())
-    expected = estimator.fit(x, y, None, seed=4).scorer.score(values)
+    expected = estimator.fit(Split(x, y), seed=4).scorer.score(values)
     np.testing.assert_allclose(own.predict_proba(values.astype(float))[:, 1], expected, rtol=0, atol=1e-9)

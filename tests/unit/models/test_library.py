@@ -13,22 +13,23 @@ from sklearn.metrics import adjusted_rand_score
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.library import LocalLibrary
+from tipcast.models.base import Split
+from tipcast.models.library import Library
 
 X, GROUPS = make_moons(400, noise=0.05, random_state=0)
 FRAME = pd.DataFrame(X.astype(np.float32), columns=["a", "b"])
 SPECTRAL = {"n_clusters": 2, "affinity": "nearest_neighbors"}
 
 
-def clusters(library: str, params: dict[str, object], training: dict[str, object]) -> LocalLibrary:
-    return LocalLibrary(params, training, "cpu", (), "clustering", 0, library, library)
+def clusters(library: str, params: dict[str, object], training: dict[str, object]) -> Library:
+    return Library(params, training, "cpu", (), "clustering", 0, library=library, reference=library)
 
 
 @pytest.mark.parametrize("standardize", [False, True])
 def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: bool) -> None:
     """Two moons, which no centres tell apart; rows of the fit keep their cluster, others get the nearest one's."""
     training = {"rows": 300, "standardize": standardize}
-    fitted = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, training).fit([FRAME], None, None, seed=0)
+    fitted = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, training).fit(Split([FRAME]), seed=0)
     assert fitted.info["rows"] == 300
     saved = fitted.save(tmp_path)
     labels, far = native.load(saved.path, saved.format).score(FRAME.to_numpy()).T
@@ -42,7 +43,7 @@ def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: boo
 
 @pytest.mark.filterwarnings("ignore:Graph is not fully connected:UserWarning")
 def test_clusters_are_the_librarys() -> None:
-    own = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, {}).fit([FRAME], None, None, seed=0)
+    own = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, {}).fit(Split([FRAME]), seed=0)
     theirs = SpectralClustering(**SPECTRAL, random_state=0).fit(X)
     assert adjusted_rand_score(own.scorer.score(FRAME.to_numpy())[:, 0], theirs.labels_) == 1.0
 
@@ -50,4 +51,4 @@ def test_clusters_are_the_librarys() -> None:
 def test_rows_in_no_cluster_are_refused() -> None:
     scattered = clusters("sklearn.cluster.DBSCAN", {"eps": 0.001}, {})
     with pytest.raises(TipcastError, match=r"C003.*100\.0% of the training rows in no cluster"):
-        scattered.fit([FRAME], None, None, seed=0)
+        scattered.fit(Split([FRAME]), seed=0)

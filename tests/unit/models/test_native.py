@@ -15,9 +15,9 @@ import yaml
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.models import native
-from tipcast.models.base import scoring_code
+from tipcast.models.base import Split, scoring_code
 from tipcast.models.build import build
-from tipcast.models.predict import every_way
+from tipcast.models.fit import every_way
 
 SMALL = {
     "xgboost": {"n_estimators": 20, "max_depth": 4},
@@ -35,7 +35,7 @@ def fitted(request, parts):
     shipped = yaml.safe_load((conf_dir() / "model" / f"{request.param}.yaml").read_text())
     shipped.pop("defaults")
     shipped["params"] |= SMALL[request.param]
-    return build(ModelSpec(**shipped), "cpu", "local").fit(*parts[0], None, seed=1)
+    return build(ModelSpec(**shipped), "cpu").fit(Split(*parts[0]), seed=1)
 
 
 def test_a_saved_model_scores_the_same(fitted, parts, tmp_path):
@@ -59,15 +59,6 @@ def test_a_scorer_travels(fitted, parts):
     x = parts[3][0]
     there = pickle.loads(pickle.dumps(fitted.scorer))
     np.testing.assert_allclose(there.score(x), fitted.scorer.score(x), rtol=1e-12)
-
-
-def test_treelites_own_interpreter_agrees_with_scikit_learn(parts, spec, tmp_path):
-    forest = build(spec("random_forest", n_estimators=20, max_depth=8), "cpu", "local").fit(*parts[0], None, seed=1)
-    saved = forest.save(tmp_path)
-    x = parts[3][0]
-    interpreter = native.TreeliteScorer(treelite.Model.deserialize(str(saved.path)))
-    assert interpreter.score(x.iloc[:0]).shape == (0,)
-    np.testing.assert_allclose(interpreter.score(x.to_numpy()), forest.scorer.score(x), atol=1e-12)
 
 
 def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
@@ -95,7 +86,7 @@ def test_an_unknown_format_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic", "svc", "knn"])
 def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name):
-    model = build(spec(name), "cpu", "local").fit(*parts[0], parts[3], seed=0)
+    model = build(spec(name), "cpu").fit(Split(*parts[0], parts[3]), seed=0)
     saved = model.save(tmp_path)
     rows = parts[3][0].to_numpy()
     ways = native.available(saved.format)
@@ -109,7 +100,7 @@ def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name
 
 
 def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch):
-    saved = build(spec("xgboost"), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+    saved = build(spec("xgboost"), "cpu").fit(Split(*parts[0]), seed=0).save(tmp_path)
     rows = parts[3][0].to_numpy()
     scorer = native.load(saved.path, saved.format, device="auto")
     expected = native.load(saved.path, saved.format).score(rows)
@@ -123,14 +114,14 @@ def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", ["logistic", "svc", "knn"])
 def test_a_device_that_is_not_here_is_refused(tmp_path, parts, spec, monkeypatch, name):
-    saved = build(spec(name), "cpu", "local").fit(*parts[0], None, seed=0).save(tmp_path)
+    saved = build(spec(name), "cpu").fit(Split(*parts[0]), seed=0).save(tmp_path)
     monkeypatch.setattr(native, "gpus", lambda: 0)
     with pytest.raises(ValueError, match=f"nothing that is installed here scores npz-{name} on cuda"):
         native.load(saved.path, saved.format, device="cuda")
 
 
 def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):
-    booster = build(spec("xgboost"), "cpu", "local").fit(*parts[0], None, seed=0).model
+    booster = build(spec("xgboost"), "cpu").fit(Split(*parts[0]), seed=0).model
     scorer = pickle.loads(pickle.dumps(native.XGBoostScorer(booster, 1, "cuda")))
     assert scorer.device == "cuda"
     assert '"device":"cpu"' in scorer.booster.save_config().replace(" ", "")
@@ -138,7 +129,7 @@ def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):
 
 def test_a_forest_of_a_newer_treelite_is_loaded_without_a_word(spec, parts, tmp_path, capfd):
     """A warning is an error in tests; one of another major release is refused."""
-    fitted = build(spec("random_forest", n_estimators=3), "cpu", "local").fit(*parts[0], None, seed=1)
+    fitted = build(spec("random_forest", n_estimators=3), "cpu").fit(Split(*parts[0]), seed=1)
     saved = fitted.save(tmp_path)
     content = saved.path.read_bytes()
     major, minor, patch = struct.unpack_from("<3i", content)

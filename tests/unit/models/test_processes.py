@@ -10,8 +10,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
 from tipcast.datasets.rows import collection
+from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.predict import predict, predict_saved
+from tipcast.models.fit import predict, predict_saved
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
@@ -30,7 +31,7 @@ def _collections(client, rows):
 def test_forest_over_two_processes_equals_scikit_learn(pair, parts, spec, joined, rows):
     train, _ = _collections(pair, rows)
     small = {"n_estimators": 21, "max_depth": 6}
-    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, *train, None, seed=5)
+    model = build(spec("random_forest", **small), "cpu").fit_distributed(pair, Split(*train), seed=5)
     whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
     held_out = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
@@ -46,7 +47,7 @@ def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
             os.kill(victims.pop(), signal.SIGKILL)
             victims.clear()
 
-    model = build(spec("random_forest", **small), "cpu", "distributed").fit(pair, *train, None, 5, progress=kill)
+    model = build(spec("random_forest", **small), "cpu").fit_distributed(pair, Split(*train), 5, progress=kill)
     assert not victims
     whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
     held_out = parts[3][0]
@@ -56,7 +57,7 @@ def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
 
 def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joined, rows):
     x, y = _futures(pair, rows)
-    model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
+    model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
     first = predict(pair, model.scorer, x[:1])
     first[0].result()
     os.kill(pair.run(os.getpid)[next(iter(pair.who_has(first)[first[0].key]))], signal.SIGKILL)
@@ -68,7 +69,7 @@ def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joi
 
 def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts, spec, joined, rows, tmp_path):
     x, _ = _futures(pair, rows)
-    model = build(spec("logistic"), "cpu", "local").fit(*joined(parts[:3]), None, seed=0)
+    model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
     scores = predict_saved(pair, model.save(tmp_path), "cpu", x)
     pair.gather(scores)
     os.kill(pair.run(os.getpid)[next(iter(pair.who_has(scores)[scores[0].key]))], signal.SIGKILL)
@@ -80,8 +81,8 @@ def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts
 def test_boosters_over_two_processes_agree_with_one(pair, parts, spec, joined, rows):
     train, validation = _collections(pair, rows)
     small = spec("xgboost", n_estimators=30, max_depth=4)
-    model = build(small, "cpu", "distributed").fit(pair, *train, validation, seed=0)
-    one = build(small, "cpu", "local").fit(*joined(parts[:3]), parts[3], seed=0)
+    model = build(small, "cpu").fit_distributed(pair, Split(*train, validation), seed=0)
+    one = build(small, "cpu").fit(Split(*joined(parts[:3]), parts[3]), seed=0)
     labels = parts[3][1]
     aucs = [roc_auc_score(labels, fitted.scorer.score(parts[3][0])) for fitted in (model, one)]
     assert abs(aucs[0] - aucs[1]) < 5e-3

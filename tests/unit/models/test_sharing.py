@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from tipcast.models.base import Split
-from tipcast.models.forest import LocalForest
-from tipcast.models.logistic import LocalLogistic
-from tipcast.models.xgboost import LocalXGBoost
+from tipcast.models.forest import Forest
+from tipcast.models.logistic import Logistic
+from tipcast.models.xgboost import XGBoost
 
 DRAWN = {"max_depth": 5, "learning_rate": 0.3, "subsample": 0.7, "colsample_bytree": 0.6, "colsample_bynode": 0.7}
 """Parameters with every kind of chance in them."""
@@ -33,8 +33,8 @@ def scores(fitted: Any, rows: Split) -> Any:
     return np.asarray(fitted.scorer.score(rows.validation[0]))
 
 
-def xgboost(trees: int, **more: Any) -> LocalXGBoost:
-    return LocalXGBoost({**DRAWN, "n_estimators": trees, **more}, {"early_stopping_rounds": 4}, "cpu")
+def xgboost(trees: int, **more: Any) -> XGBoost:
+    return XGBoost({**DRAWN, "n_estimators": trees, **more}, {"early_stopping_rounds": 4}, "cpu")
 
 
 def test_on_shared_rows_and_at_once(rows: Split) -> None:
@@ -42,9 +42,9 @@ def test_on_shared_rows_and_at_once(rows: Split) -> None:
     assert {estimator.sharing for estimator in estimators} == {(256, ())}
     prepared = estimators[0].prepared(rows, threads=2)
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda estimator: estimator.fit_prepared(prepared, 3), estimators))
+        found = list(threads.map(lambda estimator: estimator.fit(prepared, 3), estimators))
     for estimator, fitted in zip(estimators, found, strict=True):
-        alone = estimator.fit(rows.x, rows.y, rows.validation, 3)
+        alone = estimator.fit(rows, 3)
         np.testing.assert_array_equal(scores(fitted, rows), scores(alone, rows))
         assert fitted.history == alone.history
 
@@ -52,11 +52,11 @@ def test_on_shared_rows_and_at_once(rows: Split) -> None:
 @pytest.mark.parametrize("stop", [None, 4])
 def test_cut_boosters_are_those_of_fewer_rounds(rows: Split, stop: int | None) -> None:
     sizes = [2, 5, 9, 40, 12]
-    fits = [LocalXGBoost({**DRAWN, "n_estimators": n}, {"early_stopping_rounds": stop}, "cpu") for n in sizes]
+    fits = [XGBoost({**DRAWN, "n_estimators": n}, {"early_stopping_rounds": stop}, "cpu") for n in sizes]
     assert [each.trees for each in fits] == sizes
     prepared = fits[0].prepared(rows, threads=1)
     for one, cut in zip(fits, fits[3].cut(prepared, sizes, 7), strict=True):
-        alone = one.fit_prepared(prepared, 7)
+        alone = one.fit(prepared, 7)
         np.testing.assert_array_equal(scores(cut, rows), scores(alone, rows))
         assert cut.info == alone.info
         assert cut.history == alone.history
@@ -64,7 +64,7 @@ def test_cut_boosters_are_those_of_fewer_rounds(rows: Split, stop: int | None) -
         assert cut.model.num_boosted_rounds() == alone.model.num_boosted_rounds()
 
 
-def grown_to(estimator: LocalXGBoost, prepared: Any, stops: list[int], between: Any) -> Any:
+def grown_to(estimator: XGBoost, prepared: Any, stops: list[int], between: Any) -> Any:
     state = None
     for trees in stops:
         between()
@@ -81,10 +81,8 @@ def test_a_booster_grown_on_is_the_same_whatever_ran_in_between(rows: Split, met
     alone = grown_to(estimator, prepared, [3, 8, 24], lambda: None)
     for other in (1, 2):
         with ThreadPoolExecutor(2) as threads:
-            task = threads.submit(
-                grown_to, estimator, prepared, [3, 8, 24], partial(estimator.fit_prepared, prepared, other)
-            )
-            threads.submit(estimator.fit_prepared, prepared, 9)
+            task = threads.submit(grown_to, estimator, prepared, [3, 8, 24], partial(estimator.fit, prepared, other))
+            threads.submit(estimator.fit, prepared, 9)
             mixed = task.result()
         np.testing.assert_array_equal(scores(mixed.fitted, rows), scores(alone.fitted, rows))
         assert mixed.fitted.history == alone.fitted.history
@@ -92,10 +90,10 @@ def test_a_booster_grown_on_is_the_same_whatever_ran_in_between(rows: Split, met
 
 
 def test_a_booster_grown_on_without_chance_is_one_that_was_not_interrupted(rows: Split) -> None:
-    estimator = LocalXGBoost({"n_estimators": 24}, {}, "cpu")
+    estimator = XGBoost({"n_estimators": 24}, {}, "cpu")
     prepared = estimator.prepared(rows, threads=1)
     grown = grown_to(estimator, prepared, [3, 8, 24], lambda: None)
-    np.testing.assert_array_equal(scores(grown.fitted, rows), scores(estimator.fit_prepared(prepared, 5), rows))
+    np.testing.assert_array_equal(scores(grown.fitted, rows), scores(estimator.fit(prepared, 5), rows))
 
 
 def test_a_fit_that_would_have_stopped_is_over(rows: Split) -> None:
@@ -114,13 +112,13 @@ def test_a_booster_grown_past_its_stop_is_the_one_that_stopped(rows: Split, metr
     mixed = Split(rows.x, rows.y.iloc[noise].reset_index(drop=True), rows.validation)
     later = 0
     for rate in (0.05, 0.1, 0.3, 0.6):
-        estimator = LocalXGBoost(
+        estimator = XGBoost(
             {"max_depth": 3, "learning_rate": rate, "n_estimators": 120, "eval_metric": metric},
             {"early_stopping_rounds": 2},
             "cpu",
         )
         prepared = estimator.prepared(mixed, threads=1)
-        alone = estimator.fit_prepared(prepared, 5)
+        alone = estimator.fit(prepared, 5)
         grown = grown_to(estimator, prepared, [3, 120], lambda: None)
         assert grown.over
         np.testing.assert_array_equal(scores(grown.fitted, rows), scores(alone, rows))
@@ -133,11 +131,11 @@ def test_a_booster_grown_past_its_stop_is_the_one_that_stopped(rows: Split, metr
 
 def test_forests_are_cut_and_grown_on(rows: Split) -> None:
     sizes = [3, 12, 7]
-    estimator = LocalForest({"n_estimators": 12, "max_depth": 6}, {}, "cpu")
+    estimator = Forest({"n_estimators": 12, "max_depth": 6}, {}, "cpu")
     prepared = estimator.prepared(rows, threads=1)
     assert prepared is rows
     for size, cut in zip(sizes, estimator.cut(prepared, sizes, 4), strict=True):
-        alone = LocalForest({"n_estimators": size, "max_depth": 6}, {}, "cpu").fit(rows.x, rows.y, None, 4)
+        alone = Forest({"n_estimators": size, "max_depth": 6}, {}, "cpu").fit(Split(rows.x, rows.y), 4)
         np.testing.assert_array_equal(scores(cut, rows), scores(alone, rows))
         assert cut.importance == alone.importance
         assert cut.info == alone.info
@@ -150,10 +148,6 @@ def test_forests_are_cut_and_grown_on(rows: Split) -> None:
 
 
 def test_what_cannot_be_cut_says_so(rows: Split) -> None:
-    forest = LocalXGBoost({"n_estimators": 8}, {"num_boost_round": 1}, "cpu")
+    forest = XGBoost({"n_estimators": 8}, {"num_boost_round": 1}, "cpu")
     assert forest.trees is None
-    assert LocalLogistic({}, {}, "cpu").trees is None
-    fitted = LocalLogistic({}, {}, "cpu").fit_prepared(rows, 0)
-    np.testing.assert_array_equal(
-        scores(fitted, rows), scores(LocalLogistic({}, {}, "cpu").fit(rows.x, rows.y, None, 0), rows)
-    )
+    assert Logistic({}, {}, "cpu").trees is None

@@ -11,19 +11,20 @@ from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import native, sampled
+from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.search.grid_cv import path
 
 
 @pytest.mark.parametrize("reach", ["distributed", "local"])
 def test_probabilities_are_scikit_learns(client, parts, spec, joined, scattered, reach):
-    estimator = build(spec("svc", fit={"rows": 900}, C=2.0, gamma=0.2), "cpu", reach)
+    estimator = build(spec("svc", fit={"rows": 900}, C=2.0, gamma=0.2), "cpu")
     x, y = joined(parts[:3])
     if reach == "distributed":
         empty = (parts[0][0].iloc[:0], parts[0][1].iloc[:0])
-        model = estimator.fit(client, *scattered([empty, *parts[:3]]), None, seed=5)
+        model = estimator.fit_distributed(client, Split(*scattered([empty, *parts[:3]])), seed=5)
     else:
-        model = estimator.fit(x, y, None, seed=5)
+        model = estimator.fit(Split(x, y), seed=5)
     at = np.sort(np.random.default_rng(5).choice(len(x), 900, replace=False))
     values, labels = x.to_numpy().astype(float)[at], y.to_numpy()[at]
     scaler = StandardScaler().fit(values)
@@ -37,7 +38,7 @@ def test_probabilities_are_scikit_learns(client, parts, spec, joined, scattered,
 
 
 def test_memory_is_bounded_whatever_the_rows(parts, spec, monkeypatch):
-    scorer = build(spec("svc", fit={"rows": 300}), "cpu", "local").fit(*parts[0], None, seed=0).scorer
+    scorer = build(spec("svc", fit={"rows": 300}), "cpu").fit(Split(*parts[0]), seed=0).scorer
     x = parts[3][0]
     whole, asked = scorer.score(x), []
     kernel = native.kernel
@@ -55,7 +56,7 @@ def test_memory_is_bounded_whatever_the_rows(parts, spec, monkeypatch):
 
 def test_the_sample_is_the_same_however_the_rows_are_parted(client, rows, joined):
     x, y = joined([rows(500, 1), rows(300, 2)])
-    whole = sampled.take(x, y, sampled.chosen(800, 200, 3))
+    whole = sampled.take(x, y, sampled.chosen_by_part([800], 200, 3)[0])
     for cuts in ([800], [0, 100, 101, 650, 800], [799, 800]):
         parts = [(x.iloc[a:b], y.iloc[a:b]) for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
         sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
@@ -64,33 +65,33 @@ def test_the_sample_is_the_same_however_the_rows_are_parted(client, rows, joined
         assert every == 800
         np.testing.assert_array_equal(found[0], whole[0])
         np.testing.assert_array_equal(found[1], whole[1])
-    assert len(sampled.chosen(800, None, 3)) == len(sampled.chosen(800, 900, 3)) == 800
-    assert (sampled.chosen(800, 200, 4) != sampled.chosen(800, 200, 3)).any()
+    assert sampled.chosen_by_part([800], None, 3) == sampled.chosen_by_part([800], 900, 3) == [slice(None)]
+    assert (sampled.chosen_by_part([800], 200, 4)[0] != sampled.chosen_by_part([800], 200, 3)[0]).any()
 
 
 def test_a_sample_of_one_class_is_refused(client, rows, spec, scattered):
     x, _ = rows(400, 0)
     y = pd.Series(np.arange(400) < 2, dtype="int32")
     with pytest.raises(TipcastError, match="D015.*2 of the 400 rows.*model.fit.rows"):
-        build(spec("svc"), "cpu", "distributed").fit(client, *scattered([(x, y)]), None, seed=0)
+        build(spec("svc"), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
 
 
 @pytest.mark.parametrize("name", ["svc", "logistic", "random_forest"])
 def test_scikit_learns_own_computes_what_the_local_estimator_does(parts, spec, name):
     params = {"random_forest": {"n_estimators": 20, "max_depth": 6}}.get(name, {})
-    estimator = build(spec(name, **params), "cpu", "local")
+    estimator = build(spec(name, **params), "cpu")
     x, y = parts[1]
     own = estimator.scikit_learn(4).fit(x.to_numpy().astype(float), y.to_numpy())
-    expected = estimator.fit(x, y, None, seed=4).scorer.score(parts[3][0])
+    expected = estimator.fit(Split(x, y), seed=4).scorer.score(parts[3][0])
     np.testing.assert_allclose(
         own.predict_proba(parts[3][0].to_numpy().astype(float))[:, 1], expected, rtol=0, atol=1e-6
     )
 
 
 def test_parameters_are_found_in_a_pipeline(spec):
-    own = build(spec("svc"), "cpu", "local").scikit_learn(0)
+    own = build(spec("svc"), "cpu").scikit_learn(0)
     assert path(own, "C") == "calibratedclassifiercv__estimator__C"
     assert own.get_params()[path(own, "gamma")] == 0.1
-    forest = build(spec("random_forest"), "cpu", "local").scikit_learn(0)
+    forest = build(spec("random_forest"), "cpu").scikit_learn(0)
     assert path(forest, "max_depth") == "max_depth"
-    assert build(spec("xgboost_forest"), "cpu", "local").scikit_learn(0) is None
+    assert build(spec("xgboost_forest"), "cpu").scikit_learn(0) is None

@@ -10,6 +10,7 @@ import xgboost
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
+from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.xgboost import DEVICE, fitted
 from tipcast.models.xgboost_plan import plan
@@ -31,10 +32,8 @@ def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, fit
 
 def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     x, y = scattered(parts[:3])
-    estimator = build(
-        spec("xgboost", fit={"early_stopping_rounds": 5}, n_estimators=300, learning_rate=0.5), "cpu", "distributed"
-    )
-    model = estimator.fit(client, x, y, scattered(parts[3:]), seed=0)
+    estimator = build(spec("xgboost", fit={"early_stopping_rounds": 5}, n_estimators=300, learning_rate=0.5), "cpu")
+    model = estimator.fit_distributed(client, Split(x, y, scattered(parts[3:])), seed=0)
     losses = model.history["validation"]["logloss"]
     assert len(losses) < 300
     assert model.info["best_iteration"] == int(np.argmin(losses))
@@ -46,7 +45,7 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
 
 def test_importance_holds_all_features_and_sums_to_one(client, parts, spec, scattered):
     x, y = scattered(parts[:1])
-    model = build(spec("xgboost", n_estimators=1, max_depth=1), "cpu", "distributed").fit(client, x, y, None, seed=0)
+    model = build(spec("xgboost", n_estimators=1, max_depth=1), "cpu").fit_distributed(client, Split(x, y), seed=0)
     assert list(model.importance) == list(parts[0][0].columns)
     assert sum(model.importance.values()) == pytest.approx(1)
     assert sum(value > 0 for value in model.importance.values()) == 1  # one stump splits on one feature
@@ -54,7 +53,7 @@ def test_importance_holds_all_features_and_sums_to_one(client, parts, spec, scat
 
 def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):
     x, y = scattered(parts[:3])
-    model = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu", "distributed").fit(client, x, y, None, 0)
+    model = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(client, Split(x, y), 0)
     assert model.model.num_boosted_rounds() == 1
     assert len(model.model.get_dump()) == 7
 
@@ -62,12 +61,12 @@ def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):
 @pytest.mark.parametrize("reach", ["distributed", "local"])
 def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, joined, scattered):
     zones = ("PULocationID", "DOLocationID")
-    estimator = build(spec("xgboost", **SMALL), "cpu", reach, zones)
+    estimator = build(spec("xgboost", **SMALL), "cpu", zones)
     with_missing = [(x.mask(x["pickup_minute"] == 0, -1), y) for x, y in parts]
     if reach == "distributed":
-        model = estimator.fit(client, *scattered(with_missing[:3]), None, seed=0)
+        model = estimator.fit_distributed(client, Split(*scattered(with_missing[:3])), seed=0)
     else:
-        model = estimator.fit(*joined(with_missing[:3]), None, seed=0)
+        model = estimator.fit(Split(*joined(with_missing[:3])), seed=0)
     assert ":{" in model.model.get_dump()[0]  # a split on a set of categories
     rows = with_missing[3][0]
     rows = rows.assign(PULocationID=np.where(np.arange(len(rows)) % 100 == 1, 500, rows["PULocationID"])).astype("f4")
@@ -87,7 +86,7 @@ def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
 
 
 def test_a_booster_trained_on_another_device_is_refused(parts, spec):
-    model = build(spec("xgboost", **SMALL), "cpu", "local").fit(*parts[0], None, seed=0)
+    model = build(spec("xgboost", **SMALL), "cpu").fit(Split(*parts[0]), seed=0)
     trained_on = json.loads(model.model.save_config())["learner"]["generic_param"]["device"]
     assert model.model.attr(DEVICE) == trained_on == "cpu"
     with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):

@@ -12,6 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tipcast.datasets.rows import collection
+from tipcast.models.base import Split
 from tipcast.models.build import build
 
 
@@ -54,7 +55,7 @@ def test_workers_do_not_print(pair, spec, placed, tmp_path):
     kept = pair.run(divert, file)
     try:
         x, y = placed(pair, sorted(pair.nthreads()))
-        build(spec("xgboost", n_estimators=2), "cpu", "distributed").fit(pair, x, y, None, seed=1)
+        build(spec("xgboost", n_estimators=2), "cpu").fit_distributed(pair, Split(x, y), seed=1)
     finally:
         for worker, own in kept.items():
             pair.run(undo, own, workers=[worker])
@@ -73,13 +74,14 @@ def test_workers_do_not_print(pair, spec, placed, tmp_path):
 @pytest.mark.parametrize("categorical", [(), pytest.param(("PULocationID",), marks=pytest.mark.long)])
 def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out, categorical):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
-    model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu", "distributed", categorical)
+    model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu", categorical)
     asked, _ = rows(500, 99)
     found = []
     for where in (train, "a" * len(train)):
         x, y = placed(pair, [homes[each] for each in where])
         others = held_out if where == train else "a" * len(held_out)
-        fitted = model.fit(pair, x, y, placed(pair, [homes[each] for each in others], seed=50), seed=1)
+        validation = placed(pair, [homes[each] for each in others], seed=50)
+        fitted = model.fit_distributed(pair, Split(x, y, validation), seed=1)
         assert fitted.info["device"] == "cpu"
         found.append((fitted.scorer.score(asked), fitted.history["validation"]["logloss"]))
     np.testing.assert_allclose(found[0][0], found[1][0], atol=2e-3)  # sums in another order
@@ -87,7 +89,7 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, tra
 
 
 def test_a_workers_process_computes_with_all_its_threads(rows, spec):
-    model = build(spec("xgboost", n_estimators=3), "cpu", "distributed")
+    model = build(spec("xgboost", n_estimators=3), "cpu")
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
         LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
@@ -96,19 +98,19 @@ def test_a_workers_process_computes_with_all_its_threads(rows, spec):
         (before,) = client.run(threads).values()
         parts = rows(20_000, 0)
         x, y = (collection([client.scatter(side, hash=False)]) for side in parts)
-        model.fit(client, x, y, None, seed=0)
+        model.fit_distributed(client, Split(x, y), seed=0)
         (after,) = client.run(threads).values()
     assert after - before >= 2, "OpenMP's threads stay, for the next fit"
 
 
 def test_two_fits_at_once_take_turns(pair, spec, placed):
     homes = sorted(pair.nthreads())
-    model = build(spec("xgboost", n_estimators=5, max_depth=3), "cpu", "distributed")
+    model = build(spec("xgboost", n_estimators=5, max_depth=3), "cpu")
     fits = []
 
     def fit():
         x, y = placed(pair, homes)
-        fits.append(model.fit(pair, x, y, None, seed=0))
+        fits.append(model.fit_distributed(pair, Split(x, y), seed=0))
 
     threads = [threading.Thread(target=fit, daemon=True) for _ in range(3)]
     for thread in threads:

@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets import rows
 from tipcast.datasets.rows import prepare_fragment
+from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.search import task
 from tipcast.search.pool import Pool
@@ -53,7 +54,7 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
     found = {}
     for proposal in proposals:
         spec = ModelSpec(**{**vars(study.model), "params": {**study.model.params, **proposal.params}})
-        fitted = build(spec, "cpu", "local").fit(x, y, (held_x, held_y), study.seed)
+        fitted = build(spec, "cpu").fit(Split(x, y, (held_x, held_y)), study.seed)
         found[proposal.number] = digest(fitted.scorer.score(held_x), held_y).metrics["auc"]
     return found
 
@@ -134,7 +135,7 @@ def test_threads_that_come_together_read_once(client: Client, study: Made, monke
     monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     common = study(model("xgboost", **FAST))
     own = task.WorkerCache(common)
-    estimator = build(common.model, "cpu", "local")
+    estimator = build(common.model, "cpu")
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: own.ready(estimator, 2), range(8)))
     assert len(read) == len(common.fragments)
@@ -177,9 +178,7 @@ def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -
         assert steps == [(3, 3), (9, 6), (27, 18)][: len(steps)], "no tree is grown twice"
     assert sum(len(steps) == 3 for steps in given.values()) >= 1
     best = max(trials.values(), key=lambda trial: trial.score)
-    estimator = build(
-        ModelSpec(**{**vars(common.model), "params": {**common.model.params, **best.params}}), "cpu", "local"
-    )
+    estimator = build(ModelSpec(**{**vars(common.model), "params": {**common.model.params, **best.params}}), "cpu")
     own = task.WorkerCache(common)
     prepared, (x, y) = own.ready(estimator, 1)
     state = None

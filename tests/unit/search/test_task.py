@@ -57,5 +57,5 @@ def test_rows_that_were_wanted_last_stay(study: Made, monkeypatch: pytest.Monkey
     own = task.WorkerCache(study(model("xgboost"), again=True))
     made: dict[int, Any] = {}
     for bins in (64, 128, 64, 256):
-        made[bins], _ = own.ready(build(model("xgboost", max_bin=bins), "cpu", "local"), 1)
+        made[bins], _ = own.ready(build(model("xgboost", max_bin=bins), "cpu"), 1)
     assert list(own.prepared.values()) == [made[64], made[256]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -32,7 +32,7 @@ from tipcast.datasets.base import (
 )
 from tipcast.datasets.listing import LEAST_BLOCK, named_by, read_fragment
 from tipcast.datasets.taxi import features, files, sample, schema
-from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME
+from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME, SPARSE
 
 CARD, CASH = 1, 2
 """The TLC's payment types of a credit card and of cash."""
@@ -100,6 +100,7 @@ class Taxi(Dataset):
     time = "pickup"
     known_columns = (*schema.SPELLINGS, "store_and_fwd_flag")
     optional = ("payment_type", "VendorID", "PULocationID")
+    sparse = SPARSE
     subset_names = ("card",)
     group_names = ("PULocationID", "pickup_hour", "pickup_weekday", "payment_type", "VendorID")
 
@@ -117,17 +118,15 @@ class Taxi(Dataset):
             fix = "use data=sample, data=files or data=tlc"
             raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
         named, key = named_by(data, which), f"data.{which}"
-        needed = tuple(dict.fromkeys(("pickup", *columns)))
+        extra, facts = tuple(optional), {"colour": data.colour}
+        request = ScanRequest(tuple(dict.fromkeys(("pickup", *columns))), extra, nullable=extra, facts=facts)
         if isinstance(data, SampleData):
-            return sample.list_sample(data, named, ScanRequest(needed, tuple(optional)), key)
+            return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
-            request = ScanRequest(needed, tuple(optional), facts={"colour": data.colour})
             return files.list_months(named, data.url, data.cache, request, key)
         check_least(data, LEAST_BLOCK)
-        request = ScanRequest(
-            needed, tuple(optional), data.block_bytes, dict(data.storage_options), facts={"colour": data.colour}
-        )
-        return files.list_files(named, request, key)
+        storage = dict(data.storage_options)
+        return files.list_files(named, replace(request, block_bytes=data.block_bytes, storage=storage), key)
 
     def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a profile whose bins are edges or values, see ``in_edges``."""
@@ -203,7 +202,7 @@ class Taxi(Dataset):
         return tuple(
             RawColumn(name, tuple(schema.tlc_name(name, colour) for colour in colours), "time")
             if name in schema.TIMES
-            else RawColumn(name, (name,), required=name != "passenger_count")
+            else RawColumn(name, (name,), required=name not in ("passenger_count", *SPARSE))
             for name in features.needed_columns(names)
         )
 

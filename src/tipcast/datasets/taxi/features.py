@@ -46,8 +46,10 @@ _FROM_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 _FROM_ZONE = {"pickup_airport": "PULocationID", "dropoff_airport": "DOLocationID"}
 _AS_IS = ("passenger_count", "PULocationID", "DOLocationID", "trip_distance")
+SPARSE = ("VendorID", "RatecodeID", "trip_type")
+"""Features as they are in a file, missing in all rows of one that has no such column, as yellow trips no trip_type."""
 
-FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE)
+FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE, *SPARSE)
 """All features there are."""
 
 
@@ -68,7 +70,8 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
     """Make features: (rows, features) float32, each column contiguous, missing values -1.
 
     ``columns`` are canonical name -> (rows,) array of numbers with NaN for null, ``pickup`` int64 microseconds of
-    wall-clock time since 1970 with the smallest int64 for null; ``xp`` is the arrays' module, numpy or cupy.
+    wall-clock time since 1970 with the smallest int64 for null, those of ``SPARSE`` where a file has them; ``xp`` is
+    the arrays' module, numpy or cupy.
     """
     rows = len(next(iter(columns.values())))
     matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
@@ -84,6 +87,9 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
             column[...] = _FROM_TIME[name](minute, hour, week)
             if null is not None:
                 column[null] = MISSING
+            continue
+        if name in SPARSE and name not in columns:
+            column[...] = MISSING
             continue
         values = columns[_FROM_ZONE.get(name, name)]
         if name in _FROM_ZONE:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,6 +42,10 @@ WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9
 _LOCK = Lock()
 Ints: TypeAlias = Any
 Floats: TypeAlias = Any
+Tables: TypeAlias = SimpleNamespace
+"""All look-up tables of one colour, see ``_tables``."""
+Slots: TypeAlias = SimpleNamespace
+"""The hours of a period, see ``slots``."""
 
 
 @dataclass(frozen=True)
@@ -91,65 +96,6 @@ def inverse(shares: list[float]) -> Ints:
     return np.searchsorted(ends, (np.arange(8192) + 0.5) / 8192, side="right").astype(np.uint8)
 
 
-@dataclass(frozen=True)
-class Tables:
-    """All look-up tables of one colour; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
-
-    pair: Alias
-    people: Alias
-    pu: Ints
-    do: Ints
-    miles: Floats
-    """(cells,) hundredths of a mile."""
-    flat: Ints
-    """(cells,) true between JFK and Manhattan."""
-    newark: Ints
-    congested: Ints
-    """(cells,) congestion surcharge in cents."""
-    toll: Ints
-    """(cells,) chance of a toll in 256ths."""
-    far: Ints
-    """(cells,) 4096 from five miles on, 0 below: where in the next two tables to look."""
-    spread: Floats
-    """(2 * 4096,) factors on miles."""
-    hold_up: Floats
-    """(2 * 4096,) factors on seconds."""
-    times: Floats
-    """(8192,) seconds relative to one mile, by hundredths of a mile."""
-    pace: Floats
-    """(168,) seconds at one mile by hour of the week."""
-    rush: Ints
-    """(168,) hourly surcharge in cents."""
-    hour_logit: Ints
-    cell_logit: Ints
-    people_logit: Ints
-    fare_logit: Ints
-    """(512,) by half dollars; all log-odds in hundredths."""
-    chance: Ints
-    """(4096,) chance of a high tip in 65536ths by log-odds + 2048."""
-    ending: Ints
-    """(25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise."""
-    special: Ints
-    """(5,) ends in 65536ths: negotiated, zero fare, zero miles, day long, stored and forwarded."""
-    stray: int
-    vendor_1: int
-    week: Floats
-    """(168,) share of trips by hour of the week."""
-
-
-@dataclass(frozen=True)
-class Slots:
-    """The hours of a period, weighted by how many trips they see."""
-
-    alias: Alias
-    first: Ints
-    """(hours,) first second since 1970 of each hour that lies in the period."""
-    span: Ints
-    """(hours,) seconds of it in the period."""
-    week_hour: Ints
-    """(hours,) uint8, 0 is Monday midnight."""
-
-
 def constants() -> dict[str, Any]:
     """Read the shipped statistics; ``benchmarks/sample_constants.py`` made them."""
     return dict(json.loads(PATH.read_text(encoding="utf-8")))
@@ -163,14 +109,18 @@ def tables(colour: str) -> Tables:
 
 @lru_cache(maxsize=64)
 def slots(start: int, stop: int, colour: str) -> Slots:
-    """List the hours of a period in microseconds since 1970 with their chances."""
+    """List the hours of a period in microseconds since 1970, with their chances by how many trips they see.
+
+    First seconds since 1970 of those that lie in the period, seconds of them in it, and hours of the week, of which 0
+    is Monday midnight.
+    """
     first, last = -(-start // 1_000_000), -(-stop // 1_000_000)
     hours = np.arange(first // 3600, (last - 1) // 3600 + 1)
     low = np.maximum(hours * 3600, first)
     span = np.minimum(hours * 3600 + 3600, last) - low
     week_hour = (hours + 72) % 168  # 1970 began on a Thursday
     chances = alias(tables(colour).week[week_hour] * span, 32)
-    return Slots(chances, low, span.astype(np.int32), week_hour.astype(np.uint8))
+    return SimpleNamespace(alias=chances, first=low, span=span.astype(np.int32), week_hour=week_hour.astype(np.uint8))
 
 
 def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
@@ -191,6 +141,7 @@ def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
 
 @lru_cache(maxsize=2)
 def _tables(colour: str) -> Tables:
+    """Make the tables; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
     shipped = constants()
     made, logit = shipped[colour], shipped[colour]["logit"]
     x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
@@ -209,31 +160,47 @@ def _tables(colour: str) -> Tables:
     hour, workday = week_hour % 24, week_hour < 120
     ends = np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
     steps, distances = np.arange(-2048, 2048) / 100, np.log(np.arange(8192) / 100 + 0.005)
-    return Tables(
+    return SimpleNamespace(
         pair=alias(pair_shares(made, miles).ravel(), 32),
         people=alias(np.array(made["passengers"]), 16),
         pu=pu,
         do=do,
+        # (cells,) hundredths of a mile
         miles=(miles.ravel() * 100).astype(np.float32),
+        # (cells,) true between JFK and Manhattan
         flat=flat,
         newark=do == NEWARK,
+        # (cells,) in cents
         congested=np.where(south[pu - 1] | south[do - 1], 250 if colour == "yellow" else 275, 0).astype(np.int32),
+        # (cells,) chance of a toll in 256ths
         toll=toll.astype(np.uint8),
+        # (cells,) 4096 from five miles on, 0 below: where in the next two tables to look
         far=np.where(miles.ravel() < FAR, 0, 4096).astype(np.uint16),
+        # (2 * 4096,) factors on miles
         spread=np.exp(np.outer(shipped["spread"], normal)).ravel().astype(np.float32),
+        # (2 * 4096,) factors on seconds
         hold_up=np.exp(np.outer(pace["sigma"], normal)).ravel().astype(np.float32),
+        # (8192,) seconds relative to one mile, by hundredths of a mile
         times=np.exp(np.interp(distances, np.log(pace["miles"]), np.log(pace["times"]))).astype(np.float32),
+        # (168,) seconds at one mile by hour of the week
         pace=np.array(pace["seconds_at_one_mile"], np.float32)[hour],
+        # (168,) hourly surcharge in cents
         rush=np.where((hour >= 20) | (hour < 6), 50, np.where(workday & (hour >= 16), 100, 0)).astype(np.int32),
+        # log-odds in hundredths, as the next three
         hour_logit=np.array(logit["hour"], np.int16),
         cell_logit=(logit["base"] + np.add.outer(logit["pu"], logit["do"]).ravel()).astype(np.int16),
         people_logit=np.array(logit["passengers"], np.int16),
+        # (512,) by half dollars
         fare_logit=np.array(logit["fare"], np.int16)[np.searchsorted(EDGES, np.arange(512), side="left")],
+        # (4096,) chance of a high tip in 65536ths by log-odds + 2048
         chance=np.round(65535 / (1 + np.exp(-steps))).astype(np.uint16),
+        # (25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise
         ending=np.stack([inverse(row) for row in _endings(made)]),
+        # (5,) ends in 65536ths: negotiated, zero fare, zero miles, day long, stored and forwarded
         special=ends.round().astype(np.int32),
         stray=max(round(made["stray"] * 65536), 1),
         vendor_1=round(made["vendor_1"] * 65536),
+        # (168,) share of trips by hour of the week
         week=np.array(made["hour_of_week"], float) / sum(made["hour_of_week"]),
     )
 
