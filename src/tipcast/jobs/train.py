@@ -38,9 +38,9 @@ from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
 from tipcast.models import contributions
-from tipcast.models.base import Fitted
+from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.build import check
-from tipcast.models.fit import every_way, predict
+from tipcast.models.fit import every_way, hold_saved, predict
 from tipcast.models.fit import fit as fit_model
 from tipcast.tasks.base import Task, make_task
 
@@ -115,9 +115,9 @@ def finish(workers: Session, record: Record, clock: Clock) -> dict[str, Any]:
         record.data(splits)
         record.metrics(outcome)
         record.figures(outcome)
-        if fitted.format in contributions.FORMATS:
-            record.contributions(explained(workers, fitted, splits["test"]), outcome)
         saved = fitted.save(folder)
+        if saved.format in contributions.FORMATS:
+            record.contributions(explained(workers, saved, splits["test"]), outcome)
         columns, raw = held_out(workers, plan)
         rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
@@ -307,10 +307,11 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
     return Outcome(splits, fitted, validation, test, subsets, found, described)
 
 
-def explained(workers: Session, fitted: Fitted, test: Rows) -> contributions.Rows:
+def explained(workers: Session, saved: NativeFile, test: Rows) -> contributions.Rows:
     """Return some test rows, and what each feature contributes to their predictions."""
     step, starts = even(test.parts, EXPLAINED_ROWS)
-    return contributions.of_sample(workers.client, fitted.scorer, test.x, starts, step)
+    held = hold_saved(workers.client, saved, workers.device)
+    return contributions.of_sample(workers.client, held, test.x, starts, step)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

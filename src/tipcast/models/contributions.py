@@ -72,7 +72,7 @@ def contributions(scorer: Scorer, x: Frame | Array, predicted: Array) -> NDArray
     return found
 
 
-def of_sample(client: Any, scorer: Scorer, x: Sequence[Any], starts: Sequence[int], step: int) -> Rows:
+def of_sample(client: Any, scorer: Any, x: Sequence[Any], starts: Sequence[int], step: int) -> Rows:
     """Return some rows of parts, and the contributions to them; each part's are computed where it lies.
 
     Parameters
@@ -80,15 +80,14 @@ def of_sample(client: Any, scorer: Scorer, x: Sequence[Any], starts: Sequence[in
     client
         A ``distributed.Client``.
     scorer
-        See ``contributions``.
+        A future of one, as ``fit.hold_saved`` returns it; see ``contributions``.
     x
         Futures of (rows, features) float32 DataFrames.
     starts, step
         Where in each part to begin, and every how manieth row to take.
 
     """
-    held = client.scatter(scorer, hash=False)
-    parts = client.map(_of_part, x, list(starts), scorer=held, step=step, pure=False, key="explain")
+    parts = client.map(_of_part, x, list(starts), scorer=scorer, step=step, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)
     return np.concatenate(values), np.concatenate(added)
 

@@ -94,7 +94,8 @@ def test_a_sample_of_the_parts(client: Client) -> None:
     found = booster("classification")
     parts = [pd.DataFrame(part, columns=NAMES) for part in np.split(x, [10, 11])]
     held = [client.submit(lambda part: part, part, pure=False) for part in parts]
-    values, added = of_sample(client, native.XGBoostScorer(found), held, [3, 4, 0], 7)
+    scorer = client.submit(native.load, bytes(found.save_raw("ubj")), "xgboost-ubj", pure=False)
+    values, added = of_sample(client, scorer, held, [3, 4, 0], 7)
     taken = np.concatenate([parts[0][3::7], parts[1][4::7], parts[2][::7]])
     assert values.tolist() == taken.tolist()
     assert np.abs(added.sum(axis=1) - margin(found, taken)).max() < 1e-5
