@@ -44,6 +44,7 @@ from tipcast.evaluation.two_classes import (
     delong,
     evaluation,
     in_bins,
+    wilson,
 )
 
 BINS = 20_000
@@ -156,10 +157,24 @@ class Classification(Evaluator):
         }
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
-        """Return the ROC's points."""
-        roc = evaluation.roc
+        """Return the ROC's points, and the rate of positives by score."""
+        roc, bins = evaluation.roc, evaluation.calibration
         columns = {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist(), "threshold": roc.thresholds.tolist()}
-        return {"tables/roc.json": columns}
+        some = np.flatnonzero(bins.rows)
+        low, high = wilson(bins.rate[some], bins.rows[some])
+        reliability = {
+            "from": some / len(bins.rows),
+            "to": (some + 1) / len(bins.rows),
+            "rows": bins.rows[some],
+            "mean_prediction": bins.mean_score[some],
+            "positive_rate": bins.rate[some],
+            "rate_low": low,
+            "rate_high": high,
+        }
+        return {
+            "tables/roc.json": columns,
+            "tables/calibration.json": {name: values.tolist() for name, values in reliability.items()},
+        }
 
     def remark(self, evaluation: Any, *, chosen: bool) -> str:
         """Return at which threshold rows are called positive."""

@@ -26,7 +26,7 @@ from tipcast.evaluation.classification import MIDDLES, Binned
 from tipcast.evaluation.multiclass import ClassSums
 from tipcast.evaluation.regression import Errors, RegressionEvaluation
 from tipcast.evaluation.sums import Floats
-from tipcast.evaluation.two_classes import CALIBRATION_BINS, Calibration, ClassificationEvaluation, area_under, coarse
+from tipcast.evaluation.two_classes import CALIBRATION_BINS, ClassificationEvaluation, area_under, coarse
 
 GROUPS, LEAST_GROUPS = 50, 5
 """Most and fewest groups of scores."""
@@ -174,12 +174,6 @@ def measured(evaluation: Any) -> Estimated:
     """Return the headline as it is, of rows whose answer is known, with what ``estimated`` tells of others."""
     details = {name: evaluation.metrics[name] for name in ("bias", "positive_rate") if name in evaluation.metrics}
     if isinstance(evaluation, ClassificationEvaluation):
-        details["calibration_error"] = calibration_error(evaluation.calibration)
+        details["calibration_error"] = evaluation.calibration.error
     interval = evaluation.interval
     return Estimated(evaluation.headline, evaluation.rows, interval.low, interval.high, details)
-
-
-def calibration_error(found: Calibration) -> float:
-    """Return the expected calibration error: mean distance of a bin's rate from its mean score (Naeini et al. 2015)."""
-    apart = np.abs(found.mean_score - found.rate)
-    return float(np.nansum(apart * found.rows) / found.rows.sum())

@@ -117,6 +117,16 @@ class Calibration:
     rate: Floats
     rows: Ints
 
+    @property
+    def mean(self) -> float:
+        """Mean score of all rows."""
+        return float(np.nansum(self.mean_score * self.rows) / self.rows.sum())
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean distance of a bin's rate from its mean score (Naeini et al. 2015)."""
+        return float(np.nansum(np.abs(self.mean_score - self.rate) * self.rows) / self.rows.sum())
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -190,10 +200,15 @@ def evaluation(
     bins: tuple[Calibration, Histogram],
     **details: float,
 ) -> ClassificationEvaluation:
-    """Put an evaluation together, with the rate of positives and ``details`` among its metrics."""
-    rows = sums.confusion.rows
+    """Put an evaluation together, with the rate of positives, calibration and ``details`` among its metrics."""
+    rows, calibration = sums.confusion.rows, bins[0]
+    told = {
+        "positive_rate": sums.confusion.positives / rows,
+        "mean_prediction": calibration.mean,
+        "calibration_error": calibration.error,
+    }
     return ClassificationEvaluation(
-        computed(METRICS, sums, rows, positive_rate=sums.confusion.positives / rows, **details),
+        computed(METRICS, sums, rows, **told, **details),
         interval,
         sums.confusion,
         *curves,
@@ -295,3 +310,11 @@ def _corners(x: Floats, y: Floats) -> NDArray[np.intp]:
     dx, dy = np.diff(x) == 0, np.diff(y) == 0
     turns[1:-1] = ~((dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1]))
     return np.flatnonzero(turns)
+
+
+def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
+    z = Z95 * Z95 / rows
+    middle = (rate + z / 2) / (1 + z)
+    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
+    return middle - half, middle + half

@@ -42,6 +42,13 @@ def cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
+def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Mean distance of scores and labels in 20 bins, bin by bin."""
+    bins = np.minimum((scores.astype(np.float64) * 20).astype(int), 19)
+    apart = [abs((scores[bins == each].astype(np.float64) - labels[bins == each]).sum()) for each in range(20)]
+    return sum(apart) / len(scores)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", list(cases()))
 def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, name: str, dtype: type) -> None:
@@ -63,6 +70,8 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
         "recall": reference.recall_score(labels, called),
         "f1": reference.f1_score(labels, called),
         "positive_rate": labels.mean(),
+        "mean_prediction": wide.mean(),
+        "calibration_error": calibration_error(scores, labels),
         "rows": len(labels),
     }
     assert found.metrics == pytest.approx(expected, abs=TIGHT, rel=TIGHT)

@@ -12,7 +12,6 @@ from distributed import Client
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_auc_score
 
-from tipcast.evaluation import estimate
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.estimate import GROUPS, estimated, measured, of_known, reference
 from tipcast.evaluation.multiclass import Multiclass
@@ -161,4 +160,4 @@ def test_calibration_error_is_the_mean_distance_of_bins() -> None:
     labels[:20], labels[100:300] = 1, 1
     found = CLASSES.evaluate_here(scores.astype(np.float64), labels)
     expected = (100 * abs(0.12 - 0.2) + 300 * abs(0.52 - 2 / 3)) / 400
-    assert estimate.calibration_error(found.calibration) == pytest.approx(expected)
+    assert found.metrics["calibration_error"] == pytest.approx(expected)

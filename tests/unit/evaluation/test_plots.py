@@ -23,11 +23,10 @@ from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.drift import Drift
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.plots.curves import wilson
 from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.regression import RegressionEvaluation
 from tipcast.evaluation.slices import Slice
-from tipcast.evaluation.two_classes import ClassificationEvaluation
+from tipcast.evaluation.two_classes import ClassificationEvaluation, wilson
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}

@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.sums import Z95, Floats, Ints
-from tipcast.evaluation.two_classes import ClassificationEvaluation
+from tipcast.evaluation.two_classes import ClassificationEvaluation, wilson
 
 LEAST_ROWS = 10
 """Of a bin of the calibration curve."""
@@ -76,6 +75,7 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     style.write(axes, 0.97, 0.05, "below the line: scores too high", style.MUTED, ha="right")
     style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
     style.write(axes, 0.97, 0.14, f"Brier score {evaluation.metrics['brier']:.4f}", ha="right")
+    style.write(axes, 0.97, 0.23, f"expected calibration error {bins.error:.4f}", ha="right")
     style.shares(axes)
     style.name_axes(axes, "", f"share of rows of class {name}")
     axes.tick_params(labelbottom=False)
@@ -90,14 +90,6 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     style.name_axes(below, "mean score of a bin", "of all rows")
     figure.align_ylabels([axes, below])
     return style.png(figure)
-
-
-def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
-    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
-    z = Z95 * Z95 / rows
-    middle = (rate + z / 2) / (1 + z)
-    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
-    return middle - half, middle + half
 
 
 def history(
