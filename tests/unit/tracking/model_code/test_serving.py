@@ -20,7 +20,7 @@ import pytest
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable
-from tipcast.tracking.model_code.serving import MOST, told
+from tipcast.tracking.model_code.serving import MOST, strict, told
 from tipcast.tracking.registry import register
 from tipcast.tracking.run import open_run
 
@@ -141,6 +141,33 @@ def test_a_value_that_cannot_be_is_null(urls: Callable[[str], str], natives: Any
         first, second = answer["predictions"]
         assert first is None, name
         assert second == pytest.approx(natives["xgboost-ubj"][1][1], abs=1e-6)
+
+
+def test_params_are_sent_with_json(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+    split = json.loads(trips.iloc[ROWS].to_json(orient="split", date_format="iso", index=False))
+
+    def ask(**params: object) -> tuple[int, Any]:
+        return _ask(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+
+    status, answer = ask(output="label", threshold=0.5)
+    assert (status, answer["predictions"]) == (200, (natives["xgboost-ubj"][1][ROWS] >= 0.5).astype(int).tolist())
+    status, answer = ask(output="contributions")
+    margin = [sum(row.values()) for row in answer["predictions"]]
+    np.testing.assert_allclose(1 / (1 + np.exp(-np.array(margin))), natives["xgboost-ubj"][1][ROWS], atol=1e-6)
+    assert list(answer["predictions"][0])[-1] == "bias"
+    for params in (
+        {"output": "odds"},
+        {"output": "label", "threshold": 7},
+        {"threshold": "high"},
+        {"output": ["label"]},
+    ):
+        message = _refused(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+        assert "text/csv" not in message, "the rows are not what is wrong"
+
+
+def test_what_stands_in_quotes_stays() -> None:
+    answer = '{"predictions": [NaN, "NaN", "a \\"NaN\\" b", {"NaN": NaN}, 1]}'
+    assert strict(answer) == '{"predictions": [null, "NaN", "a \\"NaN\\" b", {"NaN": null}, 1]}'
 
 
 def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str:
