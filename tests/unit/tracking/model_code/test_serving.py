@@ -232,6 +232,16 @@ def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFra
         ('{"trips": []}', "application/json", "exactly one of the input fields"),
         ('{"dataframe_records": []}', "application/json", "missing column"),
         ('{"dataframe_split": {"columns": ["a"]}}', "application/json", "must have 'data' field"),
+        ('"1"', "application/json", "JSON dictionary"),
+        ('{"dataframe_records": [], "dataframe_split": {"data": []}}', "application/json", "exactly one of the input"),
+        ('{"dataframe_split": [{"a": 1}]}', "application/json", "must be a dictionary. Got list"),
+        ('{"dataframe_records": {"a": 1}}', "application/json", "must be a list of records. Got dictionary"),
+        (
+            '{"dataframe_split": {"index": [1, 2], "data": [[1], [2], [3]]}}',
+            "application/json",
+            "not a valid dataframe",
+        ),
+        ('{"dataframe_split": {"columns": [0], "data": [[1], [2]]}}', "application/json", "missing column"),
         ("", "text/csv", "No columns to parse"),
         ('a,b\n"1,2\n3', "text/csv", "Failed to parse input"),
         ("a,b\n1,2\n1,2,3", "text/csv", "row 2 has 3 values, the header 2 names. Fix: "),
@@ -241,6 +251,15 @@ def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFra
 )
 def test_a_body_that_is_none(urls: Callable[[str], str], body: str | bytes, kind: str, says: str) -> None:
     assert says in _refused(urls("yellow"), body, kind)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json; something=else", "text/csv; charset=latin-1"])
+def test_a_content_type_that_is_not_taken(urls: Callable[[str], str], kind: str) -> None:
+    request = urllib.request.Request(f"{urls('yellow')}/invocations", data=b"{}", headers={"Content-Type": kind})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=30)
+    with caught.value as refusal:
+        assert refusal.code == 415
 
 
 def test_long_errors_keep_their_end() -> None:
