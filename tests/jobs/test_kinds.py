@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,16 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+from mlflow.exceptions import MlflowException
 
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import evaluator
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
+    from mlflow.models.evaluation.evaluator_registry import _model_evaluation_registry
+
+    from tipcast.tracking.evaluator import TipcastEvaluator
 
 QUICK = (
     "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2", "print=json",
@@ -32,6 +40,60 @@ PLOTS = {
 Job = Callable[..., Any]
 
 
+def _predicts(kind: str, folder: Path) -> None:
+    """What a saved model of the kind can be asked for."""
+    model = mlflow.pyfunc.load_model(str(folder))
+    rows, own = model.input_example, model.unwrap_python_model().manifest
+    first, names = model.predict(rows), own["features"]
+    assert list(model.predict(rows, params={"output": "features"})) == names
+    if kind == "clustering":
+        np.testing.assert_array_equal(model.predict(rows, params={"output": "label"}), first["label"])
+        x = model.predict(rows, params={"output": "features"}).to_numpy(dtype=np.float64)
+        np.testing.assert_array_equal(mlflow.sklearn.load_model(str(folder)).predict(x), first["label"])
+        refused = {"contributions", "probability"}
+    else:
+        parts = model.predict(rows, params={"output": "contributions"})
+        assert mlflow.xgboost.load_model(str(folder)).feature_names == names
+        refused = {"label"} if kind == "regression" else {"value"}
+    if kind == "regression":
+        assert list(parts) == [*names, "bias"]
+        np.testing.assert_allclose(parts.sum(axis=1), first, atol=1e-4)
+    if kind == "multiclass":
+        classes = own["task"]["classes"]
+        assert list(parts) == [f"{each}: {name}" for each in classes for name in [*names, "bias"]]
+        margin = parts.to_numpy().reshape(len(rows), len(classes), -1).sum(axis=2)
+        odds = np.exp(margin - margin.max(axis=1, keepdims=True))
+        np.testing.assert_allclose(odds / odds.sum(axis=1, keepdims=True), first, atol=1e-5)
+        labels = model.predict(rows, params={"output": "label"})
+        assert labels.tolist() == first.to_numpy().argmax(axis=1).tolist(), "blobs' labels are numbers"
+    for output in refused:
+        with pytest.raises(MlflowException, match=f"output '{output}' is none of this"):
+            model.predict(rows, params={"output": output})
+
+
+def _evaluated(kind: str, folder: Path, store: str) -> None:
+    """MLflow's own evaluation: of values as it is, of classes by tipcast's evaluator."""
+    mlflow.set_tracking_uri(store)
+    model = mlflow.pyfunc.load_model(str(folder))
+    rows = model.input_example
+    rows = rows.loc[rows.index.repeat(4)].reset_index(drop=True)
+    if kind == "regression":
+        settings = {"model_type": "regressor", "evaluators": "regressor"}  # SHAP's takes numbers alone
+        answers = model.predict(rows) + np.resize([1.0, -1.0], len(rows))
+        found = mlflow.models.evaluate(model, rows.assign(answer=answers), targets="answer", **settings)
+        assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
+    if kind == "multiclass":
+        _model_evaluation_registry.register("tipcast", TipcastEvaluator)
+        answers = np.resize(np.arange(model.predict(rows).shape[1]), len(rows))
+        settings = {"targets": "answer", "model_type": "classifier", "evaluators": "tipcast"}
+        found = mlflow.models.evaluate(model, rows.assign(answer=answers), **settings)
+        p = model.predict(rows).to_numpy()
+        assert found.metrics["accuracy_score"] == pytest.approx(np.mean(p.argmax(axis=1) == answers))
+        loss = -np.log(p[np.arange(len(p)), answers].clip(1e-7)).mean()
+        assert found.metrics["log_loss"] == pytest.approx(loss, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's evaluation
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: str) -> None:
     ended = job("train", *QUICK, *KINDS[kind])
@@ -46,6 +108,8 @@ def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: st
     found = {Path(file.path).stem for file in client.list_artifacts(ended.run.info.run_id, "plots")}
     assert found >= PLOTS[kind]
     model = Path(mlflow.artifacts.download_artifacts(ended.said["model_uri"], tracking_uri=store))
+    _predicts(kind, model)
+    _evaluated(kind, model, store)
     manifest = json.loads((model / "artifacts" / "manifest.json").read_text())
     note = ended.run.data.tags["mlflow.note.content"]
     title = f"### {manifest['model']}: test {judge.headline.title} "

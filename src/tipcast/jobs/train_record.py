@@ -62,12 +62,12 @@ class Record:
     def data(self, splits: Splits) -> None:
         """Record which rows each split has and where they came from."""
         train, test, periods = self.plan.train, self.plan.test, self.plan.periods
-        for name, rows in splits.items():
-            listing = test if name == "test" else train
-            profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(listing.uris)}
+        for name, (title, digest) in self._datasets(splits).items():
+            rows, uris = splits[name], (test if name == "test" else train).uris
+            profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(uris)}
             if len(rows.counts.classes) == 2:
                 profile["positive_rate"] = rows.positive_rate
-            self.run.log_dataset(listing.uris[0], listing.digest, f"{listing.name} {periods[name]}", name, profile)
+            self.run.log_dataset(uris[0], digest, title, name, profile)
         self.run.log_text(yaml.safe_dump({"train": list(train.uris), "test": list(test.uris)}), "data/files.yaml")
         counts = splits["test"].counts
         self.run.set_tags(
@@ -168,6 +168,7 @@ class Record:
             self.run, native.path, native.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
         )
         expected = np.stack([np.asarray(found, dtype=np.float64) for found in scores.values()])
+        portable.link_metrics(self.run, logged, self._datasets(outcome.splits))
         difference = portable.parity(logged, raw, expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
         self.run.set_tags({"parity.ways": ", ".join(scores)})
@@ -230,6 +231,11 @@ class Record:
         """Return the first metrics of the test rows, and the bounds of the first."""
         found = {f"test/{name}": value for name, value in list(outcome.test.shown().items())[:SHOWN]}
         return found | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
+
+    def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
+        """Return what MLflow calls the rows of each split, and the digest of their files."""
+        listings = {name: self.plan.test if name == "test" else self.plan.train for name in splits}
+        return {name: (f"{each.name} {self.plan.periods[name]}", each.digest) for name, each in listings.items()}
 
     def _splits(self, outcome: Outcome) -> list[report.Split]:
         periods = self.plan.periods

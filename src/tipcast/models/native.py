@@ -193,13 +193,13 @@ class BySizeScorer:
     """Scores few rows on the processor and many on a GPU, which is set up when it is first needed."""
 
     def __init__(self, small: Any, large: Callable[[], Any]) -> None:
-        self._small, self._make = small, large
+        self.small, self._make = small, large
         self._large: Any = None
 
     def score(self, x: Any) -> Any:
         """Return P(1), (n,), on the host."""
         if len(x) < MANY_ROWS:
-            return self._small.score(x)
+            return self.small.score(x)
         if self._large is None:
             self._large = self._make()
         scores = self._large.score(x)

@@ -175,12 +175,12 @@ def _index(rows: Any, xp: Any) -> Any:
 
 
 def load(
-    path: str | os.PathLike[str], format: str, device: str = "cpu", threads: int = 1, through: str | None = None
+    path: str | os.PathLike[str] | bytes, format: str, device: str = "cpu", threads: int = 1, through: str | None = None
 ) -> KnnScorer:
     """Load a saved model, as ``native.load`` does, to score on the host."""
     if format != FORMAT:
         raise ValueError(f"unknown model format {format!r}")
-    return loaded(Path(path).read_bytes(), threads)
+    return loaded(path if isinstance(path, bytes) else Path(path).read_bytes(), threads)
 
 
 def loaded(content: bytes, threads: int = 1, device: str = "cpu") -> KnnScorer:

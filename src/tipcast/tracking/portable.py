@@ -1,4 +1,4 @@
-"""The portable model: a native file, its manifest and the code to score raw rows, logged as one MLflow pyfunc."""
+"""The portable model: a native file, its manifest and the code to score raw rows, logged as one MLflow model."""
 
 from __future__ import annotations
 
@@ -20,26 +20,39 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
-from mlflow.entities import LoggedModelStatus
+from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-from mlflow.types import ColSpec, DataType, Schema
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils import requirements_utils
+from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 
 from tipcast.config.disk import FULL, temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.models import native
 from tipcast.models.base import scoring_code
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import MAX_DIGEST, Run
 from tipcast.tracking.store import release
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
 ERRNO = re.compile(r"\[Errno (\d+)\]")
+NAME = "model"
+"""What a logged model is called."""
+OUTPUTS = {
+    "classification": ("probability", "label"),
+    "multiclass": ("probability", "label"),
+    "regression": ("value",),
+    "clustering": ("cluster", "label"),
+}
+"""Kind of task -> what the parameter ``output`` of a prediction may be, the default first; ``_outputs`` adds to it."""
+HALF = 0.5
+"""The threshold of a label where none was chosen."""
 CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
 
 
@@ -96,7 +109,8 @@ def log_model(
     """
     names: Sequence[str] = facts["features"]
     columns = dataset.raw_columns(names, listed)
-    signature = _signature(columns, facts.get("task", {}))
+    outputs, task = _outputs(format, facts.get("task", {})), facts.get("task", {})
+    signature = _signature(columns, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
     sources = {"model": file, "features": dataset.feature_file(), "native": scoring_code(format)}
     sources["serving"] = SERVING
@@ -109,27 +123,25 @@ def log_model(
         "dataset": dataset.name,
         "columns": [asdict(column) for column in columns],
         "known_columns": list(dataset.known_columns),
+        "outputs": outputs,
+        "labels": _labels(task),
         **dataset.facts(),
         **listed,
         **facts,
     }
-    with (
-        temporary_folder() as folder,
-        quiet(run.experiment_id),
-        _incomplete_models_removed(run.client, run.id),
-    ):
+    with temporary_folder() as folder, quiet(), _incomplete_models_removed(run.client, run.id):
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
-        info = Model.log(
-            artifact_path=None,
-            name="model",
-            flavor=mlflow.pyfunc,
+        params = run.client.get_run(run.id).data.params
+        made = run.client.create_logged_model(
+            run.experiment_id, NAME, run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
+        )
+        run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
+        described = Model(
+            artifact_path=f"models:/{made.model_id}",
             run_id=run.id,
-            python_model=str(CODE),
-            artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
-            signature=signature,
-            input_example=example,
-            pip_requirements=requirements(format),
+            model_id=made.model_id,
+            model_uuid=made.model_id,
             metadata={
                 "tipcast": {
                     "format": format,
@@ -139,7 +151,67 @@ def log_model(
                 }
             },
         )
-        return Logged(info.model_uri, manifest=manifest, manifest_sha256=digest(path))
+        mlflow.pyfunc.save_model(
+            folder / NAME,
+            mlflow_model=described,
+            python_model=str(CODE),
+            artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
+            signature=signature,
+            input_example=example,
+            pip_requirements=requirements(format),
+        )
+        _of_any_machine(described, format, file.name)
+        described.save(str(folder / NAME / "MLmodel"))
+        run.client.log_model_artifacts(made.model_id, str(folder / NAME))
+        run.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
+        return Logged(f"models:/{made.model_id}", manifest=manifest, manifest_sha256=digest(path))
+
+
+def _of_any_machine(model: Model, format: str, file: str) -> None:
+    """Let a model's description name its files by their places in it, and give it the flavor of its library."""
+    pyfunc = model.flavors[mlflow.pyfunc.FLAVOR_NAME]
+    pyfunc["model_code_path"] = CODE.name
+    for artifact in pyfunc["artifacts"].values():
+        artifact["uri"] = artifact["path"]
+    if format == "xgboost-ubj":
+        model.add_flavor(
+            "xgboost",
+            xgb_version=importlib.metadata.version(_installed(native.NEEDS[format][0])),
+            data=f"artifacts/{file}",
+            model_class="xgboost.core.Booster",
+            model_format="ubj",
+        )
+    if format == "skops":
+        model.add_flavor(
+            "sklearn",
+            sklearn_version=importlib.metadata.version("scikit-learn"),
+            pickled_model=f"artifacts/{file}",  # MLflow's name of it, whatever the format
+            serialization_format="skops",
+            skops_trusted_types=list(native.TRUSTED),
+        )
+
+
+def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:
+    """Let a logged model carry the metrics that its run has of each split by now, tied to the dataset they are of.
+
+    Parameters
+    ----------
+    run
+        The open run.
+    logged
+        Its model.
+    datasets
+        Split -> name and digest of its rows, as ``Run.log_dataset`` has them: metrics are called ``split/name``.
+
+    """
+    metrics = []
+    for key in run.client.get_run(run.id).data.metrics:
+        if (split := key.partition("/")[0]) in datasets:
+            name, digest = datasets[split]
+            last = run.client.get_metric_history(run.id, key)[-1]  # the run's own point, not another one
+            of = {"model_id": logged.model_id, "dataset_name": name, "dataset_digest": digest[:MAX_DIGEST]}
+            metrics.append(Metric(key, last.value, last.timestamp, last.step, **of))
+    run.client.log_batch(run.id, metrics=metrics)
 
 
 def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
@@ -186,23 +258,41 @@ def _installed(builds: Sequence[str]) -> str:
     raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
 
 
-def _signature(columns: Sequence[RawColumn], task: Mapping[str, Any]) -> ModelSignature:
+def _outputs(format: str, task: Mapping[str, Any]) -> list[str]:
+    """Return what a model can be asked for, the default first."""
+    own = ["contributions"] if format == "xgboost-ubj" and task.get("kind") != "clustering" else []
+    return [*OUTPUTS[str(task.get("kind", "classification"))], *own, "features"]
+
+
+def _labels(task: Mapping[str, Any]) -> list[Any]:
+    """Return each class as the target has it: the column's own value, or what the task's function makes of a row."""
+    classes, numbers = list(task.get("classes") or ("0", "1")), task.get("values")
+    if numbers:
+        return [int(number) if float(number).is_integer() else float(number) for number in numbers]
+    made = task.get("function", True) is not None and len(classes) == 2
+    return list(range(len(classes))) if made or classes == [str(at) for at in range(len(classes))] else classes
+
+
+def _signature(
+    columns: Sequence[RawColumn], task: Mapping[str, Any], outputs: Sequence[str], threshold: float | None
+) -> ModelSignature:
     """Raw columns by their usual names, of any type: types change between files, and times may be ISO text."""
     inputs = [ColSpec(type=AnyType(), name=column.spellings[0], required=column.required) for column in columns]
-    named = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(str(task.get("kind")))
-    outputs = [ColSpec(DataType.double, name) for name in named] if named else [ColSpec(DataType.double)]
-    return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))
+    kind = str(task.get("kind", "classification"))
+    named = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(kind)
+    predicted = [ColSpec(DataType.double, name) for name in named] if named else [ColSpec(DataType.double)]
+    params = [ParamSpec("output", DataType.string, outputs[0])]
+    if kind == "classification":
+        params.append(ParamSpec("threshold", DataType.double, HALF if threshold is None else float(threshold)))
+    return ModelSignature(inputs=Schema(inputs), outputs=Schema(predicted), params=ParamSchema(params))
 
 
 @contextlib.contextmanager
-def quiet(experiment_id: str | None = None) -> Iterator[None]:
-    """Keep MLflow's remarks on what is done on purpose off the console; models made inside belong to the experiment."""
+def quiet() -> Iterator[None]:
+    """Keep MLflow's remarks on what is done on purpose off the console."""
     logger = logging.getLogger("mlflow")
     level = logger.level
     logger.setLevel(logging.ERROR)
-    before = os.environ.get("MLFLOW_EXPERIMENT_ID")
-    if experiment_id is not None:
-        os.environ["MLFLOW_EXPERIMENT_ID"] = experiment_id
     # Pinned packages are those that are here. To make sure of it, MLflow reads the metadata of all that is installed.
     known, requirements_utils._MODULES_TO_PACKAGES = requirements_utils._MODULES_TO_PACKAGES, {}
     try:
@@ -212,10 +302,6 @@ def quiet(experiment_id: str | None = None) -> Iterator[None]:
     finally:
         requirements_utils._MODULES_TO_PACKAGES = known
         logger.setLevel(level)
-        if before is not None:
-            os.environ["MLFLOW_EXPERIMENT_ID"] = before
-        elif experiment_id is not None:
-            del os.environ["MLFLOW_EXPERIMENT_ID"]
 
 
 @contextlib.contextmanager

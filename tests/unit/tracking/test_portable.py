@@ -49,6 +49,35 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     assert [name for name, column in inputs.items() if not column["required"]] == ["passenger_count"]
 
 
+def test_the_flavor_of_scikit_learn(saved: Any, trips: pd.DataFrame) -> None:
+    folder = str(saved["skops"].folder)
+    trees = mlflow.sklearn.load_model(folder)
+    assert type(trees).__name__ == "ExtraTreesClassifier"
+    x = mlflow.pyfunc.load_model(folder).predict(trips, params={"output": "features"})
+    np.testing.assert_allclose(trees.predict_proba(x.to_numpy())[:, 1], saved["skops"].expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_flavors_are_those_of_the_library_of_the_file(saved: Any, format: str) -> None:
+    flavors = set(yaml.safe_load((saved[format].folder / "MLmodel").read_text())["flavors"])
+    assert flavors - {"python_function"} == {"xgboost-ubj": {"xgboost"}, "skops": {"sklearn"}}.get(format, set())
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        ({"classes": ["no high tip", "high tip"], "function": "high_tip"}, [0, 1]),
+        ({"classes": ["no", "yes"], "function": None, "values": []}, ["no", "yes"]),
+        ({"classes": ["2", "2.5", "7"], "function": None, "values": [2.0, 2.5, 7.0]}, [2, 2.5, 7]),
+        ({"classes": ["0", "1", "2"], "function": None, "values": []}, [0, 1, 2]),
+        ({"classes": ["short", "long", "far"], "function": "length"}, ["short", "long", "far"]),
+        ({}, [0, 1]),
+    ],
+)
+def test_labels_are_the_targets_own_values(task: dict[str, Any], labels: list[Any]) -> None:
+    assert portable._labels(task) == labels
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_nothing_is_pickled(saved: Any, format: str) -> None:
     for path in (path for path in saved[format].folder.rglob("*") if path.is_file()):

@@ -37,6 +37,8 @@ def test_a_version_carries_what_is_known(
     with open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
         run.log_metrics({"test/auc": 0.654321987})
         logged = portable.log_model(run, file, "npz-logistic", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
+        run.log_metrics({"seconds/fit": 3.0})
+        portable.link_metrics(run, logged, {"test": ("rows", "7" * 64)})
         difference = portable.parity(logged, trips, expected)
         first = register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
         second = register(run, logged, "tips", difference, {}, "x" * 6000)
@@ -59,7 +61,9 @@ def test_a_version_carries_what_is_known(
     assert float(tags["parity"]) <= 1e-9
     model = client.get_logged_model(logged.model_id)
     assert model.params["seed"] == "3"
-    assert [(metric.key, metric.value) for metric in model.metrics] == [("test/auc", 0.654321987)]
+    (metric,) = model.metrics
+    assert (metric.key, metric.value, metric.dataset_name) == ("test/auc", 0.654321987, "rows")
+    assert len(client.get_metric_history(run.id, "test/auc")) == 1, "the run's own point, not a second one"
     noted = json.loads(model.tags["mlflow.modelVersions"])
     assert [(entry["name"], int(entry["version"])) for entry in noted] == [("tips", 1), ("tips", 2)]
     loaded = mlflow.pyfunc.load_model("models:/tips/1")

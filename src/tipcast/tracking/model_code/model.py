@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.machinery
 import importlib.util
 import json
 import logging
@@ -55,28 +56,92 @@ class Model(mlflow.pyfunc.PythonModel):
         known = self.manifest["known_columns"]
         if not any(getattr(each, "known", None) == frozenset(known) for each in logger.filters):  # of another model
             logger.addFilter(_Expected(known))
-        for name, digest in self.manifest["sha256"].items():
-            _checked(paths[name], digest)
-        _module("tipcast_model_serving", paths["serving"]).teach()
-        self.features = _module("tipcast_model_features", paths["features"])
-        native = _module("tipcast_model_native", paths["native"])
-        self.scorer = native.load(paths["model"], self.manifest["format"], device="auto", threads=0)
+        read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
+        _module("tipcast_model_serving", paths["serving"], read["serving"]).teach()
+        self.features = _module("tipcast_model_features", paths["features"], read["features"])
+        native = _module("tipcast_model_native", paths["native"], read["native"])
+        self.scorer = native.load(read["model"], self.manifest["format"], device="auto", threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Return what the model says of each row, NaN where a value of it cannot be.
+        """Return what the model says of each row, NaN, or None for a label, where a value of it cannot be.
 
-        Of two classes the probability of the second, (rows,) float64; of more those of all; a value; or label and
-        distance of the nearest cluster.
+        By the parameter ``output``, whose default is the first of the manifest's ``outputs``:
+
+        - ``probability``: of two classes that of the second, (rows,) float64; of more those of all, a column each
+        - ``label``: (rows,) the class as the target has it, of two by the parameter ``threshold``; or the cluster
+        - ``value``: (rows,) float64
+        - ``cluster``: label and distance of the nearest cluster
+        - ``contributions``: what each feature, and the bias, adds to the margin; of more classes a column for each
+          class and feature, as ``red: size``
+        - ``features``: what the file of the model takes
         """
-        names, kind = self.manifest["features"], self.manifest.get("task", {}).get("kind")
+        given, known = params or {}, self.manifest["outputs"]
+        output = given.get("output", known[0])
+        if output not in known:
+            what = f"output {output!r} is none of this {self.manifest['format']} model"
+            raise _refused(what, f"use {', '.join(known)}")
+        chosen = self.manifest.get("threshold")  # on held-out rows, of which the best may be above all scores
+        threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
+        if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
+            raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
+        names = self.manifest["features"]
         columns = {column["name"]: _column(model_input, column) for column in self.manifest["columns"]}
-        scores = np.array(self.scorer.score(self.features.compute(columns, names)), dtype=np.float64)
+        x = self.features.compute(columns, names)
+        if output == "features":
+            return pd.DataFrame(x, columns=names)
         bad, _ = self.features.impossible(columns, list(columns))
+        scores = np.array(
+            _contributions(self.scorer.small, x) if output == "contributions" else self.scorer.score(x), np.float64
+        )
         if bad is not None:
             scores[bad] = np.nan
+        return self._named(scores, output, threshold)
+
+    def _named(self, scores: Any, output: str, threshold: float) -> Any:
+        """Return scores as the output has them."""
+        task = self.manifest.get("task", {})
+        kind, classes = task.get("kind"), task.get("classes", ())
+        if output == "label":
+            bad = np.isnan(scores if scores.ndim == 1 else scores[:, 0])
+            if kind == "clustering":
+                labels: Any = np.where(bad, 0, scores[:, 0]).astype(np.int64)
+            else:
+                at = scores.argmax(axis=1) if kind == "multiclass" else (scores >= threshold).astype(np.int64)
+                labels = np.asarray(self.manifest["labels"])[at]
+            if bad.any():
+                labels = labels.astype(object)
+                labels[bad] = None
+            return labels
+        if output == "contributions":
+            named = [*self.manifest["features"], "bias"]
+            if kind == "multiclass":
+                named = [f"{each}: {name}" for each in classes for name in named]
+            return pd.DataFrame(scores.reshape(len(scores), len(named)), columns=named)
         if kind == "multiclass":
-            return pd.DataFrame(scores, columns=self.manifest["task"]["classes"])
+            return pd.DataFrame(scores, columns=classes)
         return pd.DataFrame(scores, columns=["label", "distance"]) if kind == "clustering" else scores
+
+
+def _contributions(scorer: Any, x: Any) -> Any:
+    """Return what each feature adds to the margin of (rows, features), and the bias, which is the last.
+
+    By TreeSHAP (Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9): (rows, features + 1) float32 whose
+    sum is the margin, before the link function; of more classes (rows, classes, features + 1).
+    """
+    import xgboost
+
+    if not len(x):
+        return _contributions(scorer, np.zeros((1, x.shape[1]), dtype=np.float32))[:0]
+    booster = scorer.booster
+    rows = xgboost.DMatrix(
+        x,
+        missing=float(booster.attr("missing") or "nan"),
+        feature_names=booster.feature_names,
+        feature_types=booster.feature_types,
+        nthread=scorer.threads,
+        enable_categorical=True,
+    )
+    return booster.predict(rows, pred_contribs=True)
 
 
 def _checked(path: Path, digest: str) -> bytes:
@@ -148,12 +213,29 @@ def _refused(what: str, fix: str = "send rows as the model was trained on") -> M
     return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 
 
-def _module(name: str, path: Path) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, path)
-    if specification is None or specification.loader is None:
+class _Bytes(importlib.machinery.SourceFileLoader):
+    """Loads the very bytes that were checked: Python would rather run a compiled file beside a source."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self.source = source
+
+    def path_stats(self, path: str) -> Any:
+        """Refuse, so that nothing compiled is read or written."""
+        raise OSError(path)
+
+    def get_data(self, path: str) -> bytes:
+        """Return the source."""
+        return self.source
+
+
+def _module(name: str, path: Path, source: bytes) -> ModuleType:
+    loader = _Bytes(name, str(path), source)
+    specification = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if specification is None:
         raise MlflowException(f"{path} is no Python file")
     module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

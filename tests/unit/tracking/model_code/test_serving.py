@@ -20,7 +20,7 @@ import pytest
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable
-from tipcast.tracking.model_code.serving import MOST, told
+from tipcast.tracking.model_code.serving import MOST, strict, told
 from tipcast.tracking.registry import register
 from tipcast.tracking.run import open_run
 
@@ -143,6 +143,33 @@ def test_a_value_that_cannot_be_is_null(urls: Callable[[str], str], natives: Any
         assert second == pytest.approx(natives["xgboost-ubj"][1][1], abs=1e-6)
 
 
+def test_params_are_sent_with_json(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+    split = json.loads(trips.iloc[ROWS].to_json(orient="split", date_format="iso", index=False))
+
+    def ask(**params: object) -> tuple[int, Any]:
+        return _ask(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+
+    status, answer = ask(output="label", threshold=0.5)
+    assert (status, answer["predictions"]) == (200, (natives["xgboost-ubj"][1][ROWS] >= 0.5).astype(int).tolist())
+    status, answer = ask(output="contributions")
+    margin = [sum(row.values()) for row in answer["predictions"]]
+    np.testing.assert_allclose(1 / (1 + np.exp(-np.array(margin))), natives["xgboost-ubj"][1][ROWS], atol=1e-6)
+    assert list(answer["predictions"][0])[-1] == "bias"
+    for params in (
+        {"output": "odds"},
+        {"output": "label", "threshold": 7},
+        {"threshold": "high"},
+        {"output": ["label"]},
+    ):
+        message = _refused(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+        assert "text/csv" not in message, "the rows are not what is wrong"
+
+
+def test_what_stands_in_quotes_stays() -> None:
+    answer = '{"predictions": [NaN, "NaN", "a \\"NaN\\" b", {"NaN": NaN}, 1]}'
+    assert strict(answer) == '{"predictions": [null, "NaN", "a \\"NaN\\" b", {"NaN": null}, 1]}'
+
+
 def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str:
     status, answer = _ask(url, body, kind)
     assert status == 400, answer
@@ -205,6 +232,16 @@ def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFra
         ('{"trips": []}', "application/json", "exactly one of the input fields"),
         ('{"dataframe_records": []}', "application/json", "missing column"),
         ('{"dataframe_split": {"columns": ["a"]}}', "application/json", "must have 'data' field"),
+        ('"1"', "application/json", "JSON dictionary"),
+        ('{"dataframe_records": [], "dataframe_split": {"data": []}}', "application/json", "exactly one of the input"),
+        ('{"dataframe_split": [{"a": 1}]}', "application/json", "must be a dictionary. Got list"),
+        ('{"dataframe_records": {"a": 1}}', "application/json", "must be a list of records. Got dictionary"),
+        (
+            '{"dataframe_split": {"index": [1, 2], "data": [[1], [2], [3]]}}',
+            "application/json",
+            "not a valid dataframe",
+        ),
+        ('{"dataframe_split": {"columns": [0], "data": [[1], [2]]}}', "application/json", "missing column"),
         ("", "text/csv", "No columns to parse"),
         ('a,b\n"1,2\n3', "text/csv", "Failed to parse input"),
         ("a,b\n1,2\n1,2,3", "text/csv", "row 2 has 3 values, the header 2 names. Fix: "),
@@ -214,6 +251,15 @@ def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFra
 )
 def test_a_body_that_is_none(urls: Callable[[str], str], body: str | bytes, kind: str, says: str) -> None:
     assert says in _refused(urls("yellow"), body, kind)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json; something=else", "text/csv; charset=latin-1"])
+def test_a_content_type_that_is_not_taken(urls: Callable[[str], str], kind: str) -> None:
+    request = urllib.request.Request(f"{urls('yellow')}/invocations", data=b"{}", headers={"Content-Type": kind})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=30)
+    with caught.value as refusal:
+        assert refusal.code == 415
 
 
 def test_long_errors_keep_their_end() -> None:
