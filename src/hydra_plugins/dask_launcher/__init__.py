@@ -1,0 +1,1 @@
+"""Hydra's launcher `dask`: the jobs of a `--multirun` as tasks of a Dask cluster."""

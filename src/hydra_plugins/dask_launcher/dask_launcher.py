@@ -1,0 +1,96 @@
+"""The launcher plugin. Hydra imports this module at each start, so that Dask is imported as jobs are launched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, configure_log, filter_overrides, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from hydra_plugins.dask_launcher import _config  # noqa: F401 - it makes hydra/launcher=dask known
+from hydra_plugins.dask_launcher._job import run
+
+LOG = logging.getLogger(__name__)
+JOB = "hydra-job"
+"""Dask resource of which a worker has one: it runs one job at a time."""
+
+
+@final
+class DaskLauncher(Launcher):
+    """Run the jobs of a sweep as Dask tasks; parameters as of ``DaskLauncherConf``."""
+
+    def __init__(self, address: str | None, n_workers: int | None, threads_per_worker: int, memory_limit: str) -> None:
+        self.address, self.n_workers = address, n_workers
+        self.threads_per_worker, self.memory_limit = threads_per_worker, memory_limit
+        self.config: DictConfig | None = None
+        self.task_function: TaskFunction | None = None
+        self.hydra_context: HydraContext | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Take what all jobs have in common."""
+        self.config, self.hydra_context, self.task_function = config, hydra_context, task_function
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run a job for each list of overrides, and return what came of them in the same order.
+
+        Parameters
+        ----------
+        job_overrides
+            Of each job.
+        initial_job_idx
+            Number of the first.
+
+        Raises
+        ------
+        Exception
+            What Dask says of a scheduler that is not there, or of workers that died. What a job itself fails with is
+            kept in its ``JobReturn``, as Hydra's own launchers keep it.
+
+        """
+        from dask.distributed import Client, LocalCluster
+
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101 - Hydra calls setup first
+        setup_globals()
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
+        jobs = [list(overrides) for overrides in job_overrides]
+        if self.address is not None:
+            with Client(self.address) as client:
+                return self._run(client, jobs, initial_job_idx)
+        with (
+            LocalCluster(
+                n_workers=min(self.n_workers or _cores(), len(jobs)),
+                threads_per_worker=self.threads_per_worker,
+                memory_limit=self.memory_limit,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},  # its pages take a second to import
+                resources={JOB: 1},
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            return self._run(client, jobs, initial_job_idx)
+
+    def _run(self, client: Any, jobs: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
+        common = client.scatter(
+            [(self.hydra_context, self.config, self.task_function, Singleton.get_state(), str(Path.cwd()))], hash=False
+        )[0]
+        resources = None if self.address is not None else {JOB: 1}
+        futures = []
+        for number, overrides in enumerate(jobs, first):
+            LOG.info("#%d : %s", number, " ".join(filter_overrides(overrides)))
+            futures.append(client.submit(run, number, overrides, common, pure=False, retries=0, resources=resources))
+        found: list[JobReturn] = client.gather(futures)
+        return found
+
+
+def _cores() -> int:
+    from dask.system import CPU_COUNT
+
+    return int(CPU_COUNT)

@@ -1,0 +1,72 @@
+"""Hydra's launcher `dask` under Hydra's own suites for launchers, unchanged, and on a cluster that is up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.test_utils.launcher_common_tests import IntegrationTestSuite, LauncherTestSuite
+
+from hydra_plugins.dask_launcher.dask_launcher import DaskLauncher
+
+APP = """
+import hydra
+from omegaconf import DictConfig
+
+@hydra.main(version_base="1.3", config_path=None)
+def app(config: DictConfig) -> None:
+    if config.get("x") == config.get("bad"):
+        raise ValueError(f"x is {config.x}")
+    open("done", "w").write(str(config.get("x")))
+
+if __name__ == "__main__":
+    app()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let applications that are started in other folders find this source."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+
+
+def test_hydra_finds_it() -> None:
+    assert DaskLauncher.__name__ in [found.__name__ for found in Plugins.instance().discover(Launcher)]
+
+
+@pytest.mark.parametrize(("launcher_name", "overrides"), [("dask", ["hydra.launcher.n_workers=2"])])
+class TestLauncher(LauncherTestSuite):
+    """All of Hydra's tests of a launcher."""
+
+
+@pytest.mark.parametrize(
+    ("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/launcher=dask", "hydra.launcher.n_workers=1"])]
+)
+class TestIntegration(IntegrationTestSuite):
+    """All of Hydra's tests of applications below a launcher."""
+
+
+def _app(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "app.py").write_text(APP)
+    command = [sys.executable, "app.py", "-m", "hydra/launcher=dask", "hydra.job.chdir=true", "hydra.sweep.dir=out"]
+    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_jobs_run_on_the_workers_of_an_address(tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        ended = _app(tmp_path, f"hydra.launcher.address='{cluster.scheduler_address}'", "+x=range(0,4)")
+    assert ended.returncode == 0, ended.stderr
+    assert [(tmp_path / f"out/{n}/done").read_text() for n in range(4)] == ["0", "1", "2", "3"]
+
+
+def test_a_job_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    ended = _app(tmp_path, "hydra.launcher.n_workers=1", "+x=1,2,3", "+bad=2")
+    assert ended.returncode == 1
+    assert "x is 2" in ended.stderr
+    assert [n for n in range(3) if (tmp_path / f"out/{n}/done").exists()] == [0, 2]
