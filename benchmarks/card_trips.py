@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import mlflow
+
 from harness import TAXI, options, tipcast, write_result
 from real_trips import TRIPS
 
