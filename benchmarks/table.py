@@ -44,6 +44,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sweep_halving": SEARCH,
     "real_trips": ("datasets", "models", "evaluation"),
     "sweep_real": ("datasets", "models", "evaluation", "search"),
+    "card_trips": ("datasets", "models", "evaluation", "search", "tasks"),
     "serving": ("tracking/model_code", "datasets/taxi/features.py"),
     "neighbours": ("models/knn.py", "models/native_knn.py"),
     "neighbours_gpu_1": ("models/knn.py", "models/native_knn.py"),
@@ -239,6 +240,23 @@ def aucs() -> str:
     return table(head, [(f"`{name}`", *(auc(row) for row in found if row["model"] == name)) for name in models])
 
 
+def cards() -> str:
+    """Return the table of what is told of trips that are paid by card, a row for each way to train and months."""
+    ways = {
+        "high_tip": "`task=high_tip`: all trips",
+        "high_tip_card": "`task=high_tip_card`",
+        "swept": "a sweep of it, `search=tpe search.trials=64`",
+    }
+    body = []
+    for row in rows("card_trips"):
+        of_cards = row["way"] != "high_tip"
+        found = auc(row) if of_cards else f"{row['auc_card']:.3f}"
+        share = "{mean_prediction:.3f}, {positive_rate:.3f}, {calibration_error:.3f}".format(**row) if of_cards else ""
+        body.append((row["trips"], ways[row["way"]], found, share))
+    told = "mean prediction, rate of high tips, expected calibration error"
+    return table(("months", "trained by", "test AUC on trips paid by card (95 % interval)", told), body)
+
+
 def swept() -> str:
     """Return the table of what a sweep gains on real trips."""
     body = [("default parameters", "", auc(rows("real_trips")[0]))]
@@ -377,7 +395,7 @@ def tables() -> dict[str, Callable[[], str]]:
     """Return the tables by the names of their markers."""
     import table_gpu
 
-    own = (times, aucs, swept, served, neighbours, growth, fidelity, environments, suite, suite_folders)
+    own = (times, aucs, cards, swept, served, neighbours, growth, fidelity, environments, suite, suite_folders)
     return {each.__name__: each for each in own} | table_gpu.TABLES
 
 

@@ -251,7 +251,7 @@ def test_the_command_repeats_the_run(
 def test_models(job: Callable[..., Any], model: str) -> None:
     ended = job("train", f"model={model}", "data.rows=5000", "model.params.n_estimators=10")
     assert ended.run.info.status == "FINISHED"
-    assert ended.run.info.run_name == model
+    assert ended.run.info.run_name == f"{model} rows=5000 n_estimators=10"
     assert ended.auc > 0.52
     assert ended.run.data.metrics["parity/max_abs_diff"] <= 1e-5
 

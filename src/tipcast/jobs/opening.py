@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +16,26 @@ from tipcast.config.plain import to_plain
 from tipcast.measure import origin
 from tipcast.tracking.facts import CONFIG, VERSIONS
 from tipcast.tracking.run import Run, open_run
+
+OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
+"""How an override of the configuration begins."""
+UNTOLD = ("model", "print", "debug", "tracking", "cluster", "search", "multirun", "resume")
+"""First parts of keys that say nothing of what is trained, or what the name begins with."""
+LONGEST_VALUE, LONGEST_NAME = 24, 80
+
+
+def told_apart(model: str, command: str) -> str:
+    """Return a run's name: its model, and what the command overrides, as ``xgboost task=tip_amount max_depth=8``."""
+    found = model
+    for word in shlex.split(command):
+        key, _, value = word.lstrip("+").partition("=")
+        untold = key in UNTOLD or key.split(".")[0] in UNTOLD[1:]
+        if not OVERRIDE.match(word) or untold or "/" in value or len(value) > LONGEST_VALUE:
+            continue
+        longer = f"{found} {key.rpartition('.')[2]}={value}"
+        if len(longer) <= LONGEST_NAME:
+            found = longer
+    return found
 
 
 @contextlib.contextmanager

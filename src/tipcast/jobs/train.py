@@ -31,7 +31,7 @@ from tipcast.evaluation.estimate import reference
 from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
 from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
-from tipcast.jobs.opening import opened
+from tipcast.jobs.opening import opened, told_apart
 from tipcast.jobs.train_record import Record, params
 from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
@@ -71,7 +71,7 @@ def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
         plan = make_plan(config)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        run = opened(config, command, job="train", name=config.model.name, params=params(config))
+        run = opened(config, command, job="train", name=told_apart(config.model.name, command), params=params(config))
         record = Record(stack.enter_context(run), config, plan, command, folder)
         workers = start(stack, record, clock)
         said = finish(workers, record, clock)

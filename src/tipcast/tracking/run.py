@@ -48,6 +48,8 @@ MAX_DIGEST = 36
 """Characters that MLflow keeps of a dataset's digest."""
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""What MLflow's page sets where a user chooses that an experiment is of model training, and not of agents."""
 SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
 """Seconds between two samples of the system's metrics, at first and later, and when later begins."""
 KILLED = "a run that was open is closed as KILLED"
@@ -316,12 +318,20 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
             f"is no run of {redact(resolve(spec))}",
             "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
         ) from problem
-    experiment = client.get_experiment(run.info.experiment_id).name
-    if experiment not in {spec.experiment, "Default"}:
-        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
+    experiment = client.get_experiment(run.info.experiment_id)
+    if experiment.name not in {spec.experiment, "Default"}:
+        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment.name, spec.experiment)
+    _of_training(client, experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
+
+
+def _of_training(client: Any, experiment: Any) -> None:
+    """Have MLflow's page of an experiment open as one of model training, unless somebody has said what it is."""
+    if experiment is not None and not KIND.keys() & experiment.tags.keys():
+        for name, value in KIND.items():
+            client.set_experiment_tag(experiment.experiment_id, name, value)
 
 
 def create(client: Any, spec: TrackingSpec, name: str) -> Any:
@@ -329,7 +339,7 @@ def create(client: Any, spec: TrackingSpec, name: str) -> Any:
     experiment = client.get_experiment_by_name(spec.experiment)
     if experiment is None:
         try:
-            experiment_id = client.create_experiment(spec.experiment)
+            experiment_id = client.create_experiment(spec.experiment, tags=KIND)
         except Exception:  # another process may have made it meanwhile
             experiment = client.get_experiment_by_name(spec.experiment)
             if experiment is None:
@@ -344,6 +354,7 @@ def create(client: Any, spec: TrackingSpec, name: str) -> Any:
         )
     else:
         experiment_id = experiment.experiment_id
+        _of_training(client, experiment)
     return client.create_run(
         experiment_id,
         run_name=spec.run_name or name,
