@@ -64,6 +64,33 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
 
 
 @dataclass(frozen=True)
+class Multirun(Composed):
+    """Trainings that share one cluster and one run."""
+
+    many: Sequence[Composed] = ()
+
+    def run(self) -> Mapping[str, Any]:
+        """Run them; see ``jobs.multirun.run``."""
+        from tipcast.compute import gpus
+
+        gpus.check(self.config.backend, self.config.cluster)
+        multirun = importlib.import_module("tipcast.jobs.multirun")
+        said: Mapping[str, Any] = multirun.run([(each.config, each.command) for each in self.many], self.command)
+        return said
+
+
+def joined(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
+    """Return the trainings of ``--multirun`` as one job; what else is composed stays as it is."""
+    from tipcast.config.arguments import several
+    from tipcast.config.plain import redact
+
+    if not found or found[0].job != "train" or not several(arguments):
+        return found
+    words = ["tipcast", "train", *(redact(word) for word in arguments)]
+    return [Multirun("train", found[0].config, shlex.join(words), found)]
+
+
+@dataclass(frozen=True)
 class Result:
     """What a job has done."""
 

@@ -114,12 +114,12 @@ def _run(job: str, arguments: list[str]) -> int:
         raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")
     if job not in JOBS:
         raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
-    from tipcast.api import compose_jobs
+    from tipcast.api import compose_jobs, joined
     from tipcast.compute.forkserver import waiting
 
     code = 0
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-    for composed in compose_jobs(job, arguments):
+    for composed in joined(compose_jobs(job, arguments), arguments):
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from tipcast.config.errors import TipcastError
 
 FLAGS = {"--help", "-h", "--hydra-help", "--resolve", "--multirun", "-m", "--info", "-i"}
 """Hydra's own flags that pass through."""
+MULTIRUN = {"-m", "--multirun"}
 FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p"}
 REFUSED_FLAGS = {"--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun", "--run", "-r"}
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
@@ -51,11 +53,16 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     """
     result: list[str] = []
     rest = list(arguments)
-    several = bool({"-m", "--multirun"} & set(rest))
+    many = several(rest)
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
-        if argument in FLAGS:
+        if argument in MULTIRUN and rest and (words := _overrides(rest[0])):  # what `mlflow run -P multirun=` passes
+            result.append(argument)
+            rest = words + rest[1:]
+        elif name in ("multirun", "--multirun") and equals:
+            rest = ["--multirun", *_words(value), *rest]
+        elif argument in FLAGS:
             result.append(argument)
         elif name in FLAGS_WITH_VALUE:
             value = value if equals else _value(argument, rest)
@@ -78,12 +85,26 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         elif argument.startswith("-"):
             raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
         elif name.lstrip("+") in PATHS | LISTS and equals:
-            result.append(_path(name, value, several))
+            result.append(_path(name, value, many))
         else:
             result.append(f"++{argument}" if argument.startswith(OPEN) else argument)
     for override in result:
         _check(override)
     return result
+
+
+def several(arguments: Sequence[str]) -> bool:
+    """Tell whether arguments ask for a job of each of several configurations."""
+    return any(word in MULTIRUN or word.startswith(("multirun=", "--multirun=")) for word in arguments)
+
+
+def _overrides(text: str) -> list[str]:
+    """Return the overrides that one word holds; nothing where it is one, which may have blanks in its value."""
+    with contextlib.suppress(ValueError):
+        words = shlex.split(text)
+        if len(words) > 1 and all(re.match(r"[+~]{0,2}[A-Za-z_][\w.@/]*=", word) for word in words):
+            return words
+    return []
 
 
 def named(job: str, arguments: Sequence[str]) -> list[str]:

@@ -50,6 +50,14 @@ class TrainConfig(DoctorConfig):
 
 
 @dataclass
+class MultirunConfig(TrainConfig):
+    """One training or, with ``--multirun``, one of several."""
+
+    resume: str | None = None
+    fail_fast: bool = False
+
+
+@dataclass
 class SweepConfig(TrainConfig):
     """What a training has, and how its parameters are searched."""
 
@@ -145,7 +153,7 @@ class CompareConfig(_JobConfig):
 
 
 JOBS = {
-    "train": TrainConfig,
+    "train": MultirunConfig,
     "sweep": SweepConfig,
     "ladder": LadderConfig,
     "prepare": PrepareConfig,

@@ -16,7 +16,7 @@ from tipcast.config import schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import SweepConfig, TrainConfig, WatchConfig
+from tipcast.config.job_schemas import MultirunConfig, SweepConfig, WatchConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(
@@ -128,7 +128,7 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
 
 
-def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, str], where: str) -> TrainConfig:
+def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, str], where: str) -> MultirunConfig:
     """Return the training that a run made, to be made again on the machine of a watch.
 
     Parameters
@@ -156,7 +156,7 @@ def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, s
         found = {name: yaml.safe_load(value) for name, value in best.items()}
         _refuse_active(found, where)
         model = {**plain["model"], "params": {**plain["model"]["params"], **found}}
-        return TrainConfig(
+        return MultirunConfig(
             print=schema.Output.none,
             debug=given.debug,
             backend=given.backend,

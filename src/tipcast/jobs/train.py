@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from tipcast.compute.session import check as check_session
 from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import TrainConfig
+from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.config.schema import Limits
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Dataset, Listing, timed
@@ -60,10 +60,14 @@ WHERE = {"train": "data.train", "validation": "data.train (validation)", "test":
 
 Splits = Mapping[str, Rows]
 """``train``, ``validation`` if there is one, ``test`` -> rows on the workers."""
+Reading = Callable[[Session, TrainConfig, "Plan"], Splits]
+"""See ``read``."""
 
 
-def run(config: TrainConfig, command: str) -> Mapping[str, Any]:
+def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
+    if config.resume is not None:
+        raise TipcastError("C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out")
     check_session(config.backend, config.cluster)
     clock = Clock()
     check_model(config, config.task.kind)
@@ -96,12 +100,15 @@ def start(stack: ExitStack, record: Record, clock: Clock, *, always_warm: bool =
     return workers
 
 
-def finish(workers: Session, record: Record, clock: Clock) -> dict[str, Any]:
-    """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
+def finish(workers: Session, record: Record, clock: Clock, reading: Reading | None = None) -> dict[str, Any]:
+    """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it.
+
+    ``reading`` takes the place of ``read`` where others have read the rows.
+    """
     config, plan, folder = record.config, record.plan, record.folder
     with recorded(workers.client, folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
-            splits = read(workers, config, plan)
+            splits = (reading or read)(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         if config.cluster.task_graph:
             record.tasks(workers.client, splits)

@@ -173,8 +173,8 @@ class Children:
 
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""
-        wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'"
-        runs = pages(self._parent.client.search_runs, [self._parent.experiment_id], wanted)
+        parent = self._parent.client.get_run(self._parent.id)
+        runs = children_of(self._parent.client, parent)
         children = [_child(run) for run in runs if NUMBER in run.data.tags]
         return sorted(children, key=lambda child: (child.number, child.attempt))
 
@@ -195,8 +195,8 @@ class Children:
         return f"http://127.0.0.1:5000/{page}"
 
 
-def sweep_run(client: Any, run_id: str) -> Any:
-    """Return the run of a sweep.
+def sweep_run(client: Any, run_id: str, job: str = "sweep") -> Any:
+    """Return the run of a sweep, or of another job that has children.
 
     Raises
     ------
@@ -207,10 +207,16 @@ def sweep_run(client: Any, run_id: str) -> Any:
     try:
         run = client.get_run(run_id)
     except MlflowException as problem:
-        raise TipcastError("S003", f"run {run_id}", "is not there", "name the run of a sweep") from problem
-    if run.data.tags.get("job") != "sweep" or run.info.lifecycle_stage != "active":
-        raise TipcastError("S003", f"run {run_id}", "is no sweep", "name the run of a sweep")
+        raise TipcastError("S003", f"run {run_id}", "is not there", f"name the run of a {job}") from problem
+    if run.data.tags.get("job") != job or run.info.lifecycle_stage != "active":
+        raise TipcastError("S003", f"run {run_id}", f"is no {job}", f"name the run of a {job}")
     return run
+
+
+def children_of(client: Any, run: Any) -> list[Any]:
+    """Return the active runs below a run."""
+    wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"
+    return list(pages(client.search_runs, [run.info.experiment_id], wanted))
 
 
 def clear_problem(client: Any, run_id: str) -> None:
