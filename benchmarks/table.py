@@ -250,7 +250,8 @@ def cards() -> str:
     body = []
     for row in rows("card_trips"):
         of_cards = row["way"] != "high_tip"
-        found = auc(row) if of_cards else f"{row['auc_card']:.3f}"
+        found = f"{row['auc_card']:.3f}"
+        found += " ({auc_low:.3f} to {auc_high:.3f})".format(**row) if of_cards else ""
         share = "{mean_prediction:.3f}, {positive_rate:.3f}, {calibration_error:.3f}".format(**row) if of_cards else ""
         body.append((row["trips"], ways[row["way"]], found, share))
     told = "mean prediction, rate of high tips, expected calibration error"

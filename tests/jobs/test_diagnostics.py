@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import warm
 from tests.jobs.conftest import QUICK_TRAIN
 
 from tipcast.compute import diagnostics
@@ -21,7 +22,8 @@ TRAIN = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2", "c
 def tipcast(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder of its own."""
     command = [sys.executable, "-m", "tipcast", *words, "print=json"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    how: dict[str, Any] = {"cwd": folder, "env": warm.environment(), "timeout": 120}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
 def artifact(folder: Path, name: str) -> str:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
 from hydra.plugins.launcher import Launcher
 from hydra.test_utils.launcher_common_tests import IntegrationTestSuite, LauncherTestSuite
+from hydra.version import VersionBase
 
 from hydra_plugins.dask_launcher.dask_launcher import DaskLauncher
 
@@ -30,8 +32,9 @@ if __name__ == "__main__":
 
 @pytest.fixture(autouse=True)
 def _found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let applications that are started in other folders find this source."""
+    """Let applications in other folders find this source, and Hydra be of no version that another test has set."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+    monkeypatch.delitem(Singleton._instances, VersionBase, raising=False)
 
 
 def test_hydra_finds_it() -> None:

@@ -1,0 +1,136 @@
+"""`tipcast train --multirun`: trainings that share a run, a cluster and rows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from tests import warm
+
+from tipcast.api import compose_jobs, joined
+from tipcast.config.errors import TipcastError
+
+FEW = ("data.rows=3000", "model.params.n_estimators=3", "tracking.system_metrics=false", "cluster.processes=false",
+       "cluster.performance_report=false", "print=json")  # fmt: skip
+
+
+def many(store: str, *words: str) -> tuple[dict[str, Any], list[Any]]:
+    """Run a multirun; return what it says and its children by name."""
+    arguments = [*words, *FEW, f"tracking.uri={store}"]
+    (one,) = joined(compose_jobs("train", arguments), arguments)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            one.run()
+        finally:
+            said = json.loads(out.getvalue().splitlines()[-1]) if out.getvalue() else {}
+    return said, below(store, said["run_id"])
+
+
+def below(store: str, parent: str) -> list[Any]:
+    """Return the runs below a run, the first first."""
+    client = mlflow.MlflowClient(store)
+    wanted = f"tags.`mlflow.parentRunId` = '{parent}'"
+    experiment = client.get_run(parent).info.experiment_id
+    return client.search_runs([experiment], wanted, order_by=["attributes.start_time"])
+
+
+def runs_of(store: str) -> list[Any]:
+    """Return all runs."""
+    client = mlflow.MlflowClient(store)
+    return list(client.search_runs([each.experiment_id for each in client.search_experiments()]))
+
+
+def test_each_configuration_is_a_run_on_rows_that_are_read_once(store: str, logged: list[str]) -> None:
+    said, children = many(store, "--multirun", "model=xgboost,random_forest", "seed=1,2")
+    assert [child.info.status for child in children] == ["FINISHED"] * 4
+    assert {child.info.run_name for child in children} >= {"xgboost seed=1 rows=3000 n_estimators=3"}
+    assert all(child.data.metrics["test/rows"] == children[0].data.metrics["test/rows"] for child in children)
+    assert sum(line.startswith("cluster") for line in logged) == 1
+    board = said["trainings"]
+    scores = [row["metrics"]["validation/auc"] for row in board]
+    assert scores == sorted(scores, reverse=True)
+    assert [row["rank"] for row in board] == [1, 2, 3, 4]
+    client = mlflow.MlflowClient(store)
+    parent = client.get_run(said["run_id"])
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["validation/auc"] == scores[0]
+    assert parent.data.tags["best.run"] == board[0]["run_id"]
+    table = json.loads(Path(client.download_artifacts(said["run_id"], "tables/leaderboard.json")).read_text("utf-8"))
+    assert len(table["data"]) == 4
+    for child in children:
+        assert f"{child.info.run_name}" in parent.data.tags["mlflow.note.content"]
+
+
+def test_kinds_are_ranked_apart(store: str) -> None:
+    said, _ = many(store, "-m", "task=high_tip,tip_amount")
+    assert [(row["kind"], row["rank"]) for row in said["trainings"]] == [("classification", 1), ("regression", 1)]
+
+
+@pytest.mark.parametrize(("fail_fast", "finished"), [("false", 1), ("true", 0)])
+def test_a_training_that_fails(store: str, fail_fast: str, finished: int, capsys: Any) -> None:
+    words = ["-m", "data.limits.min_rows=1000000,10", f"fail_fast={fail_fast}", *FEW, f"tracking.uri={store}"]
+    (one,) = joined(compose_jobs("train", words), words)
+    with pytest.raises(TipcastError, match="D014"):
+        one.run()
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    children = below(store, said["run_id"])
+    assert sum(child.info.status == "FINISHED" for child in children) == finished
+    failed = next(child for child in children if child.info.status == "FAILED")
+    assert failed.data.tags["error.code"] == "D014"
+    assert "D014" in next(row["status"] for row in said["trainings"] if row["run_id"] is None)
+
+
+def test_a_killed_multirun_goes_on_where_it_was(tables: Path, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    (tmp_path / "mlflow.db").write_bytes(tables.read_bytes())
+    words = ["train", "-m", "seed=1,2,3,4", *FEW, f"tracking.uri={store}"]
+    process = warm.start(words, tmp_path, warm.environment())
+    for _ in range(600):
+        if any(run.info.status == "FINISHED" for run in runs_of(store)):
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    (parent,) = (run for run in runs_of(store) if run.data.tags["job"] == "multirun")
+    before = {run.info.run_id for run in below(store, parent.info.run_id) if run.info.status == "FINISHED"}
+    assert 0 < len(before) < 4
+    said, children = many(store, "-m", "seed=1,2,3,4", f"resume={parent.info.run_id}")
+    assert said["run_id"] == parent.info.run_id
+    done = [child for child in children if child.info.status == "FINISHED"]
+    assert sorted(child.data.params["seed"] for child in done) == ["1", "2", "3", "4"]
+    assert before < {child.info.run_id for child in done}
+    assert not [run for run in runs_of(store) if run.info.status == "RUNNING"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [
+        (["-m", "cluster.n_workers=1,2"], "C003", "share one cluster"),
+        (["-m", "tracking.experiment=a,b"], "C003", "lie below one"),
+        (["-m", "resume=nothing"], "S003", "is not there"),
+        (["-m", "model.params.max_depth=3,-1"], "C003", "max_depth"),
+    ],
+)
+def test_mistakes_end_before_anything_is_recorded(store: str, words: list[str], code: str, what: str) -> None:
+    before = len(runs_of(store))
+    arguments = [*words, *FEW, f"tracking.uri={store}"]
+    (one,) = joined(compose_jobs("train", arguments), arguments)
+    with pytest.raises(TipcastError, match=what) as problem:
+        one.run()
+    assert problem.value.code == code
+    assert len(runs_of(store)) == before
+
+
+def test_mlflow_run_passes_several_overrides_in_one_word() -> None:
+    for words in (["--multirun", "seed=1,2 model=xgboost,svc"], ["multirun=seed=1,2 model=xgboost,svc"]):
+        (one,) = joined(compose_jobs("train", words), words)
+        assert [each.config.seed for each in one.many] == [1, 1, 2, 2]
+    assert [each.job for each in joined(compose_jobs("train", ["seed=1"]), ["seed=1"])] == ["train"]
