@@ -236,7 +236,7 @@ def leaderboard(
 
 def linked(row: Mapping[str, Any], parent: Run) -> str:
     """Return a training's name, as a link where it has a run."""
-    page = f"#/experiments/{parent.experiment_id}/runs/{row['run_id']}"
+    page = f"#/experiments/{parent.experiment_id}/runs/{row['run_id']}?workflowType=machine_learning"
     return f"[{row['name']}]({page})" if row["run_id"] else str(row["name"])
 
 

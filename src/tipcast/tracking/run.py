@@ -49,7 +49,7 @@ MAX_DIGEST = 36
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""What MLflow's page sets where a user chooses that an experiment is of model training, and not of agents."""
+"""What says that an experiment is of model training; pages with a switch GenAI | Model training ask their address."""
 SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
 """Seconds between two samples of the system's metrics, at first and later, and when later begins."""
 KILLED = "a run that was open is closed as KILLED"
@@ -328,7 +328,7 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
 
 
 def _of_training(client: Any, experiment: Any) -> None:
-    """Have MLflow's page of an experiment open as one of model training, unless somebody has said what it is."""
+    """Say that an experiment is of model training, unless somebody has said what it is."""
     if experiment is not None and not KIND.keys() & experiment.tags.keys():
         for name, value in KIND.items():
             client.set_experiment_tag(experiment.experiment_id, name, value)
