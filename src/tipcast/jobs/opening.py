@@ -25,7 +25,7 @@ LONGEST_VALUE, LONGEST_NAME = 24, 80
 
 
 def told_apart(model: str, command: str) -> str:
-    """Return a run's name: its model, and what the command overrides, as ``xgboost task=tip_amount max_depth=8``."""
+    """Return a run's name: its model, and what the command overrides, as ``xgboost seed=1 max_depth=8``."""
     found = model
     for word in shlex.split(command):
         key, _, value = word.lstrip("+").partition("=")

@@ -48,8 +48,8 @@ MAX_DIGEST = 36
 """Characters that MLflow keeps of a dataset's digest."""
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
-KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""What says that an experiment is of model training; pages with a switch GenAI | Model training ask their address."""
+KIND = "mlflow.experimentKind"
+"""Tag of what an experiment is for; pages with a switch GenAI | Model training ask their address instead."""
 SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
 """Seconds between two samples of the system's metrics, at first and later, and when later begins."""
 KILLED = "a run that was open is closed as KILLED"
@@ -264,6 +264,7 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
         LOG.info("%-9s%s", "run", opened.link)
         with failures(store):
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
+            _of_training(client, opened.experiment_id)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
@@ -318,20 +319,18 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
             f"is no run of {redact(resolve(spec))}",
             "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
         ) from problem
-    experiment = client.get_experiment(run.info.experiment_id)
-    if experiment.name not in {spec.experiment, "Default"}:
-        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment.name, spec.experiment)
-    _of_training(client, experiment)
+    experiment = client.get_experiment(run.info.experiment_id).name
+    if experiment not in {spec.experiment, "Default"}:
+        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
 
 
-def _of_training(client: Any, experiment: Any) -> None:
+def _of_training(client: Any, experiment_id: str) -> None:
     """Say that an experiment is of model training, unless somebody has said what it is."""
-    if experiment is not None and not KIND.keys() & experiment.tags.keys():
-        for name, value in KIND.items():
-            client.set_experiment_tag(experiment.experiment_id, name, value)
+    if KIND not in client.get_experiment(experiment_id).tags:
+        client.set_experiment_tag(experiment_id, KIND, "custom_model_development")
 
 
 def create(client: Any, spec: TrackingSpec, name: str) -> Any:
@@ -339,7 +338,7 @@ def create(client: Any, spec: TrackingSpec, name: str) -> Any:
     experiment = client.get_experiment_by_name(spec.experiment)
     if experiment is None:
         try:
-            experiment_id = client.create_experiment(spec.experiment, tags=KIND)
+            experiment_id = client.create_experiment(spec.experiment)
         except Exception:  # another process may have made it meanwhile
             experiment = client.get_experiment_by_name(spec.experiment)
             if experiment is None:
@@ -354,7 +353,6 @@ def create(client: Any, spec: TrackingSpec, name: str) -> Any:
         )
     else:
         experiment_id = experiment.experiment_id
-        _of_training(client, experiment)
     return client.create_run(
         experiment_id,
         run_name=spec.run_name or name,
