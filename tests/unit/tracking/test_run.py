@@ -52,6 +52,18 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"), [(None, "custom_model_development"), ("classification", "classification")]
+)
+def test_an_experiment_says_that_it_is_of_model_training(spec: TrackingSpec, before: str | None, after: str) -> None:
+    client = open_store(spec)
+    if before:
+        client.create_experiment(spec.experiment, tags={"mlflow.experimentKind": before})
+    with _made(spec):
+        pass
+    assert client.get_experiment_by_name(spec.experiment).tags["mlflow.experimentKind"] == after
+
+
+@pytest.mark.parametrize(
     ("problem", "status", "code"),
     [
         (TipcastError("D014", "data.train", "too few rows", "use more"), "FAILED", "D014"),
