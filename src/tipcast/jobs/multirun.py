@@ -134,7 +134,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         "command": command,
     }
     lines = {f"{row['rank'] or '-'} {row['name']}": row["status"] for row in board}
-    closing.say(result if first.print is Output.json else {**result, "trainings": lines}, first.print)
+    told = {name: value for name, value in result.items() if name != "trainings"}
+    closing.say(result if first.print is Output.json else lines | told, first.print)
     if failed:
         raise next(iter(failed.values()))
     return result
