@@ -26,7 +26,7 @@ from harness import compare, options, write_result
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.models.cuml_forest import joined as joined_on_device
+from tipcast.models.base import stacked
 from tipcast.models.cuml_forest import settings
 from tipcast.models.fit import fit
 from tipcast.models.xgboost_plan import plan
@@ -62,14 +62,9 @@ def bare_forest(joined: tuple[Any, Any], params: Mapping[str, Any]) -> None:
     RandomForestClassifier(**params, random_state=0).fit(*joined)
 
 
-def on_processors(x: Any, y: Any) -> tuple[Any, Any]:
-    """Join rows, to try the script where there is no GPU."""
-    return pd.concat(x), pd.concat(y)
-
-
 def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], object]:
     """Return the bare calls of a model, as a task."""
-    joined = client.submit(joined_on_device if device == "cuda" else on_processors, data.x, data.y, pure=False)
+    joined = client.submit(stacked, data.x, data.y, pure=False)
     if model.name == "random_forest":
         return lambda: client.submit(bare_forest, joined, settings(model.params, model.fit), pure=False).result()
     planned = plan(model.params, model.fit, device)

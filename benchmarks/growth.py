@@ -92,7 +92,7 @@ def drawn(path: Path) -> None:
 def main() -> None:
     """Run the benchmark."""
     counts = [1_000_000, 2_000_000, 4_000_000, 8_000_000]
-    given = options(__doc__, device="cpu", gpus=1, model="xgboost", rows=counts, repeats=3, picture=0)
+    given = options(__doc__, device="cpu", gpus=1, model="xgboost", rows=counts, repeats=3, picture=0, folder="")
     if given.picture:
         drawn(given.out / "growth.png")
         return
@@ -102,7 +102,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for count in given.rows:
             what = {"model": given.model, "rows": count, "workers": given.gpus}
-            found.append(attempt(what, partial(measured, given, count, Path(scratch))))
+            found.append(attempt(what, partial(measured, given, count, Path(given.folder or scratch))))
             write_result(name, found, exponents=exponents(found), **vars(given))
 
 

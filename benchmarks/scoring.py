@@ -37,7 +37,7 @@ from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
 from tipcast.models.base import NativeFile
-from tipcast.models.fit import predict_saved
+from tipcast.models.fit import hold_saved, predict
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 
@@ -89,7 +89,8 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
 
 def scored(workers: Session, fetched: Fetched, parts: list[Any]) -> None:
     """Score all parts as a scoring does; the scores stay where they are."""
-    futures = predict_saved(workers.client, NativeFile(fetched.path, fetched.format), workers.device, parts)
+    held = hold_saved(workers.client, NativeFile(fetched.path, fetched.format), workers.device)
+    futures = predict(workers.client, held, parts)
     workers.client.gather(workers.client.map(len, futures, pure=False))
 
 

@@ -36,6 +36,10 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "train_job": JOB,
     "growth_cpu": JOB,
     "growth_gpu_1": JOB,
+    "growth_gpu_2": JOB,
+    "nodes_2": JOB,
+    "network_2": ("../../examples/network_ddp.py", "datasets"),
+    "forest_shares": (),
     "scoring": (*JOB, "scoring"),
     "tracking": ("tracking/run.py", "tracking/store.py"),
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
@@ -45,6 +49,11 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "real_trips": ("datasets", "models", "evaluation"),
     "sweep_real": ("datasets", "models", "evaluation", "search"),
     "card_trips": ("datasets", "models", "evaluation", "search", "tasks"),
+    "outside": ("datasets", "models", "evaluation", "tasks"),
+    "gbm_perf_cpu": JOB,
+    "gbm_perf_gpu": JOB,
+    "watch": ("datasets", "models", "evaluation", "tasks", "scoring", "jobs/watch.py"),
+    "multirun": (*JOB, "config", "api.py", "cli.py"),
     "serving": ("tracking/model_code", "datasets/taxi/features.py"),
     "neighbours": ("models/knn.py", "models/native_knn.py"),
     "neighbours_gpu_1": ("models/knn.py", "models/native_knn.py"),
@@ -178,6 +187,10 @@ RATIOS = (
     Row("`tipcast score`, {rows} rows, all columns kept", "pandas, `inplace_predict` and `to_parquet`",
         "job: read, score, write, log", "scoring", against("by hand, job")),
     Row("the same", "the same as a script", PROCESS, "scoring", against("by hand, process"), 1.0),
+    Row("`tipcast watch`, {rows} rows", "`tipcast score` of the same", "job: read, score, write, log", "watch",
+        ratio(), 1.1),
+    Row("eight configurations by `--multirun`, {rows} rows", "eight processes of `tipcast train`",
+        "from the first process's start to the last one's end", "multirun", ratio(), 0.5),
     Row("scores of {rows} rows by a registered `xgboost`", "`inplace_predict`", "scoring, rows in memory", "scoring",
         against("bare library, xgboost"), 1 / 0.9),
     Row("a quarter of them by a registered `random_forest`", "`predict_proba`", "scoring, rows in memory", "scoring",
@@ -256,6 +269,69 @@ def cards() -> str:
         body.append((row["trips"], ways[row["way"]], found, share))
     told = "mean prediction, rate of high tips, expected calibration error"
     return table(("months", "trained by", "test AUC on trips paid by card (95 % interval)", told), body)
+
+
+COURSE_GOAL = 1e-6
+"""Most that an RMSE may differ from that of the course's own lines."""
+
+
+def outside() -> str:
+    """Return the table of what others have published, and of the same and of our own models by their rules."""
+    found: dict[str, list[Result]] = {}
+    for row in rows("outside"):
+        found.setdefault(row["what"], []).append(row)
+    body = []
+    for what, own in found.items():
+        cells, course = {}, own[0]["course"]
+        for row in (row for row in own if "rmse" in row):
+            if row["model"] == "published":
+                apart = abs(row["rmse"] - course)
+                cells["published"] = f"{row['rmse']:.9f}; apart {apart:.0e} ({held(apart, COURSE_GOAL, '{:.0e}')})"
+            else:
+                goal = "met" if row["rmse"] <= course else "**missed**"
+                cells[row["model"]] = "{rmse:.3f} ({rmse_low:.3f} to {rmse_high:.3f})".format(**row) + f", {goal}"
+        here = f"{course:.9f}" if course else "not run here"
+        told = (cells.get(name, "") for name in ("published", "xgboost", "random_forest"))
+        body.append((what, own[0]["months"], own[0]["published"], here, *told))
+    ours = (
+        "`tipcast train`, the same model",
+        "`xgboost` (95 % interval), goal: at most it",
+        "`random_forest`, the same",
+    )
+    body = body or [(MISSING, *[""] * 6)]
+    return table(("test RMSE", "trips", "published", "its own lines here", *ours), body)
+
+
+def gbm_perf() -> str:
+    """Return the table of the airline shape, against bare XGBoost."""
+    body = []
+    for device, where in (("cpu", "two cores"), ("gpu", "one GPU")):
+        for row in rows(f"gbm_perf_{device}"):
+            ours, bare = row["medians_s"].values()
+            auc = "{test/auc:.4f} ({test/auc_low:.4f} to {test/auc_high:.4f})".format(**row)
+            times = (
+                f"{ours:.2f} s",
+                f"{bare:.2f} s",
+                f"{row['ratio']:.2f} x" + ("" if row["enough"] else ", disturbed"),
+            )
+            body.append((where, million(row["rows"]), row["clock"], *times, auc, f"{row['bare_auc']:.4f}"))
+    aucs = ("test AUC (95 % interval)", "of bare XGBoost")
+    head = ("100 trees of depth 10", "rows", "clock", "`tipcast train`", "bare `xgboost.train`", "ratio", *aucs)
+    return table(head, body or [(MISSING, *[""] * 7)])
+
+
+def estimates() -> str:
+    """Return the table of what a watch estimates of real months, and what it flags."""
+    body = []
+    for row in rows("watch"):
+        if "task" in row:
+            estimate = "{estimated_auc:.3f} ({estimated_auc_low:.3f} to {estimated_auc_high:.3f})".format(**row)
+            told = ", ".join(f"`limit.{name}`" for name in row["passed"]) or "none"
+            months = ", ".join(row[name] for name in ("train", "test", "watched"))
+            auc = (f"{row[name]:.3f}" for name in ("reference_auc", "auc"))
+            body.append((f"`{row['task']}`", months, *auc, estimate, f"{row['estimated_auc'] - row['auc']:+.3f}", told))
+    aucs = ("AUC of the test", "of the watched month", "estimated (95 % interval)", "estimated less real")
+    return table(("task", "trained, tested, watched", *aucs, "passed limits"), body)
 
 
 def swept() -> str:
@@ -396,7 +472,22 @@ def tables() -> dict[str, Callable[[], str]]:
     """Return the tables by the names of their markers."""
     import table_gpu
 
-    own = (times, aucs, cards, swept, served, neighbours, growth, fidelity, environments, suite, suite_folders)
+    own = (
+        times,
+        aucs,
+        cards,
+        outside,
+        gbm_perf,
+        estimates,
+        swept,
+        served,
+        neighbours,
+        growth,
+        fidelity,
+        environments,
+        suite,
+        suite_folders,
+    )
     return {each.__name__: each for each in own} | table_gpu.TABLES
 
 
@@ -406,26 +497,19 @@ def filled(text: str) -> str:
     return MARKED.sub(lambda found: f"<!-- table: {found[1]} -->\n\n{known[found[1]]()}\n\n<!-- end -->", text)
 
 
+def script(name: str) -> str:
+    """Return the script that writes a result: growth of growth_gpu_2."""
+    scripts = [path.stem for path in Path(__file__).parent.glob("*.py") if name.startswith(path.stem)]
+    return "scoring" if name == "gpu_scoring" else max(scripts, key=len)
+
+
 def stale(name: str) -> str:
     """Return why a result should be measured again; an empty text where it need not."""
     try:
         commit = read(name)["environment"]["commit"]
     except (LookupError, Refused) as problem:
         return f"refused: {problem}" if isinstance(problem, Refused) else "missing"
-    script = {
-        "gpu_train": "gpu_train",
-        "gpu_fit": "gpu_fit",
-        "gpu_sweep": "gpu_sweep",
-        "gpu_scoring": "scoring",
-        "gpu_tests": "gpu_tests",
-        "growth_cpu": "growth",
-        "growth_gpu": "growth",
-        "neighbours_gpu": "neighbours",
-        "lost_worker_cpu": "lost_worker",
-        "lost_worker_gpu": "lost_worker",
-    }
-    own = script.get(re.sub(r"_\d$", "", name), {"sweep_halving": "sweep"}.get(name, name))
-    paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{own}.py"]
+    paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{script(name)}.py"]
     if name not in OF_ALL:
         beside = BESIDE if name.startswith(("gpu_train", "gpu_sweep")) else (*BESIDE, WARM_UP)
         paths += [f":(exclude)src/tipcast/{path}" for path in beside]

@@ -157,6 +157,32 @@ def growth_gpu() -> str:
     return table(head, body or [(MISSING, *[""] * 10)])
 
 
+def nodes() -> str:
+    """Return the table of one GPU, several of a node, and as many nodes of one GPU each."""
+    body: list[tuple[str, ...]] = []
+    found = [row for row in rows("nodes_2") if "phases_s" in row]
+    alone = {row["model"]: row["phases_s"]["fit"] for row in found if row["nodes"] == row["gpus_each"] == 1}
+    for row in found:
+        fit = row["phases_s"]["fit"]
+        faster = f"{alone[row['model']] / fit:.2f} x" if row["model"] in alone else ""
+        where = f"{row['nodes']} of {row['gpus_each']} GPU{'s' if row['gpus_each'] > 1 else ''}"
+        seconds = (f"{row['phases_s'][name]:.2f}" for name in ("read", "fit", "evaluate"))
+        body.append((f"`{row['model']}`", million(row["rows"]), where, *seconds, f"{row['job_s']:.1f}", faster))
+    head = ("model", "training rows", "nodes", "read, s", "fit, s", "evaluate, s", "job, s", "fit against one GPU")
+    return table(head, body or [(MISSING, *[""] * 7)])
+
+
+def network() -> str:
+    """Return the table of a network's training on one GPU and on several."""
+    found = [row for row in rows("network_2") if "fit_s" in row]
+    body = [
+        (str(row["processes"]), f"{row['train_rows']:,.0f}", f"{row['fit_s']:.2f}", f"{row['test_auc']:.4f}")
+        for row in found
+    ]
+    head = ("processes, a GPU each", "training rows", "fit, s", "test AUC")
+    return table(head, body or [(MISSING, *[""] * 3)])
+
+
 def lost() -> str:
     """Return the table of what becomes of bare xgboost.dask whose worker is killed."""
     body = []
@@ -175,5 +201,8 @@ def lost() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, growth_gpu, lost)
-}
+    each.__name__: each
+    for each in (
+        gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, growth_gpu, nodes, network, lost
+    )
+}  # fmt: skip

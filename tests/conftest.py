@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import os
 import shutil
@@ -31,19 +32,23 @@ import pytest
 from distributed import Client, LocalCluster
 from tests import warm
 
-from tipcast.compute import gpus
+from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
+from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
+NO_PAGES = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+"""For a cluster of Dask's: the dashboard's pages take seconds to import."""
 START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
+gc.disable()  # until all tests are loaded, see pytest_collection_finish
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as below nohup, or behind `&` in a script: children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -107,6 +112,30 @@ def _parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(safe_load, "_parsed", remembered)
+        yield
+
+
+@pytest.fixture(scope="session")
+def drawn_once() -> Callable[[Any], bytes]:
+    """Draw the first figure of each kind and size; for later ones return that: half of a small job is drawing."""
+    drawn: dict[tuple[str, int], bytes] = {}
+    png = style.png
+
+    def draw(figure: Any) -> bytes:
+        kind = sys._getframe(1).f_code.co_name, style.DPI  # the function that has made the figure
+        if kind not in drawn:
+            drawn[kind] = png(figure)
+        return drawn[kind]
+
+    return draw
+
+
+@pytest.fixture(scope="module")
+def small_pictures(drawn_once: Callable[[Any], bytes]) -> Iterator[None]:
+    """Pictures of 60 pixels, each kind drawn once, for tests of jobs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "DPI", 10)
+        patch.setattr(style, "png", drawn_once)
         yield
 
 
@@ -219,7 +248,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def client() -> Iterator[Client]:
     """Two threads of one in-process worker."""
     with (
-        LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
+        LocalCluster(processes=False, n_workers=1, threads_per_worker=2, **NO_PAGES) as cluster,
         Client(cluster) as connected,
     ):
         yield connected
@@ -234,11 +263,19 @@ def forked() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def forked_workers(forked: None) -> Iterator[None]:
+    """Worker processes of jobs in this process are forked likewise, as a command's are; else they are spawned."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "_started", True)
+        yield
+
+
 @pytest.fixture(scope="session")
 def pair(forked: None) -> Iterator[Client]:
     """Two worker processes of one thread."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, **NO_PAGES, host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as connected,
     ):
         yield connected
@@ -248,6 +285,13 @@ def pair(forked: None) -> Iterator[Client]:
 def frames() -> Frames:
     """The frame library of the CPU."""
     return CpuFrames()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is loaded by now to no later garbage collection: it stays, and is a million objects."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

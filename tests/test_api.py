@@ -20,8 +20,10 @@ import pandas as pd
 import pytest
 
 import tipcast
-from tipcast import api
+from tipcast.config.arguments import as_overrides
 from tipcast.config.errors import TipcastError
+
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 QUICK = {
     "cluster": {"processes": False, "n_workers": 1, "performance_report": False},
@@ -101,7 +103,7 @@ def test_from_any_thread_one_after_another(store: str) -> None:
     for thread in threads:
         thread.join()
     assert len({run.run_id for run in found}) == 2
-    differences = tipcast.compare(found[0].run_id, found[1].run_id, tracking={"uri": store}).details
+    differences = tipcast.compare(*(run.run_id or "" for run in found), paired=False, tracking={"uri": store}).details
     assert "seed" in differences["configuration"]
 
 
@@ -152,6 +154,44 @@ def test_parameters_are_judged_for_the_kind_that_the_target_has(store: str) -> N
     assert list(run.metrics)[0] == "test/rmse"
 
 
+def test_a_sweep_over_several_models(store: str) -> None:
+    import mlflow
+
+    found = tipcast.sweep(
+        model=["xgboost", "random_forest"],
+        data={"rows": 2000},
+        search={"trials": 1},
+        tracking={"uri": store, "system_metrics": False},
+        cluster=QUICK["cluster"],
+        overrides=["model.params.n_estimators=4"],
+    )
+    assert isinstance(found, tipcast.Swept)
+    assert found.trials == {"finished": 2, "failed": 0, "all": 2}
+    assert found.best["model"] in {"xgboost", "random_forest"}
+    assert found.metrics["test/auc"] > 0.4
+    assert "--multirun model=xgboost,random_forest" in found.command
+    models = {
+        run.data.params["model.name"]
+        for run in mlflow.MlflowClient(store).search_runs(
+            [found.experiment_id], f"tags.`mlflow.parentRunId` = '{found.run_id}'"
+        )
+    }
+    assert models == {"xgboost", "random_forest"}
+
+
+@pytest.mark.parametrize("models", [["xgboost"], ["xgboost", "xgboost"], ["xgboost", {"name": "svc"}], ["a,b", "c"]])
+def test_several_models_are_names(models: list[Any]) -> None:
+    with pytest.raises(TipcastError, match="C003.*model: cannot be.*each once"):
+        tipcast.sweep(model=models)
+    with pytest.raises(TipcastError, match="C003.*model: cannot be"):
+        tipcast.train(model=["xgboost", "svc"])
+
+
+def test_other_keys_have_one_value() -> None:
+    with pytest.raises(TipcastError, match="C005.*overrides: ask for 4 jobs of sweep. Fix: call it once for each"):
+        tipcast.sweep(model=["xgboost", "svc"], overrides=["seed=1,2"])
+
+
 def test_a_data_frame_that_cannot_be_a_table() -> None:
     with pytest.raises(TipcastError, match="D008.*cannot be written as Parquet"):
         tipcast.train(data=pd.DataFrame({"a": [1, "b"]}), target="a")
@@ -174,7 +214,7 @@ def test_a_data_frame_does_not_go_with_everything(settings: dict[str, Any], told
 
 
 def test_keywords_are_overrides() -> None:
-    assert api.as_overrides(
+    assert as_overrides(
         {
             "model": {"name": "random_forest", "params": {"max_depth": 4, "class_weight": None}},
             "task": "high_tip",
@@ -190,7 +230,7 @@ def test_keywords_are_overrides() -> None:
         "task=high_tip",
         "data=files",
         r"data.train=['a b.parquet', 'it\'s.csv']",
-        "search.space.max_depth={'int': [4, 8]}",
+        "search.space.max_depth={int: [4, 8]}",
         "debug=true",
         "tracking.wait_s=1.5",
     ]

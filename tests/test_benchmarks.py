@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -72,13 +74,17 @@ def test_a_failing_command_is_an_error() -> None:
 
 
 ORPHAN = """
-import subprocess, sys
+import subprocess, sys, time
 import harness
 harness.adopt()
 before = harness._own_seconds()
 busy = f"{sys.executable} -c 'import time; [0 for _ in iter(lambda: time.process_time() < .4, False)]'"
-subprocess.run(["sh", "-c", f"({busy} &); sleep 2"], check=True)
-print(harness._own_seconds() - before)
+subprocess.run(["sh", "-c", f"({busy} &)"], check=True)
+found, until = 0.0, time.monotonic() + 60
+while found < 0.4 and time.monotonic() < until:
+    time.sleep(0.1)
+    found = harness._own_seconds() - before
+print(found)
 """
 
 
@@ -87,7 +93,7 @@ def test_what_outlives_its_parent_is_not_foreign() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ORPHAN], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
     )
-    assert float(done.stdout) > 0.35
+    assert float(done.stdout) >= 0.4
 
 
 def test_pairs_by_what_the_works_said() -> None:
@@ -124,6 +130,7 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
     "words",
     [
         ("xgboost_dask", "--rows=8000", "--rounds=2", "--pairs=1"),
+        ("gbm_perf", "--rows", "3000", "--pairs=1"),
         ("growth", "--rows", "5000", "10000", "--repeats=1"),
         ("gpu_fit", "--device=cpu", "--rows=20000", "--pairs=1", "--models=xgboost"),
         ("gpu_fit", "--device=cpu", "--gpus=2", "--rows=20000", "--pairs=1", "--models=xgboost"),
@@ -337,3 +344,13 @@ def test_versions_other_than_the_locked_ones_are_shown(tree: Path) -> None:
     assert "| `xgboost` | 3.4.1 | 3.3.0 | **no** |" in table.environments()
     assert "| `dask` | 1.0 | 1.0 | yes |" in table.environments()
     assert "| `mlflow` | 1.0 | ? | **no** |" in table.environments()
+
+
+def test_what_scripts_import_of_tipcast_is_there() -> None:
+    """No test runs the scripts of GPUs: a name that has moved would show on the next GPU machine only."""
+    for path in sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tipcast"):
+                module = importlib.import_module(str(node.module))
+                for name in node.names:
+                    assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), path

@@ -47,8 +47,8 @@ def test_help_and_cfg_of_each_job(
     monkeypatch.chdir(tmp_path)
     assert cli.main([job, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"^data: .*\bsample\b", shown, re.MULTILINE), shown
-    assert "-v logs more" in shown
+    assert re.search(r"^  data  .*\[sample\]", shown, re.MULTILINE), shown
+    assert "-v, --verbose" in shown
     assert cli.main([job, "--cfg", "job"]) == 0
     assert "source: sample" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
@@ -110,6 +110,63 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert len(ended.stderr.splitlines()) == 1
     assert ended.stderr.startswith("error[D019] ")
     assert not list(tmp_path.iterdir())
+
+
+OF_CONFIGURATION = {
+    "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use 1 or more",
+    "train data.seed=9223372036854775808": "data.seed: must be 0 to below 9223372036854775808, got",
+    "train data=blobs data.centers=1": "data.centers: must be at least 2, got 1",
+    "train data=blobs data.gigabytes=0": "data.gigabytes: must be above 0, got 0",
+    "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
+    "train task.validation=1": "task.validation: must be 0 to below 1, got 1",
+    "train task.threshold=nan": "task.threshold: must be 0 to below 1000000, got nan",
+    "train cluster.wait_s=0": "cluster.wait_s: must be above 0, got 0",
+    "train tracking.experiment=''": "tracking.experiment: is empty",
+    "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
+    "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. Fix: use auc, ",
+    "sweep search.timeout_s=inf": "search.timeout_s: must be above 0, got inf",
+    "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",
+    "sweep search=tpe search.trials=null": "search.trials: tpe needs a number of trials",
+    "sweep task.validation=0": "task.validation: trials are compared on validation rows",
+    "ladder tolerance=-1": "tolerance: must be at least 0, got -1",
+    "prepare data.months=2019-01 out=o row_group_rows=0": "row_group_rows: must be at least 1, got 0",
+    "promote model_uri=models:/a/1 replicates=9": "replicates: must be at least 100, got 9",
+    "score model_uri=models:/a/1 input=x output=y block_bytes=9": "block_bytes: must be at least 1024, got 9",
+    "watch model_uri=models:/a/1 input=x output=y limit.psi=0": "limit.psi: must be above 0, got 0",
+    "compare a b tracking.wait_s=inf": "tracking.wait_s: must be 0 to below 1000000, got inf",
+    "compare a b tracking.max_retries=-1": "tracking.max_retries: must be at least 0, got -1",
+}
+"""Command -> what its configuration alone shows to be wrong with it."""
+WITHOUT_LIBRARIES = """
+import shlex, sys
+from tipcast import cli
+assert [cli.main(shlex.split(command)) for command in sys.argv[1:]] == [2] * len(sys.argv[1:])
+print(sorted({"dask", "distributed", "mlflow", "pandas", "pyarrow", "scipy", "sklearn", "xgboost"} & set(sys.modules)))
+"""
+
+
+def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LIBRARIES, *OF_CONFIGURATION],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    for said, told in zip(ended.stderr.splitlines(), OF_CONFIGURATION.values(), strict=True):
+        assert said.startswith(f"error[C003] {told}")
+        assert FORM.match(said)
+    assert ended.stdout == "[]\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_class_is_not_imported_before_it_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
+    ended = tipcast("train", "model.cpu=evil.X", "data.rows=200", cwd=tmp_path)
+    assert ended.stderr.splitlines()[-1].startswith("error[C006] model.cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
 
 
 def test_debug_shows_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

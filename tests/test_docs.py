@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import ast
+import functools
+import pydoc
 import re
 import shlex
+import textwrap
 import tomllib
+import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tipcast import api
+from tipcast.config import conf_files
 from tipcast.config.errors import EXIT_CODES
+from tipcast.datasets.rows import Recipe
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.schema import REQUIRED
+from tipcast.tasks.base import make_task
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
+    import mlflow.cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -86,18 +101,102 @@ def test_the_page_of_the_seeds_is_true() -> None:
     told = Counter(row[-1].strip() for row in rows)
     assert f"**{told['works']} work, {told['in part']} in part, {told['not yet']} not yet.**" in text
     assert set(told) <= {"works", "in part", "not yet"}
-    for _, _, how, shown, state in rows:
-        for name in re.findall(r"`([^`]+)`", shown):
-            path, _, test = name.partition("::")
-            if test:
-                tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-                assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, name
-            else:
-                assert (ROOT / "benchmarks" / "results" / f"{name}.json").exists(), name
+    for *_, shown, state in rows:
+        _are_there(shown)
         assert shown.strip() or state.strip() != "works"
-        for command in re.findall(r"`tipcast ([^`]+)`", how):
-            job, *words = shlex.split(command)
-            assert api.compose_jobs(job, words), command
+    for command in {command for row in rows for command in re.findall(r"`tipcast ([^`]+)`", row[2])}:
+        job, *words = shlex.split(command)
+        assert api.compose_jobs(job, words), command
+
+
+@functools.cache
+def _functions(path: str) -> set[str]:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def _are_there(shown: str) -> None:
+    """Tests and committed results that a cell names in backticks, as ``tests/FILE.py::TEST`` or ``RESULT``."""
+    for name in re.findall(r"`([^`]+)`", shown):
+        path, _, test = name.partition("::")
+        if test:
+            assert test in _functions(path), name
+        else:
+            assert (ROOT / "benchmarks" / "results" / f"{name}.json").exists(), name
+
+
+def _command_of(words: list[str]) -> tuple[tuple[str, ...], click.Command]:
+    """Return the command of MLflow's that words name, and its path; its options are all known to it."""
+    found: click.Command = mlflow.cli.cli
+    path: tuple[str, ...] = ()
+    while words and isinstance(found, click.Group):
+        name, *words = words
+        inner = found.get_command(click.Context(found), name)
+        assert inner is not None, name
+        found, path = inner, (*path, str(inner.name))
+    known = {name for option in found.params for name in option.opts}
+    assert {word for word in words if word.startswith("-")} <= known, path
+    return path, found
+
+
+def _leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield from _leaves(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
+
+
+def test_the_page_of_mlflow_is_true() -> None:
+    """Commands and calls are MLflow's, none of its commands is left out, and what works names a test that is there."""
+    text = (ROOT / "docs" / "mlflow.md").read_text(encoding="utf-8")
+    assert f"MLflow {mlflow.__version__} " in text
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    told, listed = Counter[str](), set()
+    for what, state, *shown in rows:
+        if what.startswith(("call", "command")):
+            continue
+        for name in re.findall(r"`([^`]+)`", what):
+            if name.startswith("mlflow "):
+                listed.add(_command_of(shlex.split(name)[1:])[0])
+            elif name.startswith("mlflow."):
+                assert pydoc.locate(name), name
+        for tests in shown:
+            word = re.match(r"works|does not", state)
+            assert word is not None, state
+            told[word[0]] += 1
+            _are_there(re.sub(r"`[A-Z_]+`", "", tests))
+            assert bool(tests) == (word[0] == "works"), what
+    assert f"**{told['works']} work, {told['does not']} do not.**" in text
+    lacking = [path for path in _leaves(mlflow.cli.cli) if not any(path[: len(each)] == each for each in listed)]
+    assert lacking == []
+
+
+def test_the_commands_of_the_howto_compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the model that the page defines; runs to be repeated are made in tests/jobs/test_repeat.py."""
+    text = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(conf_files.OWN, "")
+    (own,) = (block for block in blocks if "defaults:" in block)
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "model" / "boosted_stumps.yaml").write_text(textwrap.dedent(own))
+    commands = [line.strip() for block in blocks for line in block.splitlines() if line.startswith("    tipcast ")]
+    told = [command for command in commands if "from=RUN" not in command]
+    assert len(told) > 6
+    for command in told:
+        job, *words = shlex.split(command)[1:]
+        assert api.compose_jobs(job, words), command
+
+
+def test_the_columns_that_tasks_need_are_listed() -> None:
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    rows = {
+        cell: set(re.findall(r"`(\w+)`", row))
+        for cell, row in re.findall(r"^\| ([^|]+) \| (`[^|]+) \|$", text, re.MULTILINE)
+    }
+    for name in ("high_tip", "high_tip_card", "tip_amount", "duration"):
+        task = make_task(api.compose_jobs("train", [f"task={name}"])[0].config.task, Taxi())
+        own = next(columns for cell, columns in rows.items() if f"`{name}`" in cell)
+        assert set(Recipe(Taxi(), task).columns) == own | rows["every task on trips"] - {"task"}, name
+    assert rows["`prepare`"] == set(REQUIRED)
 
 
 def test_changelog_has_the_current_version() -> None:

@@ -52,6 +52,19 @@ def mlflow_run(project: Path, store: Path | str, *parameters: str) -> subprocess
     )
 
 
+def python(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
+    """Run this environment's Python in a folder, where it finds tipcast."""
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
 def query(store: Path | str, sql: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(store)) as database:
         return database.execute(sql).fetchall()
@@ -101,16 +114,25 @@ def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tables: Path, tmp_
 
 
 def test_python_runs_the_package(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "tipcast", "--version"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = python(tmp_path, "-m", "tipcast", "--version")
     assert ended.stdout == f"tipcast {__version__}\n"
+
+
+def test_a_process_trains_a_library_s_model_on_workers_of_its_own(tables: Path, tmp_path: Path) -> None:
+    """They are forked from a server that loads what the model needs, and a yaml that names classes has no module."""
+    store = shutil.copy(tables, tmp_path)
+    words = [
+        "train",
+        "model=ridge",
+        "task=tip_amount",
+        "data.rows=2000",
+        "cluster.n_workers=1",
+        "cluster.processes=true",
+    ]
+    where = ("tracking.system_metrics=false", f"tracking.uri=sqlite:///{store}")
+    ended = python(tmp_path, "-m", "tipcast", *words, *where)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_the_command_that_an_installation_makes(tmp_path: Path) -> None:
@@ -120,15 +142,7 @@ def test_the_command_that_an_installation_makes(tmp_path: Path) -> None:
     assert EntryPoint("tipcast", scripts["tipcast"], "console_scripts").load() is cli.main
     script = tmp_path / "tipcast"  # what pip writes
     script.write_text("import sys\nfrom tipcast.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
-    ended = subprocess.run(
-        [sys.executable, str(script), "train", "--cfg", "job", "model=logistic"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = python(tmp_path, script, "train", "--cfg", "job", "model=logistic")
     assert ended.returncode == 0, ended.stderr
     assert "name: logistic" in ended.stdout
 
@@ -147,11 +161,7 @@ def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path
         "thread.join()\n"
         "print('ended', *codes)\n"
     )
-    command = [sys.executable, script]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+    ended = python(tmp_path, script)
     assert ended.stderr == ""
     assert ended.stdout.count("begun") == 1
     assert ended.stdout.splitlines()[-1] == "ended 0"

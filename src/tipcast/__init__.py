@@ -10,8 +10,8 @@ except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
 __all__ = [
-    "Result", "TipcastError", "Watched", "__version__", "compare", "ladder", "prepare", "promote", "score", "sweep",
-    "train", "watch",
+    "Result", "Swept", "TipcastError", "Watched", "__version__", "compare", "ladder", "prepare", "promote", "score",
+    "sweep", "train", "watch",
 ]  # fmt: skip
 
 

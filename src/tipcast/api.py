@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import logging
 import os
@@ -16,11 +17,6 @@ from typing import Any
 
 from tipcast.compute.forkserver import waiting
 from tipcast.config.errors import TipcastError
-
-OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
-"""Group of conf/ -> its key that has the name of the option."""
-WHOLE = {"search.space"}
-"""Mappings whose values are replaced rather than merged."""
 
 _ONE_AT_A_TIME = threading.RLock()
 """MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
@@ -48,19 +44,27 @@ class Composed:
 
 def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
     """Compose and check what follows a job's name: one, several with ``--multirun``, none after flags that show."""
-    from tipcast.config.arguments import as_given, named, to_overrides
-    from tipcast.config.compose import compose, to_object
-    from tipcast.config.plain import redact
+    from tipcast.config.arguments import REPEAT, named, to_overrides
+    from tipcast.config.compose import compose
 
-    found = compose(job, to_overrides(named(job, arguments)))
-    return [
-        Composed(
-            job,
-            to_object(composed.config),
-            shlex.join(["tipcast", job, *(redact(as_given(override)) for override in composed.overrides)]),
-        )
-        for composed in found
-    ]
+    overrides, recorded = to_overrides(named(job, arguments)), None
+    repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
+    if repeated and job == "train" and not {"--help", "-h"} & set(overrides):
+        from tipcast.jobs.repeat import resolved
+
+        overrides, recorded = resolved(repeated[-1], overrides)
+    return [_checked(job, found.config, found.overrides) for found in compose(job, overrides, recorded)]
+
+
+def _checked(job: str, composed: Any, overrides: Sequence[str]) -> Composed:
+    from tipcast.config.arguments import as_given
+    from tipcast.config.compose import to_object
+    from tipcast.config.plain import redact
+    from tipcast.jobs import preflight
+
+    config = to_object(composed)
+    preflight.check(config)
+    return Composed(job, config, shlex.join(["tipcast", job, *(redact(as_given(word)) for word in overrides)]))
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,31 @@ class Multirun(Composed):
 
 
 def joined(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
-    """Return the trainings of ``--multirun`` as one job; what else is composed stays as it is."""
+    """Return the trainings of ``--multirun``, or its sweeps over several models, as one job; others as they are."""
     from tipcast.config.arguments import several
     from tipcast.config.plain import redact
 
+    if found and found[0].job == "sweep":
+        return _one_sweep(found, arguments)
     if not found or found[0].job != "train" or not several(arguments):
         return found
-    words = ["tipcast", "train", *(redact(word) for word in arguments)]
-    return [Multirun("train", found[0].config, shlex.join(words), found)]
+    run = found[0].config.repeat  # its whole id: what is the last one now is another soon
+    words = [f"from={run}" if word.startswith(("from=", "repeat=")) else redact(word) for word in arguments]
+    return [Multirun("train", found[0].config, shlex.join(["tipcast", "train", *words]), found)]
+
+
+def _one_sweep(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
+    """Return sweeps that differ in their model alone as one over all models; others as they are."""
+    from tipcast.config.arguments import as_given, to_overrides
+    from tipcast.config.job_schemas import ModelsSweepConfig
+    from tipcast.config.plain import redact
+
+    first, models = found[0].config, [each.config.model for each in found]
+    alike = all(dataclasses.replace(each.config, model=first.model) == first for each in found)
+    if not alike or not 1 < len({model.name for model in models}) == len(models):
+        return found
+    command = shlex.join(["tipcast", "sweep", *(redact(as_given(word)) for word in to_overrides(arguments))])
+    return [Composed("sweep", ModelsSweepConfig(**vars(first), models=models), command)]
 
 
 @dataclass(frozen=True)
@@ -139,7 +160,7 @@ def train(*, target: str | None = None, test: Any = None, overrides: Sequence[st
         Groups and keys of conf/train.yaml: an option's name (``model="random_forest"``), a value (``seed=1``), or a
         mapping of values (``data={"rows": 100_000}``), which may name its option too
         (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``config_dir`` is a folder with options of
-        one's own, as ``task/mine.yaml``.
+        one's own, as ``task/mine.yaml``. ``repeat`` is the id of a run that is trained again, ``from`` of the command.
 
     Returns
     -------
@@ -159,9 +180,33 @@ def train(*, target: str | None = None, test: Any = None, overrides: Sequence[st
     return _call_on("train", target, test, overrides, settings)
 
 
-def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Try many parameters in parallel, fit the best again and log it; parameters and errors as of :func:`train`."""
-    return _call_on("sweep", target, test, overrides, settings)
+@dataclass(frozen=True)
+class Swept(Result):
+    """What a sweep has done; ``metrics`` are those of the best model, which was fitted again."""
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """The parameters that were found, number and score of their trial, and which ``model`` of several."""
+        found: Mapping[str, Any] = self.details["best"]
+        return found
+
+    @property
+    def trials(self) -> Mapping[str, int]:
+        """How many are ``finished``, ``failed`` and ``all``, and ``not_tried`` where the time was up."""
+        found: Mapping[str, int] = self.details["trials"]
+        return found
+
+
+def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Swept:
+    """Try many parameters in parallel, fit the best again and log it; the rest as of :func:`train`.
+
+    Parameters
+    ----------
+    target, test, overrides, **settings
+        See :func:`train`; ``model=["xgboost", "random_forest"]`` searches several models, whose trials take turns.
+
+    """
+    return Swept(**vars(_call_on("sweep", target, test, overrides, settings)))
 
 
 def ladder(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -231,9 +276,18 @@ def watch(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] =
     return Watched(**vars(found))
 
 
-def compare(first: str, second: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Find what differs between two runs, by their ids, as ``details`` of the result; the rest as of :func:`train`."""
-    return _call("compare", overrides, {"runs": [first, second], **settings})
+def compare(*runs: str, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Find what differs between two or more runs, as ``details`` of the result; the rest as of :func:`train`.
+
+    Parameters
+    ----------
+    *runs
+        Their ids, the first characters of these, or ``last``.
+    overrides, **settings
+        See :func:`train`; ``paired=False`` leaves the models' scores of the same rows out, ``out="curves.png"`` draws.
+
+    """
+    return _call("compare", overrides, {"runs": list(runs), **settings})
 
 
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -276,13 +330,22 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
     flags = [word for word in overrides if word.startswith("-")]
     if flags:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
+    from tipcast.config.arguments import as_overrides
     from tipcast.config.schema import Output
+    from tipcast.tracking.store import without_autologging
 
-    with _ONE_AT_A_TIME, _kept():
+    with _ONE_AT_A_TIME, _kept(), without_autologging():
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
         given = {name: value for name, value in settings.items() if name != "config_dir"}
         own = [f"--config-dir={settings['config_dir']}"] if "config_dir" in settings else []
-        (composed,) = compose_jobs(job, [*own, *as_overrides(given), *overrides])
+        if isinstance(models := given.get("model"), list | tuple):
+            own += ["--multirun", f"model={_names(job, models)}"]
+            del given["model"]
+        arguments = [*own, *as_overrides(given), *overrides]
+        composed, *others = joined(compose_jobs(job, arguments), arguments)
+        if others:
+            what, fix = f"ask for {1 + len(others)} jobs of {job}", "call it once for each"
+            raise TipcastError("C005", "overrides", what, fix)
         composed.config.print = Output.none
         if files_here and not composed.config.cluster.kind.startswith("local"):
             what = f"a DataFrame of this process is not where the workers of cluster={composed.config.cluster.kind} are"
@@ -304,36 +367,13 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
     )
 
 
-def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of Hydra."""
-    found: list[str] = []
-    for name, value in settings.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and prefix.removesuffix(".") not in WHOLE:
-            inner = dict(value)
-            if not prefix and (option := inner.pop(OPTION.get(name), None)):
-                found.append(f"{name}={option}")
-            found += as_overrides(inner, f"{key}.")
-        else:
-            found.append(f"{key}={value if key in OPTION else _literal(value)}")
-    return found
-
-
-def _literal(value: Any) -> str:
-    """Return a value in the grammar of Hydra's overrides."""
-    from tipcast.config.arguments import quoted
-
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{quoted(str(name))}: {_literal(item)}' for name, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
-    return quoted(str(value))  # a path too
+def _names(job: str, models: Sequence[Any]) -> str:
+    """Return the names of several models as ``--multirun`` takes them."""
+    names = {name for name in models if isinstance(name, str) and name.isidentifier()}
+    if job != "sweep" or not 1 < len(names) == len(models):
+        what, fix = f"cannot be {models}", "name one, or for a sweep several, each once"
+        raise TipcastError("C003", "model", what, fix)
+    return ",".join(models)
 
 
 @contextlib.contextmanager

@@ -18,26 +18,16 @@ from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__
 from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import JOBS
 from tipcast.measure.progress import shown
 
 if TYPE_CHECKING:
     from tipcast.api import Composed
 
-JOBS = {
-    "train": "fit a model on one period, test it on a later one, log and register it",
-    "sweep": "try many parameters in parallel, fit the best, log it with a leaderboard of all",
-    "ladder": "train the same on one core, all cores, one GPU, all GPUs; compare time and result",
-    "promote": "move an alias, as champion, to a registered version that is not worse than its holder",
-    "compare": "say what differs between two runs: tipcast compare RUN RUN",
-    "score": "score files with a registered model, over all workers, and swap the scores in as a whole",
-    "watch": "score a new month, tell how far the model is from its training, retrain and promote where it is too far",
-    "prepare": "write a dataset as Parquet months that spread over workers",
-    "doctor": "say what would fail with this configuration on this machine, and how to mend it",
-}
-"""Job name (conf/NAME.yaml, tipcast.jobs.NAME) -> what it does."""
-
 LEVELS = {"-q": logging.WARNING, "--quiet": logging.WARNING, "-v": logging.DEBUG, "--verbose": logging.DEBUG}
 """Flag, anywhere on the command line -> level of what is logged to standard error; the last one counts."""
+VERSION = {"--version", "-V"}
+COMPLETION = {"--shell-completion", "-sc"}
 VARIABLE = "TIPCAST_LOG"
 """Environment variable with the level where no flag says it, as below `mlflow run`: info, warning or debug."""
 
@@ -71,10 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     DEBUG.clear()
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word not in LEVELS]
-    if words and words[0] in {"--version", "-V"}:
+    if VERSION & set(words[:2]):
         print(f"tipcast {__version__}")
         return 0
     if not words or words[0] in {"--help", "-h"}:
+        from tipcast.config.help import usage
+
         print(usage())
         return 0 if words else 2
     if arguments is None:
@@ -82,20 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
     return _guarded(lambda: _logged(given, words))
-
-
-def usage() -> str:
-    """Return the text of `tipcast --help`."""
-    jobs = "\n".join(f"  {name:<9} {what}" for name, what in JOBS.items())
-    return (
-        f"tipcast {__version__}: experiment tracking for tabular models\n\n"
-        f"usage: tipcast JOB [-v | -q] [key=value ...]\n\njobs\n{jobs}\n\n"
-        "-v, --verbose           log in detail, also what the libraries tell (TIPCAST_LOG=debug)\n"
-        "-q, --quiet             log warnings and errors only (TIPCAST_LOG=warning)\n"
-        "tipcast JOB --help      the job's configuration groups and keys\n"
-        "tipcast JOB --cfg job   the composed configuration, nothing is run\n"
-        "tipcast --version"
-    )
 
 
 def _logged(given: Sequence[str], words: list[str]) -> int:
@@ -110,6 +88,11 @@ def _logged(given: Sequence[str], words: list[str]) -> int:
 
 
 def _run(job: str, arguments: list[str]) -> int:
+    if COMPLETION & {job, *arguments[:1]}:
+        from tipcast.config.completion import answer
+
+        print(answer([word for word in (job, *arguments) if "=" in word]))
+        return 0
     if job.startswith("-"):
         raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")
     if job not in JOBS:
@@ -135,9 +118,11 @@ def _load_ahead(composed: Composed) -> None:
     forkserver.own_process = True
     if composed.job not in AHEAD:
         return
-    classes = [composed.config.model.cpu or ""] if hasattr(composed.config, "model") else []
-    modules = sorted({name.rpartition(".")[0] for name in classes})
-    forkserver.start_ahead(composed.config.cluster, modules)
+    config = composed.config
+    classes = {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
+    own = classes.get(config.backend.name) or ""  # not checked yet, and a repeated run may have named it
+    module = own.rpartition(".")[0] if own.startswith("tipcast.models.") else "tipcast.models.library"
+    forkserver.start_ahead(config.cluster, [module])
 
 
 def _guarded(run: Callable[[], int]) -> int:

@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 
 import tipcast
-from tipcast import cli
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
 from tipcast.datasets import registry, table_features
@@ -25,6 +24,8 @@ from tipcast.datasets.base import Dataset, Fragment, Listing
 from tipcast.datasets.taxi.sample import sample_block
 from tipcast.evaluation import base as evaluation
 from tipcast.tasks import base
+
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 TASK = """
 defaults: [/schema/task@_here_, _self_]
@@ -218,13 +219,3 @@ def test_a_file_that_could_run_code_is_refused(train: Any, tmp_path: Path, keys:
     evil.write_text(f"# @package _global_\nhydra: {keys}\n")
     with pytest.raises(tipcast.TipcastError, match="C006"):
         train(task="far", data={"rows": 4000})
-
-
-def test_several_runs_do_not_go_with_a_folder_of_one_s_own(
-    train: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evil = tmp_path / "own" / "task" / "far.yaml"
-    evil.write_text("# @package _global_\nhydra: {launcher: {_target_: os.getcwd}}\n")
-    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
-    assert cli.main(["train", f"--config-dir={tmp_path / 'own'}", "task=far", "--multirun", "seed=1,2"]) == 2
-    assert "error[C006] --multirun" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def _store(file: Path) -> Any:
     return mlflow.MlflowClient(f"sqlite:///{file}")
 
 
-@pytest.mark.parametrize(("size", "what"), [pytest.param(120_000, "plots", marks=pytest.mark.long), (900_000, "model")])
+@pytest.mark.parametrize(("size", "what"), [pytest.param(36_000, "plots", marks=pytest.mark.long), (900_000, "model")])
 def test_artifacts(tipcast: Start, tables: Path, disk: Any, tmp_path: Path, size: int, what: str) -> None:
     room = disk(size)
     store = tmp_path / "mlflow.db"

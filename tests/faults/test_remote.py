@@ -255,7 +255,11 @@ def test_slurm_is_terminated(slurm: Slurm, tipcast: Callable[..., Any]) -> None:
     ("words", "told"),
     [
         (["cluster.queue=nowhere"], r"K001] cluster=slurm: Slurm did not take the workers' jobs: "),
-        (["cluster.memory=100GiB"], r"K001] cluster=slurm: Slurm did not take the workers' jobs: "),
+        pytest.param(
+            ["cluster.memory=100GiB"],
+            r"K001] cluster=slurm: Slurm did not take the workers' jobs: ",
+            marks=pytest.mark.long,
+        ),
         (["cluster.directives=[--hold]", "cluster.wait_s=3"], r"K002] tls://127.0.0.1:"),
     ],
 )

@@ -19,6 +19,7 @@ import mlflow
 import pytest
 from distributed import LocalCluster
 from distributed.security import Security
+from tests.conftest import NO_PAGES
 
 from tipcast import cli
 from tipcast.compute.cluster import connect
@@ -155,7 +156,7 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
     security = Security.temporary()
     files = _certificates(tmp_path / "known", security)
     others = _certificates(tmp_path / "others", Security.temporary())
-    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, **NO_PAGES}
     with LocalCluster(host="tls://127.0.0.1", security=security, **options) as cluster:
         address = cluster.scheduler_address
         assert address.startswith("tls://")

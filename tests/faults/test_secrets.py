@@ -66,6 +66,7 @@ def trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
     mlflow.set_registry_uri(None)
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_no_canary_is_found(
     trips: tuple[str, str],
     tables: Path,
@@ -97,7 +98,7 @@ def test_no_canary_is_found(
     with caplog.at_level(logging.WARNING):
         train.run(config, "tipcast train data=files")
         given = ["model_uri=models:/tipcast/1", f"input={files.format(2)}", "output=scored", "print=json", "debug=true"]
-        (composed,) = compose("score", [*given, "cluster.n_workers=1"])
+        (composed,) = compose("score", [*given, "cluster.n_workers=1", "cluster.processes=false"])
         scoring = to_object(composed.config)
         scoring.storage_options = config.data.storage_options
         score.run(scoring, "tipcast score")

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from typing import Any
 import psutil
 import pytest
 from tests.faults.conftest import STOP_S
+
+from tipcast.tracking import lease
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 QUICK = (
@@ -38,14 +41,14 @@ class Sweep:
     begin: Callable[..., Any]
     processes: list[Any] = field(default_factory=list)
 
-    def start(self, *words: str, **variables: str) -> Any:
-        """Start `tipcast sweep`."""
+    def start(self, *words: str, before: Callable[[], None] | None = None, **variables: str) -> Any:
+        """Start `tipcast sweep`, after ``before`` in its process."""
         variables |= {
             "TIPCAST_WITNESS": str(self.folder),
             "DASK_DISTRIBUTED__WORKER__PRELOAD": str(Path(__file__).with_name("witness.py")),
             "MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}",
         }
-        job = self.begin("sweep", *QUICK, *words, name=f"job{len(self.processes)}", **variables)
+        job = self.begin("sweep", *QUICK, *words, name=f"job{len(self.processes)}", before=before, **variables)
         self.processes.append(job)
         return job
 
@@ -233,11 +236,39 @@ def test_killed_and_resumed(sweep: Sweep) -> None:
     said = json.loads((second.folder / "stdout").read_text().splitlines()[-1])
     assert said["run_id"] == parent
     assert said["trials"] == {"finished": 8, "failed": 0, "all": 8}
-    fourth = sweep.start(f"resume={parent}")
+    fourth = sweep.start(f"resume={parent}", "cluster.processes=false")
     assert fourth.end() == 0, fourth.err
     assert len(sweep.fits("end")) == len([fit for fit in sweep.fits("end") if fit[0] < 0]) + 8, (
         "nothing is fitted again"
     )
+
+
+def looks_often() -> None:
+    """Look every half second whether the sweep is still this process's."""
+    lease.RENEW_S = 0.5
+
+
+def hears_nothing() -> None:
+    """Be on another machine: without the locks of this one, and where nothing was heard of the sweep's process."""
+    lease.SILENCE_S, tempfile.tempdir = 0.0, None
+
+
+def test_taken_over_by_another_process(sweep: Sweep, tmp_path: Path) -> None:
+    """F28: a process that was cut off leaves a sweep to the one that has taken it over, which ends it."""
+    gate = sweep.gate(2)
+    first = sweep.start("search.trials=4", "cluster.n_workers=1", before=looks_often)
+    first.wait_for(lambda: len(sweep.finished()) == 3)
+    (tmp_path / "elsewhere").mkdir()
+    second = sweep.start(f"resume={sweep.parent}", before=hears_nothing, TMPDIR=str(tmp_path / "elsewhere"))
+    second.wait_for(lambda: [number for number, _ in sweep.fits("begin")].count(2) == 2)
+    time.sleep(2)  # the first has looked
+    gate.unlink()
+    assert first.end() == 7, first.err
+    assert first.err.splitlines()[-1].startswith(f"error[S002] {sweep.parent}: another process works on this run")
+    assert second.end() == 0, second.err
+    sweep.whole(4)
+    assert [child[:3] for child in sweep.children() if child[0] == 2] == [(2, 1, "KILLED"), (2, 2, "FINISHED")]
+    assert sweep.query(f"select status from runs where run_uuid = '{sweep.parent}'") == [("FINISHED",)]
 
 
 @pytest.mark.long
@@ -251,7 +282,7 @@ def test_halving_killed_and_resumed(sweep: Sweep) -> None:
         gates[number].unlink(missing_ok=True) if number < 4 else None
     judged = "select count(*) from tags where key = 'trial.rungs'"
     first.wait_for(lambda: sweep.query(judged) == [(5,)])
-    first.wait_for(lambda: len([child for child in sweep.children() if child[2] == "RUNNING"]) == 2)
+    first.wait_for(lambda: len([n for n, _ in sweep.fits("begin") if n >= 0]) == 7)  # one is given more trees
     os.kill(first.process.pid, signal.SIGKILL)
     first.end()
     for number in range(6):

@@ -56,10 +56,12 @@ def test_killed_and_taken_up(tipcast: Start, registered: Path, tmp_path: Path) -
     words += ["retrain=watched", f"tracking.uri={store}", "tracking.system_metrics=false", "cluster.n_workers=1"]
     client.set_registered_model_alias("tipcast", "champion", "1")
     for at, before in enumerate((in_training, before_promotion, before_the_end)):
-        job = tipcast(*words, name=before.__name__, before=before)
+        own = () if at == 0 else ("cluster.processes=false",)  # the first has worker processes
+        job = tipcast(*words, *own, name=before.__name__, before=before)
         assert job.end() == -signal.SIGKILL, job.err
         assert len(client.search_model_versions("name='tipcast'")) == (1 if at == 0 else 2)
         assert int(client.get_registered_model("tipcast").aliases["champion"]) == (2 if at == 2 else 1)
+    words.append("cluster.processes=false")
     job = tipcast(*words)
     assert job.end() == 10, job.err
     assert len(client.search_model_versions("name='tipcast'")) == 2

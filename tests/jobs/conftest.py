@@ -17,13 +17,14 @@ from typing import Any
 
 import mlflow
 import pytest
+from tests import warm
 
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.evaluation.plots import style
-from tipcast.jobs import prepare, promote, score, sweep, train, watch
+from tipcast.jobs import preflight, prepare, promote, score, sweep, train, watch
+from tipcast.models import safe_load
 from tipcast.tracking.store import open_store
 
 JOBS = {
@@ -57,10 +58,29 @@ def store(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_pictures() -> Iterator[None]:
-    """Pictures of 60 pixels: at full size they are half of what a small job computes; who looks at them sets DPI."""
+def _small_pictures(small_pictures: None) -> None:
+    """Pictures of 60 pixels; who looks at them sets DPI."""
+
+
+@pytest.fixture(scope="session")
+def parsed_formats() -> set[str]:
+    """Formats of models that were parsed in a process of their own."""
+    return set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed_here(_parsed_once: None, parsed_formats: set[str]) -> Iterator[None]:
+    """The first model of each format is parsed in a process of its own, which takes seconds; the others are not."""
+    elsewhere = safe_load._parsed
+
+    def parsed(path: Path, format: str, where: str) -> dict[str, Any]:
+        if format in parsed_formats:
+            return warm.parsed_here(path, format, where)
+        parsed_formats.add(format)
+        return elsewhere(path, format, where)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "DPI", 10)
+        patch.setattr(safe_load, "_parsed", parsed)
         yield
 
 
@@ -95,10 +115,11 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
     if name in TRACKED:
         words += [*QUICK_TRAIN, f"tracking.uri={store}"]
     (composed,) = compose(name, to_overrides(words))
-    out = io.StringIO()
+    config, out = to_object(composed.config), io.StringIO()
+    preflight.check(config)
     try:
         with contextlib.redirect_stdout(out):
-            JOBS[name](to_object(composed.config), shlex.join(["tipcast", name, *words]))
+            JOBS[name](config, shlex.join(["tipcast", name, *words]))
     except TipcastError:
         print(out.getvalue(), end="")  # what it said of files that it refused
         raise

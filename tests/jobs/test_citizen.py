@@ -1,4 +1,4 @@
-"""A registered model through MLflow's own calls and commands: each row of the table in docs/serving.md."""
+"""A registered model through MLflow's own calls and commands: rows of docs/mlflow.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with warnings.catch_warnings():
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"
 TIME, ZONES = "tpep_pickup_datetime", ["PULocationID", "DOLocationID"]
-LIMIT_S = 180
+LIMIT_S = 600
 CACHES = shutil.ignore_patterns("__pycache__")
 INFER = """
 import json, sys, warnings

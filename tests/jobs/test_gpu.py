@@ -22,6 +22,7 @@ from tipcast.compute import gpus
 from tipcast.datasets.taxi.sample import sample_block
 
 ROOT = Path(__file__).resolve().parents[2]
+BOTH = ("cpu", "gpu")
 
 
 def python(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -116,6 +117,31 @@ def test_a_gpu_learns_what_the_cpu_does(
     scores = mlflow.pyfunc.load_model(said["model_uri"]).predict(frame)
     assert np.isfinite(scores).all()
     assert ((scores >= 0) & (scores <= 1)).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> None:
+    """A table with texts, a boolean and missing numbers: trained on a GPU, scored and explained on both devices."""
+    r = np.random.default_rng(8)
+    rows = pd.DataFrame({"size": r.normal(0, 1, 40_000), "fast": r.random(40_000) < 0.2})
+    rows["town"] = pd.Series(r.choice(list("ABCDEFGH"), 40_000), dtype=object).where(r.random(40_000) < 0.9)
+    rows["late"] = np.where(rows["size"] + 2 * rows["town"].isin(["B", "E"]) + r.normal(0, 1, 40_000) > 1, "yes", "no")
+    rows["size"] = rows["size"].where(r.random(40_000) < 0.9)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    words = ["data=table", f"data.train={tmp_path / 'rows.parquet'}", "task.target=late", "task.categorical=[town]"]
+    words += ["data.test_share=0.3", "model=xgboost", "model.params.n_estimators=30"]
+    auc = {device: job("train", f"backend={device}", *words, f"tracking.register={device}").auc for device in BOTH}
+    assert auc["cpu"] > 0.75
+    assert auc["gpu"] == pytest.approx(auc["cpu"], abs=0.005)
+    found = {}
+    for device in BOTH:
+        out = tmp_path / device
+        given = [f"input={tmp_path / 'rows.parquet'}", f"output={out}", "explain=true"]
+        job("score", f"backend={device}", "model_uri=models:/gpu/1", *given)
+        scored = pd.read_parquet(out / "rows.parquet")
+        found[device] = scored.drop(columns="prediction")  # which ends at the very score of some row
+    pd.testing.assert_frame_equal(found["gpu"], found["cpu"], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.gpu

@@ -15,6 +15,8 @@ from tipcast import TipcastError, api
 from tipcast.config.schema import LocalCluster
 from tipcast.jobs import ladder
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 def test_each_rung_is_a_run_and_the_parent_compares_them(store: str) -> None:
     model = {"name": "xgboost", "params": {"n_estimators": 20}}
@@ -75,7 +77,7 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
 
 def test_clusters_of_trips_have_no_groups_to_be_held_against(store: str) -> None:
     result = tipcast.ladder(
-        model={"name": "kmeans", "params": {"n_clusters": 3}}, data={"rows": 4000}, cores=[1], gpus=[],
+        model={"name": "kmeans", "params": {"n_clusters": 3}}, data={"rows": 2000}, cores=[1], gpus=[],
         tracking={"uri": store, "system_metrics": False},
     )  # fmt: skip
     (row,) = result.details["rungs"]

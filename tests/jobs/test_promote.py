@@ -129,7 +129,6 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     version = client.get_model_version(NAME, BETTER).tags
     assert version["alias.champion.after"] == WORSE
     assert f"{metrics['difference/auc']:+.5f}" in version["alias.champion.why"]
-    assert client.get_model_version(NAME, WORSE).tags["alias.champion.followed_by"] == BETTER
     assert client.get_registered_model(NAME).tags["alias.champion.previous"] == WORSE
 
 
@@ -160,7 +159,7 @@ def test_a_margin_lets_a_worse_one_pass(promote: Job, client: Any) -> None:
     _hold(client, BETTER)
     assert promote(WORSE, "margin=0.5").said["moved"]
     assert _holder(client) == WORSE
-    assert "alias.champion.forced" not in client.get_model_version(NAME, WORSE).tags
+    assert client.get_model_version(NAME, WORSE).tags["alias.champion.forced"] == "false"
 
 
 def test_the_whole_interval_may_be_asked_for(promote: Job, client: Any) -> None:
@@ -248,9 +247,7 @@ def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: p
     assert f"uncommitted changes on commit `{commit}`: artifact `source.diff.txt`" in tags["mlflow.note.content"]
     kept = client.download_artifacts(trained.said["run_id"], origin.DIFF)
     assert Path(kept).read_text() == "# untracked: conf/mine.yaml\n"
-    version = client.get_model_version("changed", "1")
-    assert version.tags["git.dirty"] == "true"
-    assert "in no commit: `source.diff.txt of the run`" in version.description
+    assert client.get_model_version("changed", "1").tags["git.dirty"] == "true"
     monkeypatch.setattr(origin, "source", lambda: origin.Source(commit))
     note = job("promote", "model_uri=models:/changed/1", "replicates=100").run.data.tags["mlflow.note.content"]
     assert f"that trained version 1 had uncommitted changes on commit `{commit}`" in note

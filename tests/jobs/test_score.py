@@ -29,7 +29,7 @@ from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs import prepare, train
 from tipcast.jobs import score as score_job
 from tipcast.scoring import run as score_run
-from tipcast.scoring import worker
+from tipcast.scoring import writing
 from tipcast.scoring.output_folder import file_stamp
 
 Job = Callable[..., Any]
@@ -207,8 +207,8 @@ def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path) -> No
 
 
 def test_many_row_groups_of_a_fragment_are_one_part(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(worker, "ROW_GROUP", 700)
-    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, written by threads
+    monkeypatch.setattr(writing, "ROW_GROUP", 700)
+    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, files written beside it
     score()
     for name in MONTHS:
         given, scored = pq.read_table(trips / name), pq.ParquetFile(out / name)
@@ -277,7 +277,7 @@ def frame(rows: int = 400) -> pd.DataFrame:
     return pd.DataFrame(columns).astype({"PULocationID": float, "DOLocationID": float, "passenger_count": float})
 
 
-@pytest.mark.parametrize("model", ["xgboost", "random_forest"])
+@pytest.mark.parametrize("model", ["xgboost", pytest.param("random_forest", marks=pytest.mark.long)])
 def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path, model: str) -> None:
     trips = frame()
     odd = {
@@ -374,6 +374,21 @@ def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path,
         assert set(state(out)) == {*MONTHS, "_manifest.json"}
         assert {name: state(out)[name] for name in MONTHS} == {name: first[name] for name in MONTHS}
     assert "run_id" not in said, "the second time nothing is tried again"
+
+
+def test_files_of_another_colour_are_refused(score: Job, trips: Path, out: Path, capsys: Any) -> None:
+    green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
+    green.to_parquet(trips / "green_tripdata_2019-05.parquet", index=False)
+    with pytest.raises(TipcastError) as caught:
+        score("colour=yellow")
+    assert caught.value.code == "S010"
+    refused = json.loads(capsys.readouterr().out.splitlines()[-1])["refused"]
+    assert list(refused) == ["green_tripdata_2019-05.parquet"]
+    assert "so it is a green-taxi file" in refused["green_tripdata_2019-05.parquet"]
+    assert set(state(out)) == {*MONTHS, "_manifest.json"}
+    assert score().said["files"] == 3, "each is taken for what its pickup column says"
+    scored = pd.read_parquet(out / "green_tripdata_2019-05.parquet")
+    assert np.array_equal(scored["probability"], pd.read_parquet(out / MONTHS[1])["probability"])
 
 
 def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: Path, out: Path) -> None:

@@ -235,6 +235,7 @@ def test_a_lead_with_fewer_trees_is_none() -> None:
         return Trial(str(number), number, {}, auc, {"auc": auc}, {}, "w", 1, rounds=rounds, over=over)
 
     sweep = object.__new__(SweepRecord)
+    sweep.spaces = [{}]
     sweep.objective = Objective("study", "auc", maximize=True)
     sweep.trials = {0: trial(0, 0.9, 30), 1: trial(1, 0.7, 90), 2: trial(2, 0.8, 90), 3: trial(3, 0.95, 10)}
     assert [trial.number for trial in sweep.ranked] == [2, 1, 3, 0]
@@ -250,7 +251,7 @@ def test_the_same_trials_for_any_number_of_workers(swept: Callable[..., Any]) ->
     found = []
     for workers, threads in ((1, 1), (2, 4)):
         _, _, runs = swept(
-            "search.trials=5", f"cluster.n_workers={workers}", f"cluster.threads_per_worker={threads}", "seed=3"
+            "search.trials=3", f"cluster.n_workers={workers}", f"cluster.threads_per_worker={threads}", "seed=3"
         )
         found.append([(run.data.params, run.data.metrics["validation/auc"]) for run in runs])
     assert found[0] == found[1]
@@ -363,10 +364,11 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
 
 def test_what_cannot_be_resumed(nine: Swept, swept: Callable[..., Any], client: Any, tmp_path: Path) -> None:
     parent = nine.parent
-    for run_id in ("nothing", nine.runs[0].info.run_id):
+    trial = nine.runs[0].info.run_id
+    for run_id, code in (("nothing", "T004"), ("0" * 32, "S003"), (trial, "S003"), (trial[:12], "S003")):
         with pytest.raises(TipcastError) as caught:
             swept(f"resume={run_id}")
-        assert caught.value.code == "S003"
+        assert caught.value.code == code
     config = yaml.safe_load(artifact(client, parent, "config.yaml"))
     for change in (
         {"seed": 5},
@@ -436,18 +438,20 @@ def test_mistakes(swept: Callable[..., Any], words: list[str], code: str, text: 
 
 
 def test_two_sweeps_are_compared(
-    nine: Swept, swept: Callable[..., Any], store: str, capsys: pytest.CaptureFixture[str]
+    nine: Swept, swept: Callable[..., Any], store: str, client: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, (second, _, _) = nine.said["run_id"], swept("search.trials=2", "data.seed=1")
     capsys.readouterr()
-    assert cli.main(["compare", first, second["run_id"], f"tracking.uri={store}"]) == 0
+    words = [f"tracking.experiment={client.get_experiment(second['experiment_id']).name}", f"tracking.uri={store}"]
+    assert cli.main(["compare", first[:12], "last", *words]) == 0
     shown = capsys.readouterr().out
     for section in ("configuration", "data", "seconds", "metrics", "versions: the same"):
         assert section in shown
     assert [line.split() for line in shown.splitlines() if "search.trials" in line] == [["search.trials", "9", "2"]]
     assert "data.digest" in shown
-    assert cli.main(["compare", f"runs=[{first},{first}]", f"tracking.uri={store}", "print=json"]) == 0
+    words = [f"runs=[{first},{first}]", f"tracking.uri={store}", "paired=false", "print=json"]
+    assert cli.main(["compare", *words]) == 0
     same = json.loads(capsys.readouterr().out)
     assert [same[name] for name in ("configuration", "data", "versions", "seconds", "metrics")] == [{}] * 5
-    assert cli.main(["compare", first, f"tracking.uri={store}"]) == 2
+    assert cli.main(["compare", first, f"tracking.uri={store}"]) == 2, "one run"
     assert cli.main(["compare", first, "0" * 32, f"tracking.uri={store}"]) == 5

@@ -40,6 +40,7 @@ def swept(job: Callable[..., Any], client: Any) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_the_grid_leaves_what_every_sweep_leaves(
     swept: Callable[..., Any], client: Any, logged: list[str], tmp_path: Path
 ) -> None:

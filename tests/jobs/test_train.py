@@ -136,7 +136,6 @@ def test_the_run_holds_metrics(trained: Trained) -> None:
         assert metrics[f"seconds/{name}"] >= 0
     assert metrics["memory/driver_peak_bytes"] > 50e6
     assert metrics["parity/max_abs_diff"] <= 1e-5
-    assert 0.5 < metrics["test/auc_card"] < 1
 
 
 def test_the_headline_was_logged_first(trained: Trained) -> None:

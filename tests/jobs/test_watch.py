@@ -323,19 +323,21 @@ def test_what_a_sweep_has_found_is_trained_again(own: str, client: Any, months: 
         (["limit.psi=0"], "C003", "limit.psi"),
         (["limit.auc_drop=-0.1"], "C003", "limit.auc_drop"),
         (["retrain=nowhere/*.parquet"], "D001", "nowhere"),
+        (["retrain=nofile.parquet"], "D001", "nofile.parquet"),
         (["retrain=[]"], "C004", "retrain"),
         (["model_uri=models:/m-0123456789abcdef", "retrain=watched"], "C003", "is not registered"),
         (["model_uri=models:/tipcast@nobody"], "M001", "no such alias"),
         (["limits.psi=1"], "C001", "limit.psi"),
         (["limit=null"], "C003", "limit"),
         (["limit.psi=much"], "C003", "much"),
+        (["colour=green"], "S010", "so it is a yellow-taxi file"),
     ],
 )
 def test_mistakes_are_one_line(
     own: str, months: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: str, what: str
 ) -> None:
     first = ["watch", f"tracking.uri={own}", f"model_uri={CHAMPION}", f"input={months}", f"output={tmp_path / 'out'}"]
-    assert cli.main([*first, *words]) == {"C": 2, "D": 3, "M": 6}[code[0]]
+    assert cli.main([*first, *words]) == {"C": 2, "D": 3, "M": 6, "S": 7}[code[0]]
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"error[{code}] ")
     assert what in line

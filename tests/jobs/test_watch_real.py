@@ -44,7 +44,7 @@ def watched(job: Job, green: Callable[[str], Path], out: Path, task: str, train:
 @pytest.mark.parametrize(
     ("train", "test", "month"),
     [
-        ("2020-10", "2021-01", "2021-02"),
+        pytest.param("2020-10", "2021-01", "2021-02", marks=LONG),
         pytest.param("2021-02", "2022-01", "2022-02", marks=LONG),
         pytest.param("2021-01", "2022-01", "2022-02", marks=LONG),
         ("2022-02", "2023-01", "2023-02"),

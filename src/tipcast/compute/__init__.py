@@ -1,1 +1,1 @@
-"""Backends: which workers there are and which frame library they use; the only room that knows a device."""
+"""Backends: clusters of workers and their frame libraries; the only room that knows about devices."""

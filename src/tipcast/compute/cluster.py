@@ -1,4 +1,4 @@
-"""Clusters: where the workers are, how they are waited for, and what is told of a cluster that fails."""
+"""Clusters: how each kind is opened, and the error when one fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import distributed
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
@@ -26,35 +25,30 @@ from tipcast.config.errors import TipcastError
 LOG = logging.getLogger("tipcast")
 
 NEVER = "36500 days"
-"""For a duration of Dask's, which cannot be infinite."""
+"""A duration for Dask, which takes no infinite one."""
 
 CORES_PER_PROCESS = 16
-"""Threads of one process share its data; beyond about this many they wait for each other."""
+"""Threads of one process share its data, but contend with each other beyond about this many."""
 UPLOADED = (".py", ".egg", ".zip")
 """Files that workers can import."""
-DASKS = ("distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny")
-"""Loggers of what a failure is told by anyway."""
+DASK_LOGGERS = ("distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny")
+"""Dask's loggers, silenced: the job's own error reports a failure."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
 
 @contextlib.contextmanager
 def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
-    """Open a cluster that ``check`` has nothing against, wait for its workers, close it at the end.
+    """Open a cluster that passed ``check``, wait for its workers, close it at the end.
 
-    ``frame_library`` is Dask's ``dataframe.backend``: pandas or cudf.
-
-    Raises
-    ------
-    TipcastError
-        K001 scheduler not reached, K002 too few workers in time, K003 a task's workers died, or all are paused for lack
-        of memory, K004 scheduler lost, K005 other versions there.
-
+    ``frame_library`` is Dask's ``dataframe.backend``: pandas or cudf. K001 scheduler not reached, K002 too few workers
+    in time, K003 a task's workers died, or all are paused for lack of memory, K004 scheduler lost, K005 other versions
+    there.
     """
     detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
-    # A failure reaches the driver anyway; what is told beside it comes of work that ran on while the cluster closed.
-    for name in (*DASKS, "asyncio", "tornado.application"):
+    # A failure reaches the driver anyway; anything else these log comes from work that ran on while the cluster closed.
+    for name in (*DASK_LOGGERS, "asyncio", "tornado.application"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = dask.config.set(_settings(spec, frame_library))
     with settings, OPENERS[type(spec)](spec, frame_library) as client, workers.at_work(client, spec.wait_s):
@@ -65,24 +59,20 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
                 upload(client, file)
             yield client
         except Exception as problem:
-            told = _told(problem, spec, client)
-            if told is None:
+            error = _cluster_error(problem, spec, client)
+            if error is None:
                 raise
-            raise told from problem
+            raise error from problem
 
 
 def upload(client: Client, file: str) -> None:
-    """Send a file of Python to all workers, which import it; say of each what became of it.
+    """Send a Python file to all workers, which import it; log each worker's answer.
 
-    Raises
-    ------
-    TipcastError
-        K009 a worker that cannot import it.
-
+    K009 a worker that cannot import it.
     """
     log = logging.getLogger("distributed.core")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # the scheduler, which imports it too, would tell a failure with all its frames
+    log.setLevel(logging.CRITICAL)  # the scheduler imports it too, and would log a traceback
     try:
         answers = client.upload_file(file)
     except Exception as problem:
@@ -95,18 +85,21 @@ def upload(client: Client, file: str) -> None:
         LOG.info("upload of %s to %s: %s", file, address, answer.get("status", answer))
 
 
-def _told(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
-    """Return the error of a failure that the cluster is the cause of; None of any other."""
+def _cluster_error(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
+    """Return the error for a failure that the cluster caused; None for any other."""
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
     address = workers.address(client)
-    # Whatever was under way fails in a way of its own when the scheduler goes; the client knows of it.
+    # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
         if isinstance(spec, schema.SchedulerCluster):
             return TipcastError("K004", spec.address, "the scheduler is gone", "start it again and repeat the command")
         return TipcastError("K004", address, "the scheduler is gone", "repeat the command")
-    if isinstance(problem, KilledWorker | NoValidWorkerError | NoWorkerError | CancelledError):
-        fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
+    fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
+    if isinstance(problem, NoValidWorkerError | NoWorkerError):
+        what = f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of memory, or gone"
+        return TipcastError("K003", address, what, fix)
+    if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in str(problem)
     if not isinstance(problem, TipcastError) and (garbled or "No module named 'tipcast" in str(problem)):
@@ -118,8 +111,8 @@ def _told(problem: Exception, spec: schema.ClusterSpec, client: Client) -> Tipca
 def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
     return {
         "dataframe.backend": frame_library,
-        # So long after a worker's death Dask closes its nanny, for good, if no worker is there at that moment: also one
-        # that was back and has died again since, or that takes longer to start.
+        # After this long without any worker Dask closes a dead worker's nanny for good, even when that worker came back
+        # in between or only takes longer to start.
         "distributed.deploy.lost-worker-timeout": NEVER,
         "distributed.scheduler.worker-ttl": f"{spec.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": spec.allowed_failures,
@@ -146,9 +139,7 @@ def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
         scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
         **({"env": workers.environment(), "worker_class": workers.Nanny} if processes else {}),
     )
-    distributed.utils._forkserver_preload_set = True  # Dask would set its own list, and import all of it here
-    method = {"distributed.worker.multiprocessing-method": forkserver.method()}
-    with dask.config.set(method), contextlib.ExitStack() as stack:
+    with dask.config.set(forkserver.settings()), contextlib.ExitStack() as stack:
         try:
             cluster, client = stack.enter_context(workers.closed(start))
         except RuntimeError as problem:
@@ -166,26 +157,16 @@ def cores() -> int:
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
-    """Return the workers of a local cluster and the threads of each: as configured, else chosen for the machine."""
+    """Return the number of workers of a local cluster and the threads of each, by default chosen for the machine."""
     n_workers = spec.n_workers or math.ceil(cores() / CORES_PER_PROCESS)
     return n_workers, spec.threads_per_worker or max(cores() // n_workers, 1)
 
 
 def check(spec: schema.ClusterSpec) -> None:
-    """Refuse a cluster that cannot be or must not be opened, without opening it.
+    """Refuse a cluster that cannot or must not be opened, without opening it.
 
-    Raises
-    ------
-    TipcastError
-        C003 no such kind or number, C009 an address that needs TLS; those of the kind's own check.
-
+    C003 no such kind, C009 an address that needs TLS; those of the kind's own check.
     """
-    for name in ("n_workers", "threads_per_worker"):
-        if (number := getattr(spec, name, None)) is not None and number < 1:
-            raise TipcastError("C003", f"cluster.{name}", f"must be at least 1, got {number}", "use 1 or more")
-    for name in ("wait_s", "worker_ttl_s", "connect_timeout_s"):
-        if not (seconds := getattr(spec, name)) > 0:
-            raise TipcastError("C003", f"cluster.{name}", f"must be positive, got {seconds}", "use seconds above 0")
     for file in spec.upload:
         if not Path(file).is_file() or Path(file).suffix not in UPLOADED:
             what = f"no file of {', '.join(UPLOADED)}: {file}"
@@ -199,7 +180,7 @@ def check(spec: schema.ClusterSpec) -> None:
 
 
 def _check_local(spec: schema.LocalCluster) -> None:
-    """Refuse more workers than the machine could start, and less memory than one of them needs."""
+    """Refuse more workers than the machine can start, and less memory than a worker needs."""
     most = max(4 * cores(), 8)
     if (spec.n_workers or 1) > most:
         what = f"must be at most {most} on {cores()} cores, got {spec.n_workers}"
@@ -218,7 +199,7 @@ OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
     schema.SshCluster: remote.ssh,
     schema.SlurmCluster: remote.slurm,
 }
-"""Class of a specification -> what opens such a cluster for a frame library and connects."""
+"""Class of a specification -> the context manager that opens such a cluster and connects."""
 CHECKS: Mapping[type, Callable[[Any], None]] = {
     schema.LocalCluster: _check_local,
     schema.LocalCudaCluster: cuda_cluster.check,

@@ -11,62 +11,54 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tipcast.compute.base import Array, Frame
 
 NULL_TIME = np.iinfo(np.int64).min
 """What stands for a missing timestamp."""
-MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "\\N"]
-"""What a CSV cell without a value may say."""
-CSV_CHUNK = 8 << 20
-"""Bytes that the CSV parser works on at once."""
-DATES = {
-    "iso": [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC"],
-    "month_first": [pa.csv.ISO8601, "%m/%d/%Y %H:%M", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M %p"],
-    "day_first": [pa.csv.ISO8601, "%d/%m/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %I:%M:%S %p", "%d/%m/%Y %I:%M %p"],
-}
-"""How a CSV file writes its dates -> the formats tried in order on every cell."""
 
 
 class CpuFrames:
-    """NumPy, pandas and pyarrow; one thread per call, because Dask runs one call per core."""
+    """NumPy, pandas and pyarrow, without state; one thread per call, because Dask runs one call per core.
 
-    xp: ModuleType = np
+    Columns come back as 1-D arrays of the device: timestamps as int64 microseconds since the epoch with the smallest
+    int64 for null; integers without nulls as they are; every other number as float64 with NaN for null.
+    """
+
+    real: type[np.floating[Any]] = np.float64
+    """Of targets that are values: scikit-learn sums in it, and rounded ones split a few nodes of a tree otherwise."""
     batch_rows = 0
-    """Fragments are read as they are listed: each about fills a core's cache."""
+    """Rows of a file that a task should read where there are so many. 0: as they are listed, about a core's cache."""
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module."""
+        return np
 
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Read columns of some row groups; page checksums are verified where the file has them."""
+        """Read columns, by the file's own names, of some row groups; page checksums are verified where it has them.
+
+        OSError, ValueError or RuntimeError: the bytes are not what the footer says.
+        """
         remote = "://" in uri
         with fsspec.open(uri, "rb", **storage_options) if remote else nullcontext(uri) as source:
             file = pq.ParquetFile(source, memory_map=not remote, pre_buffer=remote, page_checksum_verification=True)
             table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
-            return {name: _array(table.column(name)) for name in columns}
+            return self.arrays(table, columns)
 
-    def read_csv(
-        self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
-    ) -> dict[str, Array]:
-        """Parse columns of a block of CSV rows without their header line."""
-        types = {name: pa.timestamp("us") if name in timestamps else pa.float64() for name in columns}
-        table = pa.csv.read_csv(
-            pa.BufferReader(block),
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header)),
-            convert_options=pa.csv.ConvertOptions(
-                include_columns=list(columns), column_types=types, null_values=MISSING, timestamp_parsers=DATES[dates]
-            ),
-        )
-        return {name: _array(table.column(name)) for name in columns}
+    def arrays(self, table: pa.Table, names: Sequence[str]) -> dict[str, Array]:
+        """Return columns of a table on the host."""
+        return {name: _array(table.column(name)) for name in names}
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:
-        """Wrap a (rows, columns) array as a DataFrame."""
+        """Wrap a (rows, columns) array, each column contiguous, as a DataFrame, which copies nothing."""
         return pd.DataFrame(values, columns=list(names), copy=False)
 
     def series(self, values: Array, name: str) -> Frame:
-        """Wrap a 1-D array as a Series."""
+        """Wrap a 1-D array as a Series, which copies nothing."""
         return pd.Series(values, name=name, copy=False)
 
 

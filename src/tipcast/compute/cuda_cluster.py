@@ -1,4 +1,4 @@
-"""GPUs of this machine: one worker process for each, by Dask-CUDA."""
+"""One worker process for each GPU of this machine, by Dask-CUDA."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import dask
 from distributed import Client
 
-from tipcast.compute import gpus, workers
+from tipcast.compute import forkserver, gpus, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
-"""Without it XGBoost looks every 5 ms whether NCCL has a sum for it: docs/gpu.md. With it XGBoost
-cannot give up while NCCL begins; workers of this machine are killed with the job."""
+"""Without it XGBoost polls NCCL every 5 ms (docs/gpu.md). With it XGBoost cannot time out while NCCL starts, which does
+no harm here: these workers are killed with the job."""
 
 
 def check(spec: schema.LocalCudaCluster) -> None:
-    """Refuse what Dask-CUDA would after seconds: a size or settings that exclude each other, more workers than GPUs."""
+    """Refuse early what Dask-CUDA would: bad sizes, settings that exclude each other, more workers than GPUs."""
     for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
         _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
@@ -48,7 +48,7 @@ def _check_size(key: str, value: Any) -> None:
 
 
 def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
-    """Return the variables of the workers: the user's count more than tipcast's, the configuration's most."""
+    """Return the workers' environment: the user's variables override tipcast's, the configuration's override both."""
     own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
     return own | workers.environment() | {name: str(value) for name, value in spec.environment.items()}
 
@@ -58,8 +58,8 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
     """Start a worker for each GPU and connect."""
     n_workers = spec.n_workers or len(gpus.visible())
     with contextlib.ExitStack() as stack:
-        # A stolen task takes its rows along, from one GPU's memory through the host's to the other's.
-        stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
+        # A stolen task moves its rows from one GPU through the host's memory to another.
+        stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False} | forkserver.settings()))
         start = functools.partial(
             _cluster_class(),
             environment(spec),
@@ -78,7 +78,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
             scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the CPU cores near a GPU, where the system does not tell them
+            warnings.simplefilter("ignore")  # about CPU affinity, where the system does not tell it
             started, client = stack.enter_context(workers.closed(start))
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
@@ -87,7 +87,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
 
 
 def _cluster_class() -> type:
-    """Return Dask-CUDA's cluster with an environment for its workers, which it would replace by the device's name."""
+    """Return Dask-CUDA's cluster class, extended to take an environment for its workers."""
     from dask_cuda import LocalCUDACluster
 
     class Cluster(LocalCUDACluster):

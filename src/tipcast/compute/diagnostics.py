@@ -1,4 +1,4 @@
-"""What Dask tells of a training: its performance report, the graph of its tasks, and which worker holds which rows."""
+"""Dask's view of a training: performance report, task graph, and which worker holds which rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from distributed import Client, performance_report, wait
 LOG = logging.getLogger("tipcast")
 
 REPORT_FROM_S = 30.0
-"""Seconds from which a block gets a performance report that nobody asked for."""
+"""Seconds from which a block gets a performance report by default."""
 DRAWN = 300
-"""Most tasks that a picture shows one by one; of more it shows the groups."""
+"""Most tasks that a picture shows one by one; with more it shows groups."""
 PATIENCE_S = 60.0
 """For Graphviz."""
 
 
 @contextlib.contextmanager
 def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file; a report that fails is left out.
+    """Record Dask's performance report of a block as one self-contained HTML file; log a warning where that fails.
 
     Where ``wanted`` is None, only a block that takes longer than ``REPORT_FROM_S`` gets one: it takes a second or two.
     """
@@ -43,7 +43,7 @@ def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
         try:
-            report.__exit__(None, None, None)  # not after a failure: it would hold up the end by seconds
+            report.__exit__(None, None, None)  # not after a failure, which it would delay by seconds
         except Exception as problem:
             LOG.warning("no Dask performance report: %s", problem)
 
@@ -54,12 +54,12 @@ class Task:
 
     key: str
     group: str
-    """What tasks of a kind have in common, as ``prepare``."""
+    """Prefix of its key, as ``prepare``."""
     state: str
     needs: tuple[str, ...]
-    """Keys of the tasks whose results it takes."""
+    """Keys of its dependencies."""
     workers: tuple[str, ...]
-    """Addresses of those that hold its result."""
+    """Addresses of workers that hold its result."""
     bytes: int
     """Of its result; 0 where none is held."""
 
@@ -67,7 +67,7 @@ class Task:
 def tasks(client: Client) -> list[Task]:
     """Return every task that the scheduler knows, by key."""
 
-    def known(dask_scheduler: Any) -> list[tuple[Any, ...]]:  # sent by value: a scheduler may be without tipcast
+    def known(dask_scheduler: Any) -> list[tuple[Any, ...]]:  # pickled by value: a scheduler may lack tipcast
         return [
             (
                 str(task.key),
@@ -84,7 +84,7 @@ def tasks(client: Client) -> list[Task]:
 
 
 def graph_text(found: Sequence[Task]) -> str:
-    """Return a graph of tasks as text: groups with their sizes, then each task, what it takes and where it is."""
+    """Return a task graph as text: groups with their sizes, then each task with its dependencies and workers."""
     groups = Counter((task.group, task.state) for task in found)
     lines = [f"{len(found)} tasks", *(f"{number:>7} {group} ({state})" for (group, state), number in groups.items())]
     for task in found:
@@ -94,7 +94,7 @@ def graph_text(found: Sequence[Task]) -> str:
 
 
 def graph_picture(found: Sequence[Task]) -> bytes | None:
-    """Return a graph of tasks as SVG, drawn by Graphviz; None where its command ``dot`` is not there, or fails."""
+    """Return a task graph as SVG, drawn by Graphviz's ``dot``; None where that is missing or fails."""
     program = shutil.which("dot")
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""What `tipcast doctor` finds about the workers: this machine's GPUs, cores and memory, or a scheduler that runs."""
+"""Checks of `tipcast doctor` on workers: this machine's GPUs, cores and memory, or a running scheduler."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tipcast.config import schema
 from tipcast.config.errors import Finding, TipcastError, ok, warning
 
 LEAST_DRIVER = 580
-"""Of CUDA 13, which the RAPIDS packages of the gpu extra are built for."""
+"""Least driver for CUDA 13, which the gpu extra's RAPIDS packages are built for."""
 GIB = 1 << 30
 MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "cloudpickle", "xgboost", "cudf", "cuml")
-"""What differs in these fails; in anything else it is a warning."""
+"""Packages whose versions must agree; for others a difference is a warning."""
 SAME = "install the same requirements file on every machine of the cluster"
 
 
@@ -52,7 +52,7 @@ def _driver(found: list[gpus.Gpu]) -> Finding:
 
 
 def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
-    """Hold the workers that a cluster would have against this machine, without starting any; see ``session.check``."""
+    """Compare the workers that a cluster would have with this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
     wanted = getattr(cluster, "n_workers", None)
     if isinstance(cluster, schema.LocalCluster):
@@ -80,20 +80,10 @@ def _count(number: int, thing: str) -> str:
 
 
 def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluster, packages: Sequence[str]) -> Finding:
-    """Connect to a scheduler, wait for its workers as a job would, and compare what they have.
+    """Connect to a scheduler, wait for its workers as a job would, and compare their versions with ours.
 
-    Parameters
-    ----------
-    backend, cluster
-        Of the configuration.
-    packages
-        Distributions whose versions to compare, beside Dask's own.
-
-    Raises
-    ------
-    TipcastError
-        C009 K001 K002 as a job meets them, K005 other versions there, K006 a worker without a GPU of its own.
-
+    ``packages`` are distributions whose versions to compare, beside Dask's own. C009 K001 K002 as a job meets them,
+    K005 other versions there, K006 a worker without a GPU of its own.
     """
     session.check(backend, cluster)
     with clusters.connect(cluster, "pandas") as client:
@@ -130,7 +120,7 @@ def _versions(client: Client, packages: Sequence[str], address: str) -> dict[str
 
 
 def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
-    """Return package -> version, the builds of one library under one name and of Python what decides."""
+    """Return package -> version, with one name for all builds of a library, and Python's minor version."""
     found: dict[str, str] = {}
     for name, version in versions.get("packages", {}).items():
         if version is not None:
@@ -140,7 +130,7 @@ def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return package -> in words how versions differ from those of ``here``; a scheduler needs Python and Dask only."""
+    """Return package -> how its versions differ from ours, in words; a scheduler needs Python and Dask only."""
     apart: dict[str, str] = {}
     for name, mine in versions["here"].items():
         others = Counter(

@@ -1,7 +1,7 @@
-"""Worker processes forked from one that loads their libraries while the job's own process loads its.
+"""Worker processes forked from a server that loads their libraries while the driver loads its own.
 
-The server is :mod:`multiprocessing`'s own. It computes nothing and starts no thread before it forks. More workers, and
-those that are started again, cost a fork each and share the libraries' memory.
+The server is :mod:`multiprocessing`'s own: it starts no thread before it forks. A further or restarted worker costs a
+fork and shares the libraries' memory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
+from tipcast.compute import gpus
+
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Of worker processes, before they load a library: Dask's own but for MALLOC_TRIM_THRESHOLD_, which makes every task
-fault its pages in anew."""
+"""Set in worker processes before they load a library: Dask's own, without MALLOC_TRIM_THRESHOLD_, which makes every
+task fault its pages in again."""
 HIDDEN = ("MLFLOW_", "DATABRICKS_")
-"""Variables that workers do not get: they compute and return; only the driver may talk to MLflow."""
+"""Prefixes of variables hidden from workers: only the driver talks to MLflow."""
 LIBRARIES = (
     "distributed.nanny",
     "pandas",
@@ -28,47 +30,55 @@ LIBRARIES = (
     "tipcast.models.fit",
     "tipcast.evaluation.classification",
 )
-"""What every worker loads."""
+"""Modules that every worker loads."""
+GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
+"""Modules that workers of GPUs load too. None calls CUDA at import, which no fork would survive: cuDF does not where
+RAPIDS_NO_INITIALIZE is set."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
-"""Threads that compute together spin for a moment while they wait, and then sleep. Asleep at once, each wait costs an
-idle machine a wake-up; spinning as long as GNU's OpenMP does costs a busy one the cores that others need:
-`benchmarks/busy_cores.py`."""
+"""Waiting OpenMP threads spin for a moment and then sleep: sleeping at once costs an idle machine wake-ups, spinning as
+long as GNU's OpenMP does costs a busy one its cores (`benchmarks/busy_cores.py`)."""
 LEFT = "ignore:resource_tracker"
-"""Option of Python's process that clears up what killed processes shared: it would warn of that after our last word."""
+"""Warning filter for Python's resource tracker, which would warn about killed processes after our last line."""
 
 own_process = False
-"""Whether a command has this process to itself: no server is started elsewhere."""
+"""Whether this process runs only a tipcast command: the server is started in no other."""
 _started = False
 
 
 def waiting() -> dict[str, str]:
-    """Return the variables of ``WAITING``, to be set before OpenMP is loaded: the user's where there are such."""
+    """Return ``WAITING``, or the user's values, to be set before OpenMP is loaded."""
     given = {name: os.environ[name] for name in WAITING if name in os.environ}
     return given or WAITING
 
 
-def method() -> str:
-    """Return how Dask should start workers of this machine: from the server where there is one, else from nothing."""
-    return "forkserver" if _started else "spawn"
+def settings() -> dict[str, str]:
+    """Return Dask's setting of how workers on this machine start, and keep Dask from preloading modules of its own."""
+    import distributed  # after the server has started: its import takes half a second
+
+    distributed.utils._forkserver_preload_set = True
+    return {"distributed.worker.multiprocessing-method": "forkserver" if _started else "spawn"}
 
 
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
-    """Start the server if workers of a cluster would be forked from it, see ``start``."""
-    local = getattr(cluster, "kind", None) == "local" and getattr(cluster, "processes", None) is not False
-    if own_process and local and sys.platform == "linux":  # elsewhere libraries do not bear a fork
-        start(modules)
+    """Start the server if a cluster's workers would be forked from it; see ``start``."""
+    kind = getattr(cluster, "kind", None)
+    gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
+    forked = local or (gpu and gpus.visible())
+    if own_process and forked and sys.platform == "linux":  # elsewhere libraries do not bear a fork
+        start([*(GPU_LIBRARIES if gpu else ()), *modules])
 
 
 def start(modules: Sequence[str]) -> None:
-    """Start the server, which goes on to load modules; those that cannot be imported are left out.
+    """Start the server, which then loads modules; those that cannot be imported are left out.
 
-    To be called before the process has threads, as its environment is another one for a moment.
+    Call it before the process has threads: it changes the environment for a moment.
     """
     global _started
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
-    os.environ.update(SPAWN_ENVIRONMENT | waiting() | {"DASK_LOGGING__DISTRIBUTED": "critical"})
+    quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
+    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet)
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *modules])
         with left_alone():
@@ -82,7 +92,7 @@ def start(modules: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def left_alone() -> Iterator[None]:
-    """Keep Ctrl-C, which a terminal sends to the whole process group, from the threads and processes that start."""
+    """Keep Ctrl-C, which a terminal sends to the whole process group, from threads and processes started here."""
     sys.warnoptions.append(LEFT)
     resource_tracker.ensure_running()  # where it starts with the first process, it lets the signal in again
     sys.warnoptions.remove(LEFT)

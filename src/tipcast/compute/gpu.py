@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: cuDF frames and readers that leave the columns asked for in device memory, as CuPy arrays."""
+"""NVIDIA GPUs: cuDF frames, and readers into CuPy arrays."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tipcast.compute.base import Array, Frame
 from tipcast.compute.cpu import NULL_TIME, CpuFrames
 
 
-class GpuFrames:
-    """CuPy and cuDF; imported where a task runs, so that a driver without a GPU can name the class."""
+class GpuFrames(CpuFrames):
+    """CuPy and cuDF, imported where a task runs, so that a driver needs no GPU."""
 
+    real = np.float32
     batch_rows = 8_000_000
-    """A task costs the same few milliseconds for any number of rows up to about this one."""
+    """A task costs the same few milliseconds for up to about this many rows."""
 
     @property
     def xp(self) -> ModuleType:
-        """CuPy."""
         import cupy
 
         module: ModuleType = cupy
@@ -30,43 +30,35 @@ class GpuFrames:
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Read columns of some row groups; local files are decoded on the device, others on the host as they arrive.
+        """Read columns of some row groups; local files are decoded on the device, remote ones on the host.
 
-        Page checksums are verified by the host's reader only.
+        Only the host's reader verifies page checksums.
         """
         if "://" in uri:
-            return self._from_host(CpuFrames().read_parquet(uri, row_groups, columns, storage_options))
+            return super().read_parquet(uri, row_groups, columns, storage_options)
         frame = _decoded(uri, row_groups, columns)
         odd = [name for name in columns if not _is_plain(frame[name])]
         read = {name: _array(frame[name]) for name in columns if name not in odd}
-        if odd:  # decimals and the like: whose conversion must not differ from the host's by a bit
-            read |= self._from_host(CpuFrames().read_parquet(uri, row_groups, odd, storage_options))
+        if odd:  # such as decimals, whose conversion must equal the host's to the last bit
+            read |= super().read_parquet(uri, row_groups, odd, storage_options)
         return {name: read[name] for name in columns}
 
-    def read_csv(
-        self, block: bytes, header: Sequence[str], columns: Sequence[str], timestamps: Sequence[str], dates: str = "iso"
-    ) -> dict[str, Array]:
-        """Parse on the host and copy: what is read and refused is the same on both devices."""
-        return self._from_host(CpuFrames().read_csv(block, header, columns, timestamps, dates))
+    def arrays(self, table: Any, names: Sequence[str]) -> dict[str, Array]:
+        return {name: self.xp.asarray(values) for name, values in super().arrays(table, names).items()}
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:
-        """Wrap a (rows, columns) array, each column contiguous, as a DataFrame without a copy."""
         import cudf
 
         return cudf.DataFrame(values, columns=list(names), nan_as_null=False)
 
     def series(self, values: Array, name: str) -> Frame:
-        """Wrap a 1-D array as a Series without a copy."""
         import cudf
 
         return cudf.Series(values, name=name, nan_as_null=False)
 
-    def _from_host(self, columns: Mapping[str, Any]) -> dict[str, Array]:
-        return {name: self.xp.asarray(values) for name, values in columns.items()}
-
 
 def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Frame:
-    """Decode by the reader inside cuDF: around it, folders' names become columns, and columns an index."""
+    """Decode by pylibcudf: cuDF's own reader makes columns of folders' names, and an index of columns."""
     import cudf
     import pylibcudf
 
@@ -98,7 +90,7 @@ def _array(column: Frame) -> Array:
 
 
 def _filled(column: Frame, value: float) -> Array:
-    """Return a column's values with another for null."""
+    """Return a column's values with nulls replaced."""
     if not column.null_count:
         return column.values
     missing = column.isnull().values

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs of this machine: which there are, what a session on them needs, and the peak of their memory."""
+"""NVIDIA GPUs of this machine: which are visible, the packages they need, and their peak memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 PACKAGES = ("cupy", "rmm", "cudf", "dask_cudf", "cuml", "raft_dask", "dask_cuda", "xgboost")
-"""What ``tipcast[gpu]`` installs; each imports without a GPU."""
+"""Packages of ``tipcast[gpu]``; each imports without a GPU."""
 INSTALL = "install them: pip install 'tipcast[gpu]' (RAPIDS 26.10 for CUDA 13)"
 DRIVER = Path("/proc/driver/nvidia/version")
-"""There where the kernel has NVIDIA's driver."""
+"""Exists where the kernel has NVIDIA's driver."""
 EVERY_S = 0.05
 """Seconds between two samples of a GPU's memory; a shorter spike may be missed."""
 
@@ -27,7 +27,7 @@ class Gpu:
     """One device."""
 
     index: int
-    """Its place among the visible ones, as CUDA counts."""
+    """Among the visible ones, as CUDA counts."""
     name: str
     memory_bytes: int
     driver: str
@@ -60,12 +60,12 @@ def _opened() -> tuple[Any, list[Any]]:
 
         pynvml.nvmlInit()
         return pynvml, _handles(pynvml)
-    except Exception:  # whatever is wrong with package, library or driver: there is no GPU to use
+    except Exception:  # whatever is wrong with package, library or driver, there is no GPU to use
         return None, []
 
 
 def _handles(nvml: Any) -> list[Any]:
-    """Return NVML's handles in the order of CUDA_VISIBLE_DEVICES, which ends at the first entry that is none."""
+    """Return NVML's handles in the order of CUDA_VISIBLE_DEVICES, up to its first invalid entry."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
@@ -83,7 +83,7 @@ def _handles(nvml: Any) -> list[Any]:
 
 
 def missing_packages() -> list[str]:
-    """Return what of ``tipcast[gpu]`` this environment lacks, without importing any of it."""
+    """Return the packages of ``tipcast[gpu]`` that are not installed, without importing any."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     try:
         importlib.metadata.version("xgboost-cpu")
@@ -93,13 +93,9 @@ def missing_packages() -> list[str]:
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
-    """Refuse GPUs where there are none; a driver whose workers are elsewhere needs the packages but no GPU.
+    """Refuse backend=gpu without GPUs or packages; a driver with remote workers needs the packages only.
 
-    Raises
-    ------
-    TipcastError
-        K006 no GPU, K007 packages that are missing.
-
+    K006 no GPU, K007 packages that are missing.
     """
     if backend.name != "gpu":
         return
@@ -117,11 +113,10 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 
 
 class Watcher:
-    """Samples one GPU's memory in a thread of its own until the process ends.
+    """Samples one GPU's memory in a thread until the process ends.
 
-    NVML counts everything on the device: CUDA's context, XGBoost's own allocations, another process. Of a pool of
-    RMM it sees the size and not what is handed out, so the idle part, which RMM's statistics tell, is taken off.
-    With CUDA's asynchronous pool the idle part stays in.
+    NVML counts everything on the device: CUDA's context, XGBoost's own allocations, other processes. It sees an RMM
+    pool's whole size, so the unused part, from RMM's statistics, is subtracted; of CUDA's asynchronous pool it is not.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -131,7 +126,7 @@ class Watcher:
         threading.Thread(target=self._watch, daemon=True, name="tipcast-device-memory").start()
 
     def sample(self) -> int:
-        """Look at what the GPU holds now and return the peak so far, in bytes."""
+        """Take a sample and return the peak so far, in bytes."""
         used = int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
         if self._pool is not None:
             used -= max(self._pool.pool_size() - self._counts.allocation_counts.current_bytes, 0)
@@ -148,7 +143,7 @@ class Watcher:
 
 
 def _pool() -> tuple[Any, Any]:
-    """Return this process's pool and counters put on top of it, both None where there is no pool."""
+    """Return this process's RMM pool and statistics on top of it, both None where there is no pool."""
     import rmm.mr
     import rmm.statistics
 
@@ -173,5 +168,5 @@ def watch() -> None:
 
 
 def peak_bytes() -> int | None:
-    """Return the most that this process's GPU ever held since ``watch``, in bytes; None where nothing is watched."""
+    """Return the peak memory of this process's GPU since ``watch``, in bytes; None where it is not watched."""
     return None if _watcher is None else _watcher.sample()

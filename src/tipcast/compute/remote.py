@@ -1,4 +1,4 @@
-"""Clusters elsewhere: a scheduler that runs already, and for one job machines reached by ssh and jobs of Slurm."""
+"""Remote clusters: a running scheduler, or workers started for one job over ssh or by Slurm."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
 WORKERS = {"pandas": f"{workers.__name__}.{workers.Nanny.__name__}", "cudf": "dask_cuda.CUDAWorker"}
-"""Frame library -> class that ssh starts on a machine; the second makes a worker for each of its GPUs."""
+"""Frame library -> worker class that ssh starts on a host; the second starts one for each of its GPUs."""
 LOOPBACK = "127.0.0.1:0"
 SUBMIT = "sbatch"
 ASK_S = 60
-"""How long Slurm may take to cancel jobs, in seconds."""
+"""Seconds that Slurm may take to cancel jobs."""
 OPEN = "%s is reached without TLS (cluster.insecure): whoever reaches it can run code there"
 START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
 HANDSHAKE_S = 2.0
-"""For the first words of a connection, beside the time that it may take to be accepted."""
+"""Seconds for a connection's handshake, on top of the connect timeout."""
 TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
 """Key of the configuration -> what Dask's ``Security`` calls it."""
 TLS_FIX = "set cluster.tls_ca_file, tls_cert and tls_key to PEM files (or Dask's distributed.comm.tls.*)"
@@ -59,11 +59,11 @@ def _is_open(spec: schema.SchedulerCluster) -> bool:
 
 
 def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[str, Any]]:
-    """Return the certificates, where the address needs them, and what Dask connects with."""
+    """Return the certificates, where the address needs them, and Dask's arguments for connecting."""
     if not spec.address.startswith("tls://"):
         return None, {}
     given = {name: getattr(spec, key) for key, name in TLS_FILES.items() if getattr(spec, key) is not None}
-    security = Security(require_encryption=True, **given)  # the others are those of Dask's own configuration
+    security = Security(require_encryption=True, **given)  # the rest comes from Dask's own configuration
     for key, name in TLS_FILES.items():
         file = getattr(security, name)
         if file is None and key != "tls_key":  # a key may be in the certificate's file
@@ -87,7 +87,7 @@ def scheduler(spec: schema.SchedulerCluster, _: str) -> Iterator[Client]:
         LOG.warning(OPEN, spec.address)
     security, arguments = _connection(spec)
     try:
-        # Dask's connect() bounds the connection, not the first word of whoever accepts it.
+        # Dask's connect() has a timeout for the connection but none for the handshake.
         LoopRunner().run_sync(wait_for, _answer(spec, arguments), spec.connect_timeout_s + HANDSHAKE_S)
         client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
     except (OSError, TimeoutError, ValueError) as problem:
@@ -109,7 +109,7 @@ async def _answer(spec: schema.SchedulerCluster, arguments: dict[str, Any]) -> N
 
 
 def check_ssh(spec: schema.SshCluster) -> None:
-    """Refuse what could not be started: C003 no hosts for workers, C009 no TLS, K007 a package that is missing."""
+    """Refuse what could not be started: C003 no hosts for workers, C009 no TLS, K007 a missing package."""
     if len(spec.hosts) < 2:
         fix = "name the scheduler's first, then one for each worker; a host may come twice"
         raise TipcastError("C003", "cluster.hosts", f"must be at least 2, got {len(spec.hosts)}", fix)
@@ -121,7 +121,7 @@ def check_ssh(spec: schema.SshCluster) -> None:
 
 
 def check_slurm(spec: schema.SlurmCluster) -> None:
-    """Refuse what could not be started: K007 a package that is missing, or Slurm itself."""
+    """Refuse what could not be started: K007 a missing package, or Slurm itself."""
     if shutil.which(SUBMIT) is None:
         raise TipcastError("K007", "cluster=slurm", f"no {SUBMIT} on the PATH", "run this on a login node of Slurm")
     _need("dask_jobqueue", "cluster=slurm")
@@ -156,7 +156,7 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
     )
     with contextlib.ExitStack() as stack:
         try:
-            with dask.config.set({"logging": {"distributed": "info"}}):  # there: Dask reads the addresses in their log
+            with dask.config.set({"logging": {"distributed": "info"}}):  # Dask reads addresses in their logs
                 _, client = stack.enter_context(workers.closed(start))
         except Exception as problem:
             cause = problem.__cause__ or problem
@@ -171,7 +171,7 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
 def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
     """Submit a job for each worker and connect; certificates for TLS are made for the job.
 
-    A worker is Dask's own, also for GPUs: Slurm shows it the one that its job was given.
+    The workers are Dask's own, also for GPUs: Slurm makes only the job's GPU visible.
     """
     name = f"tipcast-{uuid.uuid4().hex[:12]}"
     refused: list[str] = []
@@ -200,13 +200,17 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
         started, client = stack.enter_context(workers.closed(start))
         started.scale(jobs=spec.n_workers)
         workers.wait(
-            client, spec.n_workers, spec.wait_s, f"look at `squeue`, {workers.SLOW}", look=lambda: _check_taken(refused)
+            client,
+            spec.n_workers,
+            spec.wait_s,
+            f"look at `squeue`, {workers.SLOW}",
+            look=lambda: _check_jobs(refused),
         )
         yield client
 
 
 def _certificates(folder: Path) -> Security:
-    """Make certificates in files that workers find; where a job fails, dask-jobqueue leaves its own behind."""
+    """Make certificates in files that workers find; dask-jobqueue leaves its own behind when a job fails."""
     made, files = Security.temporary(), {}
     roles = (f"{role}_{part}" for role in ("scheduler", "worker", "client") for part in ("key", "cert"))
     for name in ("ca_file", *roles):
@@ -217,7 +221,7 @@ def _certificates(folder: Path) -> Security:
     return Security(require_encryption=True, **files)
 
 
-def _check_taken(refused: list[str]) -> None:
+def _check_jobs(refused: list[str]) -> None:
     if refused:
         said = refused[0].strip().rpartition("\n")[2]
         fix = "correct cluster.queue, account, walltime, cores, memory or directives"
@@ -225,7 +229,7 @@ def _check_taken(refused: list[str]) -> None:
 
 
 def _slurm_class(refused: list[str]) -> type:
-    """Return dask-jobqueue's cluster, whose jobs tell what Slurm said where it did not take one."""
+    """Return dask-jobqueue's cluster class, extended to collect what Slurm said about refused jobs."""
     from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 
     class Job(SLURMJob):
@@ -243,6 +247,6 @@ def _slurm_class(refused: list[str]) -> type:
 
 
 def _cancel(name: str) -> None:
-    """End the jobs that dask-jobqueue did not, if any."""
+    """Cancel jobs that dask-jobqueue did not, if any."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["scancel", "--name", name], capture_output=True, check=False, timeout=ASK_S)  # noqa: S603, S607

@@ -1,4 +1,4 @@
-"""The session of a device: its workers, made ready, and its frame library, looked up by the backend's name."""
+"""Open a session: the workers of a backend, warmed up, and its frame library."""
 
 from __future__ import annotations
 
@@ -26,18 +26,14 @@ from tipcast.config.errors import TipcastError, travelling
 LOG = logging.getLogger("tipcast")
 
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
-"""Backend -> a kind of cluster whose workers it cannot use, and the one to use."""
+"""Backend -> a kind of cluster that it cannot use, and the one to use instead."""
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
-    """Refuse what ``session`` would refuse, before anything is opened.
+    """Refuse before anything is opened what ``session`` would refuse.
 
-    Raises
-    ------
-    TipcastError
-        C003 for a backend or a kind of cluster that is not there, or two that do not go together, C009 for an address
-        that needs TLS, K006 no GPU, K007 packages that are missing.
-
+    C003 for a backend or a kind of cluster that is not there, or two that do not go together, C009 for an address that
+    needs TLS, K006 no GPU, K007 packages that are missing.
     """
     if backend.name not in NOT_FOR:
         raise TipcastError("C003", "backend.name", f"no such backend: {backend.name}", "use backend=cpu or backend=gpu")
@@ -51,16 +47,12 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 
 @contextlib.contextmanager
 def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
-    """Open the workers of a device that ``check`` has nothing against, and make its frame library current.
+    """Open the workers of a backend that passed ``check``, and make its frame library current.
 
-    Raises
-    ------
-    TipcastError
-        Those of ``cluster.connect`` and ``own_gpus``, K007 a worker without RAPIDS.
-
+    Those of ``cluster.connect`` and ``own_gpus``, K007 a worker without RAPIDS.
     """
     gpu = backend.name == "gpu"
-    with connect(cluster, "cudf" if gpu else "pandas") as client, _memory_told() if gpu else contextlib.nullcontext():
+    with connect(cluster, "cudf" if gpu else "pandas") as client, _out_of_memory() if gpu else contextlib.nullcontext():
         found = own_gpus(client) if gpu else []
         if gpu:
             client.gather([client.submit(_warm, workers=[address], pure=False) for address in client.nthreads()])
@@ -86,8 +78,8 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
 
 
 @contextlib.contextmanager
-def _memory_told() -> Iterator[None]:
-    """Tell in one line that a GPU's memory ran out, whichever library noticed."""
+def _out_of_memory() -> Iterator[None]:
+    """Turn any library's error about a full GPU memory into K008."""
     try:
         yield
     except TipcastError:
@@ -101,13 +93,9 @@ def _memory_told() -> Iterator[None]:
 
 
 def own_gpus(client: Client) -> list[gpus.Gpu]:
-    """Return the GPU of each worker, having made sure that each has one of its own.
+    """Return the GPU of each worker; refuse workers that do not have one each to themselves.
 
-    Raises
-    ------
-    TipcastError
-        K006 a worker without a GPU, or one of several threads or workers.
-
+    K006 a worker without a GPU, or one of several threads or workers.
     """
     found: dict[str, list[gpus.Gpu]] = client.run(gpus.visible)
     several = sorted(address for address, threads in client.nthreads().items() if threads > 1)
@@ -127,7 +115,7 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
 
 @travelling
 def _warm() -> None:
-    """Load the libraries and read a small file each way; then watch the device's memory."""
+    """Load the libraries, read a small file and start watching the device's memory."""
     missing = gpus.missing_packages()
     if missing:
         raise TipcastError("K007", "a worker", f"packages are missing: {', '.join(missing)}", gpus.INSTALL)
@@ -142,7 +130,7 @@ def _warm() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(table, f"{folder}/warm.parquet", compression="zstd")
         frames.read_parquet(f"{folder}/warm.parquet", [0], names, {})
-    frames.read_csv(b"2019-02-01 18:30:00,1.5\n", names, names, ["time"])
+    frames.arrays(table, names)
     values = cupy.zeros((4, 2), dtype=cupy.float32, order="F")
     frames.frame(values, names).values.sum().item()
     frames.series(values[:, 0], "real").values.sum().item()

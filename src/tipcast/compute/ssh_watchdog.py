@@ -1,8 +1,8 @@
 """`python -m tipcast.compute.ssh_watchdog -m MODULE WORDS ...`: kill the process group when the SSH connection closes.
 
-As root, OpenSSH passes on no signals, and nobody reads what a process writes once Dask knows its address. So the
-starting process holds standard input open; when that ends, the whole remote process group is killed. Standard error is
-forwarded up to the address and dropped after it, so that a full pipe blocks nobody.
+As root, OpenSSH forwards no signals, and nobody reads a process's output once Dask knows its address. So the process
+that starts it holds standard input open; when that closes, the remote process group is killed. Standard error is
+forwarded up to the address and dropped after it, so that a full pipe blocks nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 import threading
 
 ADDRESSES = (b"Scheduler at:", b"worker at:")
-"""What Dask waits for in the lines of a scheduler, and of a worker, to learn where it is."""
+"""Lines by which Dask learns the address of a scheduler and of a worker."""
 
 
 def main() -> None:
-    """Run a module of this interpreter as its command line says, and watch the connection."""
+    """Run a module by its command line, and watch the connection."""
     read, write = os.pipe()
     told = os.dup(2)
     os.dup2(write, 2)

@@ -1,4 +1,4 @@
-"""Worker processes that a job starts: what they are given, how they are waited for, and how they end."""
+"""Worker processes of a job: their environment, waiting for them, and how they end."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ Started = TypeVar("Started", bound=SpecCluster)
 LOG = logging.getLogger("tipcast")
 
 QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
-"""Loggers of workers: what they tell, the driver learns otherwise, or it comes of its leaving; or it is how deep their
-profile is for Dask's report."""
+"""Loggers of workers to silence: the driver reports what matters, the rest comes from shutdowns and profiling."""
 
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
-"""How to mend that workers are missing, where tipcast starts them."""
+"""The fix for missing workers where tipcast starts them."""
 LOOK_S = 1.0
-"""How often to look at what else has happened while workers are waited for, in seconds."""
+"""Seconds between two checks of other events while waiting for workers."""
 PAUSED_LOOK_S = 5.0
-"""How often to look whether any worker is at work, in seconds."""
+"""Seconds between two checks whether all workers are paused."""
 CLOSE_S = 10.0
-"""How long a cluster may take to close, in seconds: a nanny whose worker died while it started may wait for ever."""
+"""Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of workers that this machine starts."""
+    """Return environment variables for workers on this machine."""
     return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
 
 
@@ -62,21 +61,21 @@ class Nanny(distributed.Nanny):
 
 
 class Quiet(WorkerPlugin):
-    """Leaves all words to the driver, also in workers that come later: they read no settings."""
+    """Silences workers' loggers, also of workers that join later and do not read the driver's settings."""
 
     name = "tipcast-quiet"
 
     def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
-        """Close the loggers of this worker's process."""
+        """Silence the loggers of this worker's process."""
         for name in QUIET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def known(client: Client) -> dict[str, Any]:
-    """Return what the scheduler knows of each worker, by its address.
+    """Return what the scheduler knows about each worker, by address.
 
-    Not by ``Client.scheduler_info``: the client's own regular look, which asks for no workers, may replace the answer
-    before it is returned, and then none seems to be there.
+    Not by ``Client.scheduler_info``: the client's periodic refresh asks for no workers and may overwrite the answer
+    before it is returned.
     """
     answer = client.sync(client.scheduler.identity, n_workers=-1) if client.scheduler else {"workers": {}}
     found: dict[str, Any] = answer["workers"]
@@ -84,7 +83,7 @@ def known(client: Client) -> dict[str, Any]:
 
 
 def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable[[], object] = lambda: None) -> None:
-    """Wait for workers, with a look now and then at what else may have happened; K002 when they are too few in time."""
+    """Wait for workers, calling ``look`` now and then; K002 when there are too few in time."""
     deadline = time.monotonic() + wait_s
     while True:
         left = deadline - time.monotonic()
@@ -102,15 +101,10 @@ def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable
 
 @contextlib.contextmanager
 def at_work(client: Client, wait_s: float) -> Iterator[None]:
-    """End a block when for so long all workers were paused for lack of memory, no task was running and some waited.
+    """End a block when all workers have been paused for lack of memory for ``wait_s``, idle, with tasks waiting.
 
     Dask leaves them paused where what they hold cannot be moved to disk, and whoever waits for a task waits for ever.
-
-    Raises
-    ------
-    TipcastError
-        K003 after that time; the client is closed by then.
-
+    K003 after that time; the client is closed by then.
     """
     over, given_up = threading.Event(), threading.Event()
 
@@ -120,7 +114,7 @@ def at_work(client: Client, wait_s: float) -> Iterator[None]:
             try:
                 if not client.run_on_scheduler(_all_paused):
                     since = time.monotonic()
-            except Exception:  # the scheduler is gone, which others tell
+            except Exception:  # the scheduler is gone, which is reported elsewhere
                 return
             if time.monotonic() - since > wait_s:
                 given_up.set()
@@ -144,13 +138,13 @@ def at_work(client: Client, wait_s: float) -> Iterator[None]:
 
 def _all_paused(dask_scheduler: Any) -> bool:
     there = dask_scheduler.workers.values()
-    idle = all(worker.status.name == "paused" and not worker.metrics.get("executing") for worker in there)
+    idle = all(worker.status.name == "paused" and not worker.executing for worker in there)
     waiting_states = ("processing", "queued", "no-worker")
     return bool(there) and idle and any(task.state in waiting_states for task in dask_scheduler.tasks.values())
 
 
 def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each future with its result as it ends; raise what one failed with, also that it was cancelled."""
+    """Yield each future with its result as it ends; raise its error, also of one that was cancelled."""
     with client.as_current():  # as_completed takes no client
         ended = as_completed(list(futures), with_results=True)
     for future, result in ended:
@@ -165,7 +159,7 @@ def address(client: Client) -> str:
 
 @contextlib.contextmanager
 def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
-    """Start a cluster and connect to it; close both at the end, also when Dask does not get there."""
+    """Start a cluster and connect to it; close both at the end, even where Dask's own closing hangs."""
     with _main_not_run():
         with left_alone():
             try:
@@ -191,23 +185,22 @@ def _close(cluster: SpecCluster) -> None:
     except BaseException as problem:
         _kill(cluster)
         cluster.shutdown_on_close = False  # or Dask would try again as the process ends
-        if not isinstance(problem, Exception):  # Ctrl-C; what else fails counts less than what the block ended with
+        if not isinstance(problem, Exception):  # Ctrl-C; any other error matters less than the one that ended the block
             raise
         LOG.debug("the cluster did not close: %r", problem)
 
 
 _held: list[ModuleSpec | None] = []
-"""What ``__main__`` was before the clusters that are open, one entry for each of them."""
+"""The spec that ``__main__`` had before, once for each open cluster."""
 _holding = threading.Lock()
 
 
 @contextlib.contextmanager
 def _main_not_run() -> Iterator[None]:
-    """Keep worker processes from running the script of this one, which starts the job where its end has no guard.
+    """Keep worker processes from running this process's script, which would start the job again without a main guard.
 
-    Python runs it in processes that it spawns, at any time, but for that of a package (``python -m PACKAGE``). Workers
-    need nothing of it: Dask sends what is defined there by value. Other processes that are spawned meanwhile do not see
-    what the script defines either.
+    Python runs the main script in every process that it spawns, except a package's (``python -m PACKAGE``). Workers
+    do not need it: Dask pickles what it defines by value. Other processes spawned meanwhile do not see it either.
     """
     main = sys.modules["__main__"]
     with _holding:
@@ -224,7 +217,7 @@ def _main_not_run() -> Iterator[None]:
 
 
 def _kill(cluster: SpecCluster) -> None:
-    """End worker processes at once: a task in native code would keep them for many seconds."""
+    """Kill worker processes at once: a task in native code would keep them alive for many seconds."""
     for nanny in cluster.workers.values():
         if isinstance(nanny, distributed.Nanny) and nanny.pid:
             nanny.close_gracefully(reason="tipcast-kill")  # or it starts another, which closing would wait for

@@ -1,39 +1,68 @@
-"""The command line's way to Hydra: what `mlflow run` passes becomes overrides; what could run code is refused."""
+"""The ways to Hydra: what a command line, `mlflow run` and Python pass becomes overrides; code is refused."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from tipcast.config.errors import TipcastError
 
-FLAGS = {"--help", "-h", "--hydra-help", "--resolve", "--multirun", "-m", "--info", "-i"}
-"""Hydra's own flags that pass through."""
+HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
-FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p"}
-REFUSED_FLAGS = {"--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun", "--run", "-r"}
+FLAGS = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}
+"""Hydra's own flags that pass through."""
+FLAGS_WITH_VALUE = {"--cfg", "--package"}
+CONFIG_DIR = {"--config-dir", "-cd"}
+SHOWN = ("job", "hydra", "all")
+"""What ``--cfg`` shows."""
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+"""What ``--info`` shows."""
+RUN = {"--run", "-r"}
+"""What happens without a flag too."""
+REFUSED_FLAGS = {
+    "--config-path": "--config-dir DIR adds a folder of your own",
+    "--config-name": "the job's name says which configuration, as tipcast train",
+    "--experimental-rerun": "a run's tag command repeats it; Hydra's own file for that is a pickle, which can run code",
+}
+"""Flag -> what to use in its place."""
+SHORT = {"-c": "--cfg", "-p": "--package", "-i": "--info", "-cp": "--config-path", "-cn": "--config-name"}
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
 OPEN = (
     "tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=", "storage_options.",
-    "storage_options=", "cluster.environment.", "model.params.", "model.fit.", "search.space.", "search.space=",
+    "storage_options=", "data.columns.", "data.columns=", "columns.", "columns=", "cluster.environment.",
+    "model.params.", "model.fit.", "search.space.", "search.space=",
 )  # fmt: skip
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
-    "model_uri", "out", "output", "data.cache", "data.url", "tracking.uri", "tracking.artifact_root",
-    "cluster.remote_python", "cluster.known_hosts", "cluster.shared_folder", "cluster.tls_ca_file",
-    "cluster.tls_cert", "cluster.tls_key",
+    "model_uri", "resume", "repeat", "out", "output", "data.cache", "data.url", "tracking.uri",
+    "tracking.artifact_root", "cluster.remote_python", "cluster.known_hosts", "cluster.shared_folder",
+    "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
 }  # fmt: skip
-"""Keys of a path or an address, which may hold what Hydra's grammar reads otherwise or not at all."""
+"""Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
 LISTS = {"input", "retrain", "data.train", "data.test", "data.months"}
 """Keys of such or of a list of them."""
+REPEAT = "repeat="
+"""What ``from=`` of a command line is."""
+QUOTE = "'"
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
+
+OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
+"""Group of conf/ -> its key that has the name of the option."""
+WHOLE = {"search.space"}
+"""Mappings whose values are replaced rather than merged."""
+NAMES = {"columns", "data.columns"}
+"""Mappings whose keys are names of a user's."""
+SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
+"""What is escaped in the keys of Hydra's mappings, which take no quotes."""
 
 
 def to_overrides(arguments: Sequence[str]) -> list[str]:
@@ -57,6 +86,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
+        flag = SHORT.get(name, name)
         if argument in MULTIRUN and rest and (words := _overrides(rest[0])):  # what `mlflow run -P multirun=` passes
             result.append(argument)
             rest = words + rest[1:]
@@ -64,21 +94,32 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             rest = ["--multirun", *_words(value), *rest]
         elif argument in FLAGS:
             result.append(argument)
-        elif name in FLAGS_WITH_VALUE:
+        elif argument in RUN:
+            continue
+        elif flag == "--info":  # with its value in one word, so that none of the others becomes it
+            value = value or (rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all")
+            if value not in INFO:
+                raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", f"use {', '.join(INFO)}")
+            result.append(f"--info={value}")
+        elif flag in FLAGS_WITH_VALUE:
             value = value if equals else _value(argument, rest)
-            if name in {"--cfg", "-c"} and value not in {"job", "hydra", "all"}:
+            if flag == "--cfg" and value not in SHOWN:
                 raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", "use --cfg job")
-            result += [name, value]
-        elif name in {"--config-dir", "-cd"}:
+            result.append(f"{flag}={value}")
+        elif name in CONFIG_DIR:
             result.append(f"--config-dir={value if equals else _value(argument, rest)}")
-        elif name in REFUSED_FLAGS:
-            raise TipcastError("C006", name, "this flag of Hydra's is not offered", "use key=value overrides")
+        elif flag in REFUSED_FLAGS:
+            raise TipcastError("C006", name, "this flag of Hydra's is not offered", REFUSED_FLAGS[flag])
         elif argument.startswith("--"):
             value = value if equals else _value(argument, rest)
             key = name[2:]
             rest = _words(value) + rest if key == "overrides" else [_taken(key, value), *rest]
         elif name == "overrides":
             rest = _words(value) + rest
+        elif name == "from" and equals:  # Python's word, which no field of a schema can have
+            if not value:
+                raise TipcastError("C005", "from", "needs a value", "name a run, as from=last or from=RUN")
+            rest = [f"{REPEAT}{value}", *rest]
         elif argument.startswith("="):
             fix = "write key=value without blanks round the ="
             raise TipcastError("C005", argument, "has no key before its =", fix)
@@ -109,13 +150,20 @@ def _overrides(text: str) -> list[str]:
 
 def named(job: str, arguments: Sequence[str]) -> list[str]:
     """Return arguments with the runs of `tipcast compare RUN RUN` under their key."""
-    runs = [word for word in arguments if job == "compare" and word.isalnum()]
-    rest = [word for word in arguments if word not in runs]
-    return [f"runs=[{','.join(runs)}]", *rest] if runs else rest
+    if job != "compare":
+        return list(arguments)
+    runs: list[str] = []
+    rest: list[str] = []
+    for before, word in itertools.pairwise(["", *arguments]):
+        is_value = before.startswith("-") and "=" not in before and before not in FLAGS | RUN
+        (runs if word.isalnum() and not is_value else rest).append(word)
+    return [f"runs=[{','.join(map(quoted, runs))}]", *rest] if runs else rest
 
 
 def as_given(override: str) -> str:
     """Return an override as a user writes it, without what ``to_overrides`` put before it."""
+    if override.startswith(REPEAT):
+        return f"from={override.removeprefix(REPEAT).strip(QUOTE)}"
     return override[2:] if override.startswith("++") and override[2:].startswith(OPEN) else override
 
 
@@ -204,3 +252,34 @@ def _check(override: str) -> None:
     if not key.startswith("-") and (SECRET.search(key) or ("{" in inside and SECRET.search(inside))):
         fix = "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY"
         raise TipcastError("C007", key, "a secret does not belong on the command line", fix)
+
+
+def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of Hydra."""
+    found: list[str] = []
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and prefix.removesuffix(".") not in WHOLE and key not in NAMES:
+            inner = dict(value)
+            if not prefix and (option := inner.pop(OPTION.get(name), None)):
+                found.append(f"{name}={option}")
+            found += as_overrides(inner, f"{key}.")
+        else:
+            found.append(f"{key}={value if key in OPTION else _literal(value)}")
+    return found
+
+
+def _literal(value: Any) -> str:
+    """Return a value in the grammar of Hydra's overrides."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        items = (f"{SIGNS.sub(ESCAPED, str(name))}: {_literal(item)}" for name, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    return quoted(str(value))  # a path too

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,16 @@ from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, job_schemas
-from tipcast.config.arguments import as_given, parses, quoted
+from tipcast.config import bounds, conf_files, help, job_schemas
+from tipcast.config.arguments import HELP, MULTIRUN, as_given, parses, quoted
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
+from tipcast.config.own_files import check_own, composed_by_api
 from tipcast.config.plain import redact
 
 QUIET = {
     "hydra.run.dir": ".",
     "hydra.output_subdir": "null",
-    "hydra.help.app_name": "tipcast",
-    "hydra.help.footer": "'Flags, before or after the job: -v logs more, -q warnings and errors only'",
     "hydra/job_logging": "none",
     "hydra/hydra_logging": "none",
 }
@@ -52,8 +51,18 @@ class Composed:
     overrides: list[str]
 
 
-def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
+def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None) -> list[Composed]:
     """Run Hydra's command line for a job, a file of conf/, with overrides of ``arguments.to_overrides``.
+
+    Parameters
+    ----------
+    job
+        Its name.
+    overrides
+        Hydra's flags and overrides.
+    recorded
+        What the overrides change, in place of what conf/ has: ``data``, ``task``, ``model`` and ``seed`` of
+        ``plain.recorded``.
 
     Returns
     -------
@@ -69,13 +78,21 @@ def compose(job: str, overrides: Sequence[str]) -> list[Composed]:
     """
     job_schemas.register()
     flags = [item for item in overrides if not _is_override(item)]
+    overrides = list(filter(_is_override, overrides))
     if named := [item for item in flags if item.startswith(FOLDER)]:
         os.environ[conf_files.OWN] = str(Path(named[-1].removeprefix(FOLDER)).expanduser().absolute())
         flags = [item for item in flags if item not in named]
-        overrides = [item for item in overrides if item not in named]
+    chosen = job_schemas.register_recorded(recorded) if recorded else []
+    overrides = [*chosen, *overrides]
     try:
+        if HELP & set(flags):
+            print(_help(job, overrides))
+            return []
+        if conf_files.own_dir() is not None:
+            check_own(job, overrides, several=bool(MULTIRUN & set(flags)))
         plain = None if flags else _plain(job, overrides)
-        return [plain] if plain else _by_command_line(job, flags, overrides)
+        found = [plain] if plain else _by_command_line(job, flags, overrides)
+        return [Composed(each.config, [word for word in each.overrides if word not in chosen]) for each in found]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
     except SystemExit as problem:  # of Hydra's parser of flags, which has said why
@@ -100,9 +117,8 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
     """
     if any(override.lstrip("+~").startswith("hydra") for override in overrides):
         return None
-    config = _composed(job, overrides)
+    config = composed_by_api(job, overrides)
     asked = config.hydra
-    _check_own(asked)
     if asked.mode is RunMode.MULTIRUN or asked.callbacks or asked.job.env_set or asked.job.chdir:
         return None
     HydraConfig.instance().set_config(config)  # ${hydra:...}
@@ -115,25 +131,20 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
     return _done(config, asked)
 
 
-def _check_own(asked: Any) -> None:
-    """Refuse what a file of a user's own sets of Hydra's that could run code."""
-    if conf_files.own_dir() is None:
-        return
-    classes = (asked.launcher._target_, asked.sweeper._target_)
-    if asked.callbacks or asked.job.env_set or not all(name.startswith("hydra._internal.") for name in classes):
-        what = "a file there sets keys of Hydra's"
-        raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
+def _help(job: str, overrides: Sequence[str]) -> str:
+    """Return what `tipcast JOB --help` says of the options that the overrides choose."""
+    config = composed_by_api(job, overrides)
+    choices = _choices(config)
+    with open_dict(config):
+        del config["hydra"]
+    return help.text(job, config, choices)
 
 
 def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -> list[Composed]:
-    if conf_files.own_dir() is not None and {"-m", "--multirun"} & set(flags):
-        # Hydra makes objects of the launcher and sweeper that files name before anything of them can be looked at.
-        raise TipcastError("C006", "--multirun", "does not go with --config-dir", "run one configuration after another")
     composed: list[Composed] = []
     unresolved: list[OmegaConfBaseException] = []
 
     def capture(config: DictConfig) -> None:
-        _check_own(HydraConfig.get())
         try:
             OmegaConf.resolve(config)
         except OmegaConfBaseException as problem:  # raised in here, Hydra would print it
@@ -146,8 +157,7 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
     with temporary_folder() as folder:
         if "hydra.sweep.dir" not in keys:
             quiet.append(f"hydra.sweep.dir={folder}")
-        given = filter(_is_override, overrides)
-        sys.argv = [f"tipcast {job}", *flags, *given, *quiet, *conf_files.search_path()]  # argparse wants flags first
+        sys.argv = [f"tipcast {job}", *flags, *overrides, *quiet, *conf_files.search_path()]  # argparse: flags first
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
         try:
             hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(capture)()
@@ -176,28 +186,29 @@ def to_object(config: DictConfig) -> Any:
     Raises
     ------
     TipcastError
-        C004 naming the first key that needs a value, C001 a key that no schema has.
+        C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
 
     """
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise TipcastError("C004", missing[0], "needs a value", f"add {missing[0]}=...")
     specification = OmegaConf.to_object(config)
-    _refuse_strangers(specification)
+    _check(specification)
     return specification
 
 
-def _refuse_strangers(specification: Any, prefix: str = "") -> None:
-    """Refuse keys that `+key=value` added or `~key` took away: the schemas are closed."""
-    names = {field.name for field in dataclasses.fields(specification)}
+def _check(specification: Any, prefix: str = "") -> None:
+    """Refuse keys that `+key=value` added or `~key` took away, as the schemas are closed, and numbers out of bounds."""
+    fields = {field.name: field for field in dataclasses.fields(specification)}
     for name, value in vars(specification).items():
-        if name not in names:
+        if name not in fields:
             what = f"unknown key '{prefix}{name}'"
             raise TipcastError("C001", "command line", what, "use the keys that --cfg job shows")
         if value == MISSING:
             raise TipcastError("C004", f"{prefix}{name}", "needs a value", f"add {prefix}{name}=...")
         if dataclasses.is_dataclass(value):
-            _refuse_strangers(value, f"{prefix}{name}.")
+            _check(value, f"{prefix}{name}.")
+        bounds.check(fields[name], value, f"{prefix}{name}")
 
 
 def _is_override(item: str) -> bool:
@@ -315,7 +326,7 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match
     """Name the file that lists the valid keys and the nearest of them."""
     groups = [item for item in overrides if item.lstrip("+").partition("=")[0] in _groups() and "=" in item]
     for group, _, option in (item.lstrip("+").partition("=") for item in groups):
-        if option in conf_files.options(group) and (
+        if (conf_files.conf_dir() / group / f"{option}.yaml").is_file() and (
             broken := conf_files.not_as_hydra_wants(f"conf/{group}/{option}.yaml")
         ):
             return broken
@@ -343,17 +354,10 @@ def _reference(job: str, groups: Sequence[str]) -> DictConfig:
     return found if found is not None else _composed_if_valid(job, []) or OmegaConf.create({})
 
 
-def _composed(job: str, overrides: Sequence[str]) -> DictConfig:
-    """Compose a job, with Hydra's own configuration below ``hydra``, by the Compose API, whose errors are raised."""
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
-        return hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
-
-
 def _composed_if_valid(job: str, overrides: Sequence[str]) -> DictConfig | None:
     """Compose a job, None where that fails."""
     try:
-        return _composed(job, overrides)
+        return composed_by_api(job, overrides)
     except (HydraException, OmegaConfBaseException):
         return None
 

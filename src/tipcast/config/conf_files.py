@@ -35,11 +35,7 @@ def conf_dir() -> Path:
 def own_dir() -> Path | None:
     """Return the folder of a user's own options, ``data/mine.yaml`` or ``task/mine.yaml``; None where none is named.
 
-    Raises
-    ------
-    TipcastError
-        C003 there is no such folder.
-
+    C003 there is no such folder.
     """
     named = os.environ.get(OWN)
     if not named:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tipcast.config import schema
+from tipcast.config.bounds import bounded
+from tipcast.config.conf_files import options
 from tipcast.config.schema import (
     MISSING,
     BackendSpec,
@@ -23,7 +26,9 @@ from tipcast.config.schema import (
 @dataclass
 class _JobConfig:
     print: Output = MISSING
+    """Form of the closing lines: text, json (the last line of standard output is one JSON object) or none."""
     debug: bool = False
+    """Whether errors come with tracebacks."""
 
 
 @dataclass
@@ -46,13 +51,16 @@ class TrainConfig(DoctorConfig):
 
     task: TaskSpec = MISSING
     model: ModelSpec = MISSING
-    seed: int = MISSING
+    seed: int = bounded(0, below=2**31)
+    """Of everything that is drawn at random."""
 
 
 @dataclass
 class MultirunConfig(TrainConfig):
     """One training or, with ``--multirun``, one of several."""
 
+    repeat: str | None = None
+    other_data: bool = False
     resume: str | None = None
     fail_fast: bool = False
 
@@ -64,6 +72,28 @@ class SweepConfig(TrainConfig):
     search: SearchSpec = MISSING
     resume: str | None = None
 
+    @property
+    def searched(self) -> list[ModelSpec]:
+        """Return the models whose parameters are searched."""
+        return [self.model]
+
+    @property
+    def searched_name(self) -> str:
+        """Return what they are called."""
+        return ", ".join(model.name for model in self.searched)
+
+
+@dataclass
+class ModelsSweepConfig(SweepConfig):
+    """A sweep over several models, whose trials take turns; ``model`` is the first or, once it is known, the best."""
+
+    models: list[ModelSpec] = field(default_factory=list)
+
+    @property
+    def searched(self) -> list[ModelSpec]:
+        """Return the models whose parameters are searched."""
+        return self.models
+
 
 @dataclass
 class LadderConfig(TrainConfig):
@@ -71,7 +101,7 @@ class LadderConfig(TrainConfig):
 
     cores: list[int] | None = None
     gpus: list[int] | None = None
-    tolerance: float = 0.01
+    tolerance: float = bounded(0, default=0.01)
 
 
 @dataclass
@@ -80,8 +110,10 @@ class PrepareConfig(_WorkersConfig):
 
     data: DataSpec = MISSING
     out: str = MISSING
-    row_group_rows: int = MISSING
+    row_group_rows: int = bounded(1)
+    """Rows of a row group of the Parquet files: each is read by a task."""
     compression: str = MISSING
+    """Of the Parquet files: zstd, snappy, gzip, lz4, brotli or none."""
 
 
 @dataclass
@@ -91,13 +123,18 @@ class PromoteConfig(DoctorConfig):
     model_uri: str = MISSING
     """``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``."""
     alias: str = MISSING
-    margin: float = MISSING
+    """That the version is to get."""
+    margin: float = bounded(0)
     certain: bool = MISSING
-    replicates: int = MISSING
+    replicates: int = bounded(100)
     force: bool = MISSING
-    seed: int = MISSING
+    seed: int = bounded(0, below=2**31)
 
 
+RECORDED = "recorded"
+"""Option of data, task and model that an earlier run had."""
+OF_MACHINE = ("storage_options", "url", "cache")
+"""Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
 FACTS = ("colour",)
 """Keys of ``ScoreConfig`` that say something of the files which only the dataset understands."""
 
@@ -112,8 +149,11 @@ class ScoreConfig(_WorkersConfig):
     output: str = MISSING
     keep: list[str] | None = None
     explain: bool = False
+    """Whether each feature's contribution to a prediction is written too."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Own name -> name of the column in the files, as {pickup: started_at}."""
     colour: str | None = None
-    block_bytes: int = MISSING
+    block_bytes: int = bounded(1024)
     compression: str = MISSING
     storage_options: dict[str, Any] = field(default_factory=dict)
 
@@ -127,11 +167,11 @@ class ScoreConfig(_WorkersConfig):
 class WatchLimits:
     """From where on a model is too far from its training; null: there is no such limit."""
 
-    auc_drop: float | None = MISSING
+    auc_drop: float | None = bounded(above=0)
     """Of two classes: AUC below that of the training's test rows."""
-    loss_rise: float | None = MISSING
+    loss_rise: float | None = bounded(above=0)
     """Of numbers and of more classes: RMSE or log loss above that of the test rows, in proportion to it."""
-    psi: float | None = MISSING
+    psi: float | None = bounded(above=0)
     """Population stability index of a feature or of the predictions."""
 
 
@@ -145,11 +185,15 @@ class WatchConfig(ScoreConfig):
 
 
 @dataclass
-class CompareConfig(_JobConfig):
+class CompareConfig(_WorkersConfig):
     """Runs to hold against each other."""
 
     runs: list[str] = MISSING
     tracking: TrackingSpec = MISSING
+    paired: bool = MISSING
+    replicates: int = bounded(100)
+    seed: int = bounded(0, below=2**31)
+    out: str | None = None
 
 
 JOBS = {
@@ -183,3 +227,19 @@ def register() -> None:
     }
     for name, part in (groups | schema.CLUSTERS | schema.SOURCES).items():
         store.store(group="schema", name=name, node=part)
+
+
+def register_recorded(recorded: Mapping[str, Any]) -> list[str]:
+    """Make what ``plain.recorded`` tells of a run options of their groups; return the overrides that choose them."""
+    from hydra.core.config_store import ConfigStore
+
+    source = recorded["data"]["source"]
+    bases = {
+        "data": source if source in options("data") else "/schema/dataset@_here_",
+        "task": "/schema/task@_here_",
+        "model": "/schema/model@_here_",
+    }
+    for group, base in bases.items():
+        values = {name: value for name, value in recorded[group].items() if name not in OF_MACHINE}
+        ConfigStore.instance().store(RECORDED, {"defaults": [base, "_self_"], **values}, group=group)
+    return [*(f"{group}={RECORDED}" for group in bases), f"seed={recorded['seed']}"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
+import logging
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,7 +19,9 @@ from tipcast.config import schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import MultirunConfig, SweepConfig, WatchConfig
+from tipcast.config.job_schemas import OF_MACHINE, ModelsSweepConfig, MultirunConfig, SweepConfig, WatchConfig
+
+LOG = logging.getLogger("tipcast")
 
 HIDDEN = "***"
 ADDRESS = re.compile(
@@ -24,6 +29,8 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 """An address; a question mark of a glob is no query, which has an equals sign."""
+NAMED = ("files", "table")
+"""Sources whose files are named."""
 READER_OPTIONS = "storage_options"
 """What fsspec gets: every file system has its own names for its secrets, so no text of it is shown."""
 
@@ -72,8 +79,8 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     text
         The artifact ``config.yaml`` of its run.
     given
-        What the command line says: backend, cluster, tracking and output are its own, and options for readers of
-        files where the run's are hidden.
+        What the command line says: backend, cluster, tracking and output are its own, and how the machine reaches
+        the data.
     where
         The run, for messages.
 
@@ -89,19 +96,21 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         task, model = plain["task"], plain["model"]
         if "kind" in model or isinstance(model["cpu"], Mapping):  # of an earlier release, which may have had one task
             task = {**_shipped("task", "high_tip"), **task}
-            own = {name: value for name, value in model.items() if name not in ("kind", "cpu", "gpu")}
-            model = {**_shipped("model", str(model["name"])), **own}
-        return dataclasses.replace(
-            given,
-            data=_data(plain["data"], getattr(given.data, "storage_options", {})),
-            task=_typed(schema.TaskSpec, task),
-            model=_typed(schema.ModelSpec, model),
-            search=_typed(schema.SearchSpec, plain["search"]),
-            seed=int(plain["seed"]),
-            tracking=dataclasses.replace(
+            kept = {name: value for name, value in model.items() if name not in ("kind", "cpu", "gpu")}
+            model = {**_shipped("model", str(model["name"])), **kept}
+        own = {
+            "data": _data(plain["data"], given.data),
+            "task": _typed(schema.TaskSpec, task),
+            "model": _typed(schema.ModelSpec, model),
+            "search": _typed(schema.SearchSpec, plain["search"]),
+            "seed": int(plain["seed"]),
+            "tracking": dataclasses.replace(
                 given.tracking, register=given.tracking.register or plain["tracking"]["register"]
             ),
-        )
+        }
+        shared = {field.name: getattr(given, field.name) for field in dataclasses.fields(SweepConfig)}
+        models = [_typed(schema.ModelSpec, each) for each in plain.get("models", [])]
+        return ModelsSweepConfig(**{**shared, **own}, models=models) if models else SweepConfig(**{**shared, **own})
     except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
         said = str(problem).partition("\n")[0]
         what = f"its config.yaml is not what a sweep writes: {said}"
@@ -120,7 +129,7 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
     try:
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
-        found = _data(plain, {})
+        found = _data(plain)
         return dataclasses.replace(found, test=given.test or found.test)
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
@@ -128,49 +137,74 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
 
 
-def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, str], where: str) -> MultirunConfig:
-    """Return the training that a run made, to be made again on the machine of a watch.
+def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return how a run was trained, as plain values that the schemas take: its data, task, model and seed.
 
     Parameters
     ----------
     text
         The artifact ``config.yaml`` of a training or a sweep.
-    given
-        Backend, cluster, tracking and options for readers of files are its own; the data are still the run's.
-    register
-        Name to register the model under.
     best
-        Parameter -> YAML of the value that a sweep has found; empty of a training.
+        Parameter -> text of the value that a sweep has found; empty of a training.
     where
         The run, for messages.
+    files
+        ``train`` and ``test`` of its artifact ``data/files.yaml``: the files that were read, in place of the patterns
+        that named them.
 
     Raises
     ------
     TipcastError
-        M023 when the artifact is not what a training writes.
+        M023 when the artifacts are not what a training writes.
 
     """
     try:
-        plain = yaml.safe_load(text)
-        _refuse_active(plain, where)
-        found = {name: yaml.safe_load(value) for name, value in best.items()}
-        _refuse_active(found, where)
-        model = {**plain["model"], "params": {**plain["model"]["params"], **found}}
-        return MultirunConfig(
-            print=schema.Output.none,
-            debug=given.debug,
-            backend=given.backend,
-            cluster=given.cluster,
-            data=_data(plain["data"], given.storage_options),
-            tracking=dataclasses.replace(given.tracking, register=register, run_name=None),
-            task=_typed(schema.TaskSpec, plain["task"]),
-            model=_typed(schema.ModelSpec, model),
-            seed=int(plain["seed"]),
-        )
+        plain, read = yaml.safe_load(text), dict(files or {})
+        parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
+        found = {name: _written(value) for name, value in best.items()}
+        _refuse_active([parts, found, read], where)
+        data = dict(parts["data"])
+        if data["source"] in NAMED:
+            data |= {side: list(map(str, uris)) for side, uris in read.items() if data[side] is not None}
+        model = {**parts["model"], "params": {**parts["model"]["params"], **found}}
+        return {
+            "data": to_plain(_data(data)),
+            "task": to_plain(_typed(schema.TaskSpec, parts["task"])),
+            "model": to_plain(_typed(schema.ModelSpec, model)),
+            "seed": int(parts["seed"]),
+        }
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
         what = f"how it was trained is not known from its config.yaml: {said}"
-        raise TipcastError("M023", where, what, "train a challenger with tipcast train, and promote it") from problem
+        raise TipcastError("M023", where, what, "train with tipcast train, and name what it shall be") from problem
+
+
+def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, str], where: str) -> MultirunConfig:
+    """Return the training that a run made, to be made again on the machine of a watch.
+
+    ``given`` has backend, cluster and tracking, ``register`` is the name to register the model under; the data are
+    still the run's. Others, and errors, as of ``recorded``.
+    """
+    found = recorded(text, best, where)
+    return MultirunConfig(
+        print=schema.Output.none,
+        debug=given.debug,
+        backend=given.backend,
+        cluster=given.cluster,
+        data=_data(found["data"]),
+        tracking=dataclasses.replace(given.tracking, register=register, run_name=None),
+        task=_typed(schema.TaskSpec, found["task"]),
+        model=_typed(schema.ModelSpec, found["model"]),
+        seed=found["seed"],
+    )
+
+
+def _written(text: str) -> Any:
+    """Return the value that a tag has the text of: a number, a boolean, None, a list of such, or the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _shipped(group: str, name: str) -> dict[str, Any]:
@@ -180,10 +214,14 @@ def _shipped(group: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _data(plain: Mapping[str, Any], storage_options: Mapping[str, Any]) -> schema.DataSpec:
-    """Return a source, with other options for its readers where it has some."""
-    more = {"storage_options": dict(storage_options)} if plain.get("storage_options") else {}
-    found: schema.DataSpec = _typed(schema.SOURCES.get(plain["source"], schema.OwnData), {**plain, **more})
+def _data(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> schema.DataSpec:
+    """Return a source; how this machine reaches it is as ``given`` has it, else as conf/ has it, never the run's."""
+    source = plain["source"]
+    shipped = _shipped("data", source) if source in schema.SOURCES else {}
+    own = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
+    if (kept := plain.get("cache")) and kept != own.get("cache") and Path(str(kept)).expanduser().is_dir():
+        LOG.info("cache  %s: not %s, where the run had its data; TIPCAST_CACHE chooses", own.get("cache"), kept)
+    found: schema.DataSpec = _typed(schema.SOURCES.get(source, schema.OwnData), {**plain, **own})
     return found
 
 

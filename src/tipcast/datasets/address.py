@@ -45,7 +45,7 @@ def _split(uri: str) -> SplitResult:
         return urlsplit(uri)
     except ValueError as problem:
         where = f"{uri.partition('://')[0]}://..."  # user info cannot be told from the rest
-        raise TipcastError("D021", where, f"is no address: {problem}", "check its host") from problem
+        raise TipcastError("D021", where, f"is not an address: {problem}", "check its host") from problem
 
 
 def shown(uri: str) -> str:

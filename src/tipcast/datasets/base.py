@@ -115,6 +115,12 @@ class ScanRequest:
     """Columns that may have no value at all."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What ``FileScan.facts`` must be, where that is not None."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The dataset's name -> a file's own, of columns that a user maps."""
+    key: str = "data.columns"
+    """Of the configuration of ``names``."""
+    strict: bool = True
+    """Whether every file must have all that is mapped; otherwise what a file lacks is not mapped in it."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +169,8 @@ class Dataset(ABC):
     """The module with ``needed_columns``, ``compute`` and ``impossible``."""
     sparse: ClassVar[tuple[str, ...]] = ()
     """Canonical columns of features that a file may lack: they are missing in all its rows."""
-    subset_names: ClassVar[tuple[str, ...]] = ()
-    """Of what ``subsets`` returns."""
+    nominal: ClassVar[tuple[str, ...]] = ()
+    """Features that are of use as categories alone: a task that names no features does without them."""
 
     @property
     @abstractmethod
@@ -178,7 +184,7 @@ class Dataset(ABC):
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Canonical columns that ``subsets``, ``groups`` and ``own_counts`` look at, read of test rows where there."""
+        """Canonical columns that ``groups`` and ``own_counts`` look at, read of test rows where there."""
         return ()
 
     @property
@@ -193,7 +199,7 @@ class Dataset(ABC):
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """Raw columns that need no remark where a saved model gets them and does not use them."""
+        """Raw columns, on which a saved model that has no use of them makes no remark; empty: any name may be one."""
         return ()
 
     @abstractmethod
@@ -226,10 +232,6 @@ class Dataset(ABC):
 
     def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
         """Return counts of the dataset's own, of rows before (with ``cleaned`` False) or after they are cleaned."""
-        return {}
-
-    def subsets(self, columns: Mapping[str, Array], xp: ModuleType) -> dict[str, Array]:
-        """Return name -> (rows,) bool: rows that a model is measured on by themselves too."""
         return {}
 
     def groups(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> dict[str, Array]:
@@ -267,10 +269,6 @@ class Dataset(ABC):
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest must say for the dataset to be made again."""
         return {}
-
-    def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a saved model's profile as ``evaluation.drift`` reads it, whichever release wrote it."""
-        return told
 
     @classmethod  # noqa: B027 - most have nothing to refuse
     def check_facts(cls, facts: Mapping[str, Any]) -> None:
@@ -325,9 +323,7 @@ class Part:
     x: Frame
     """(rows, features) float32 DataFrame."""
     y: Frame | None
-    """(rows,) Series: int32 classes or float32 values; None where nothing is predicted."""
-    subsets: Mapping[str, Array]
-    """Name -> (rows,) bool; empty where the recipe does not ask."""
+    """(rows,) Series: int32 classes or values of ``Frames.real``; None where nothing is predicted."""
     groups: Mapping[str, Array]
     """Name -> (rows,) int32; empty where the recipe does not ask."""
     counts: Counts
@@ -348,14 +344,6 @@ def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
         else:
             joined.append(fragment)
     return tuple(joined)
-
-
-def check_least(spec: object, least: Mapping[str, int]) -> None:
-    """Refuse numbers of a configuration of data that are below those given; C003."""
-    for name, low in least.items():
-        value = getattr(spec, name, low)
-        if value < low:
-            raise TipcastError("C003", f"data.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
 
 
 def check_blocks(name: str, rows: int, block_rows: int) -> None:

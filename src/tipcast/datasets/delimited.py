@@ -8,11 +8,11 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,25 @@ import pyarrow.csv
 from fsspec.utils import seek_delimiter
 
 from tipcast.compute.base import Array, Frames
-from tipcast.compute.cpu import MISSING
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import Fragment, Period, ScanRequest, counted
+from tipcast.datasets.column_names import mapped, seen_names
 
+MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "\\N"]
+"""What a CSV cell without a value may say."""
+CSV_CHUNK = 8 << 20
+"""Bytes that the CSV parser works on at once."""
+DATES = {
+    "iso": [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC"],
+    "month_first": [pa.csv.ISO8601, "%m/%d/%Y %H:%M", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M %p"],
+    "day_first": [pa.csv.ISO8601, "%d/%m/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %I:%M:%S %p", "%d/%m/%Y %I:%M %p"],
+}
+"""How a CSV file writes its dates -> the formats tried in order on every cell."""
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1b]")
+"""What no text holds, without the separators of ASCII."""
 _SLASHES = re.compile(rb'(?:^|,)"?\d{1,2}/\d{1,2}/\d{2,4}[ T]', re.MULTILINE)
 ENDS = 256 << 10
 """Bytes read at each end of a file before any worker sees it."""
@@ -40,7 +52,6 @@ _FAULT = re.compile(
     re.DOTALL,
 )
 """What pyarrow says of the first row that does not parse."""
-Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,13 @@ class Look:
     dates: str
     """``iso``, ``month_first`` or ``day_first``."""
     notes: tuple[str, ...]
+    request: ScanRequest
+    """What is asked of the file."""
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Name that the dataset sees, and the file's own, of all columns."""
+        return seen_names(self.head.names, self.request, address.shown(self.uri))
 
     def fragment(self, columns: Mapping[str, str], times: Sequence[str], period: Period | None) -> Fragment:
         """Return the whole file as one fragment; ``times`` are the canonical columns that hold dates and times."""
@@ -66,7 +84,7 @@ class Look:
             "dates": self.dates,
             "start": self.head.start,
             "times": tuple(times),
-        }
+        } | mapped(self.request)
         return Fragment(self.uri, "csv", (0, -1), columns, period, self.digest, options=options)
 
     def cut(self, whole: Fragment, block_bytes: int) -> tuple[Fragment, ...]:
@@ -116,7 +134,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     if b"/" in (whole or first) and _SLASHES.search(whole or first):
         dates, note = _reading(_slashed(pieces(uri, storage)), period)
         notes.append(note)
-    return Look(uri, storage, size, packed, head, _digest(uri, storage, whole, size, first), dates, tuple(notes))
+    return Look(
+        uri, storage, size, packed, head, _digest(uri, storage, whole, size, first), dates, tuple(notes), request
+    )
 
 
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
@@ -206,9 +226,11 @@ def read_head(raw: bytes, where: str) -> Head:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         fix = "convert it, e.g. with iconv -f UTF-16 -t UTF-8"
         raise TipcastError("D016", where, "line 1 is UTF-16, not UTF-8", fix)
-    if raw.startswith(b"PAR1") or b"\0" in raw[:1024]:
-        fix = "give the file the ending of its format"
-        raise TipcastError("D004", where, "is no CSV file (it holds binary data)", fix)
+    binary = TipcastError(
+        "D004", where, "is not a CSV file (it holds binary data)", "give the file the ending of its format"
+    )
+    if raw.startswith((b"PAR1", b"\x89PNG")) or b"\0" in raw[:1024]:
+        raise binary
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
@@ -217,6 +239,8 @@ def read_head(raw: bytes, where: str) -> Head:
     try:
         text = raw[start:end].decode()
     except UnicodeDecodeError as problem:
+        if _CONTROL.search(raw[:1024]):
+            raise binary from problem
         line, bad = raw.count(b"\n", 0, start) + 1, raw[start + problem.start]
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
@@ -266,11 +290,10 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int) -> list[tupl
 
 
 def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
-    """Read columns of a fragment onto the frames' device; errors as ``parsed``."""
-    options = fragment.options
-    times = [fragment.columns[name] for name in options["times"] if name in fragment.columns]
-    own = [name for name in times if name in columns]
-    return parsed(fragment, lambda rows: frames.read_csv(rows, options["header"], columns, own, options["dates"]))
+    """Read columns of a fragment, times or numbers, onto the frames' device; errors as ``read_table``."""
+    times = {fragment.columns[name] for name in fragment.options["times"] if name in fragment.columns}
+    types = {name: pa.timestamp("us") if name in times else pa.float64() for name in columns}
+    return frames.arrays(read_table(fragment, columns, types), columns)
 
 
 def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
@@ -278,52 +301,70 @@ def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
     return read_table(fragment, names, dict.fromkeys(names, pa.string()))
 
 
-def read_table(fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Read columns of a fragment on the host, all by default; types that are not given are as the values look."""
+def read_table(
+    fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType], *, threads: bool = False
+) -> pa.Table:
+    """Read columns of a fragment on the host, all by default, and where no types are given as their values look.
+
+    ``threads`` parses chunks at once: Dask runs one call per core. D001 gone, D005 changed, damaged or a row that does
+    not parse, D016 not UTF-8, D022 not reached.
+    """
     header = fragment.options["header"]
     convert = pa.csv.ConvertOptions(
-        include_columns=[name for name in fragment.columns if name in header] if names is None else list(names),
+        include_columns=[name for name in fragment.columns.values() if name in header]
+        if names is None
+        else list(names),
         column_types=dict(types),
         null_values=MISSING,
         strings_can_be_null=True,
         true_values=[],
         false_values=[],
+        timestamp_parsers=DATES[fragment.options["dates"]] if types else None,
     )
-    reading = pa.csv.ReadOptions(use_threads=False, column_names=list(header))
-    return parsed(fragment, lambda rows: pa.csv.read_csv(pa.BufferReader(rows), reading, convert_options=convert))
 
+    block = _bytes(fragment)
 
-def parsed(fragment: Fragment, parse: Callable[[bytes], Read]) -> Read:
-    """Return what ``parse`` makes of a fragment's rows by pyarrow; where that raises ValueError, name the line.
+    def parse(*, threads: bool) -> pa.Table:
+        reading = pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header))
+        return pa.csv.read_csv(pa.BufferReader(block), reading, convert_options=convert)
 
-    D001 gone, D005 changed or damaged, D016 not UTF-8, D022 not reached.
-    """
-    offset, length = fragment.part
-    storage, start = fragment.options["storage"], fragment.options["start"]
-    if length < 0:
-        block = b"".join(pieces(fragment.uri, storage))[start:]
-    else:
-        block = address.read_range(fragment.uri, storage, offset, length)
-        if len(block) != length:
-            raise address.changed(fragment.uri)
+    if threads:
+        with suppress(ValueError):  # one thread says where the fault is
+            return parse(threads=True)
     try:
-        return parse(block)
+        return parse(threads=False)
     except ValueError as problem:
-        where, fault = address.shown(fragment.uri), _FAULT.search(str(problem))
-        if fault is None:
-            raise TipcastError("D005", where, f"does not parse: {problem}", "download it again") from problem
-        if length < 0:
-            before = b"".join(pieces(fragment.uri, storage))[:start]
-        else:
-            before = address.read_range(fragment.uri, storage, 0, offset)
-        rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
-        line = f"line {before.count(10) + rows[int(fault['row']) - 1]}"
-        fix = "correct or remove that row, or download the file again"
-        if not fault["column"]:
-            what = f"{line} has {fault['fields']} fields, not {fault['expected']}"
-            raise TipcastError("D005", where, what, fix) from problem
-        column = f"column {fragment.options['header'][int(fault['column'])]!r}"
-        if fault["value"] is None or "\ufffd" in fault["value"]:
-            fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
-            raise TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix) from problem
-        raise TipcastError("D005", where, f"{line}: {column}: cannot read {fault['value'][:40]!r}", fix) from problem
+        raise _at_fault(fragment, block, problem) from problem
+
+
+def _bytes(fragment: Fragment) -> bytes:
+    offset, length = fragment.part
+    storage = fragment.options["storage"]
+    if length < 0:
+        return b"".join(pieces(fragment.uri, storage))[fragment.options["start"] :]
+    block = address.read_range(fragment.uri, storage, offset, length)
+    if len(block) != length:
+        raise address.changed(fragment.uri)
+    return block
+
+
+def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastError:
+    """Return the error of a block that does not parse, which names the line and the column."""
+    where, fault = address.shown(fragment.uri), _FAULT.search(str(problem))
+    if fault is None:
+        return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
+    storage, (offset, length) = fragment.options["storage"], fragment.part
+    if length < 0:
+        before = b"".join(pieces(fragment.uri, storage))[: fragment.options["start"]]
+    else:
+        before = address.read_range(fragment.uri, storage, 0, offset)
+    rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
+    line = f"line {before.count(10) + rows[int(fault['row']) - 1]}"
+    fix = "correct or remove that row, or download the file again"
+    if not fault["column"]:
+        return TipcastError("D005", where, f"{line} has {fault['fields']} fields, not {fault['expected']}", fix)
+    column = f"column {fragment.options['header'][int(fault['column'])]!r}"
+    if fault["value"] is None or "\ufffd" in fault["value"]:
+        fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
+        return TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix)
+    return TipcastError("D005", where, f"{line}: {column}: cannot read {fault['value'][:40]!r}", fix)

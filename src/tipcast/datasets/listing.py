@@ -15,12 +15,11 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, delimited, parquet
 from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
+from tipcast.datasets.column_names import NAMES
 
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 _AT_ONCE = 8
-LEAST_BLOCK = {"block_bytes": 1024}
-"""Bytes of a CSV block: a few lines."""
 BEGINNING = 64 << 10
 """Bytes of a local CSV file that are read before the whole is compared."""
 
@@ -40,10 +39,18 @@ def scan_files(
         return list(pool.map(lambda uri: scan(uri, request), uris)), twice
 
 
+def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any) -> ScanRequest:
+    """Return what is asked of the files that a configuration of data names; ``more`` as ``ScanRequest`` has it."""
+    given = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
+    own = {field: getattr(spec, key) for field, key in given.items() if hasattr(spec, key)}
+    return ScanRequest(tuple(columns), tuple(optional), **own, **more)
+
+
 def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> Listing:
     """Make one listing of one file or more: in time order where they have periods, then by name."""
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), file.uri))
     periods = [file.period for file in ordered if file.period]
+    names = next((part.options[NAMES] for file in ordered for part in file.fragments if NAMES in part.options), None)
     said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
     return Listing(
         fragments=tuple(fragment for file in ordered for fragment in file.fragments),
@@ -51,7 +58,7 @@ def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes
         uris=tuple(address.shown(file.uri) for file in ordered),
         digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
         name=name,
-        facts=facts,
+        facts=facts if names is None else {**facts, NAMES: names},
         notes=tuple(said),
     )
 
@@ -84,7 +91,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
     if kind:
         if address.last_name(pattern) == "" or pattern.endswith("/"):
             fix = "name each file: folders and globs do not work over https"
-            raise TipcastError("D002", address.shown(pattern), "is no file", fix)
+            raise TipcastError("D002", address.shown(pattern), "is not a file", fix)
         return [pattern]
     try:
         path = Path(pattern.removeprefix("file://")).expanduser().absolute()
@@ -92,7 +99,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
     except FileNotFoundError:
         pass
     except (OSError, RuntimeError, ValueError) as problem:  # too long, a home of nobody's, a null character
-        what = f"is no path: {getattr(problem, 'strerror', None) or problem}"
+        what = f"is not a path: {getattr(problem, 'strerror', None) or problem}"
         raise TipcastError("D001", pattern, what, "check the path") from problem
     if path.is_dir():
         try:
@@ -101,7 +108,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
             what, fix = f"cannot be looked into: {problem.strerror}", "change its permissions, or name the files"
             raise TipcastError("D001", str(problem.filename), what, fix) from problem
     if path.exists() and not path.is_file():
-        raise TipcastError("D001", pattern, "is no regular file", "name a file that can be read more than once")
+        raise TipcastError("D001", pattern, "is not a regular file", "name a file that can be read more than once")
     if path.exists() or not glob.has_magic(pattern):
         return [str(path)]
     if path.parent.is_dir():  # its name may have brackets that are no pattern
@@ -199,15 +206,12 @@ def _equal(one: str, other: str) -> bool:
 def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
     """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
 
-    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null.
-
-    Raises
-    ------
-    TipcastError
-        D001 gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
-
+    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null. D001
+    gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
     """
     wanted = tuple(fragment.columns if columns is None else columns)
+    if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
+        return {}
     for name in wanted:
         if name not in fragment.columns:
             where = address.shown(fragment.uri)

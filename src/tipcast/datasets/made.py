@@ -30,7 +30,6 @@ from tipcast.datasets.base import (
     RawColumn,
     ScanRequest,
     check_blocks,
-    check_least,
 )
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
@@ -38,7 +37,6 @@ from tipcast.tasks.base import TargetColumn
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
 SIDES = {"train": 0, "test": 1}
-LEAST = {"rows": 1, "test_rows": 1, "columns": 1, "block_rows": 1, "seed": 0, "centers": 2, "informative": 1}
 VALUE_BYTES = 4
 """Of a feature and of a target, as workers hold them."""
 LEVELS = 1 << 16
@@ -110,12 +108,8 @@ class Made(Dataset):
             fix = f"use data={spec.source}"
             raise TipcastError("C003", "data.source", f"{spec.source} has a configuration of its own", fix)
         if spec.gigabytes is not None:
-            if not spec.gigabytes > 0:
-                what = f"must be above 0, got {spec.gigabytes}"
-                raise TipcastError("C003", "data.gigabytes", what, "use 0.1, or data.rows")
             rows = math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1)))
             spec = replace(spec, rows=rows, gigabytes=None)
-        check_least(spec, LEAST)
         for name in ("rows", "test_rows"):
             check_blocks(name, getattr(spec, name), spec.block_rows)
         return cls(spec.columns, spec)

@@ -53,7 +53,7 @@ def read_manifest(out: str) -> dict[str, Written]:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         fix = "choose another folder, or delete the file to prepare again"
-        raise TipcastError("D020", path, "is no manifest of prepared months", fix) from problem
+        raise TipcastError("D020", path, "is not a manifest of prepared months", fix) from problem
 
 
 def _located(out: str, name: str) -> tuple[Any, str]:

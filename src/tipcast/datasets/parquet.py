@@ -1,15 +1,13 @@
-"""Parquet files: what their footers tell without reading a row, reading row groups, and many files as one."""
+"""Parquet files: what their footers tell without reading a row, and reading row groups."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import io
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -18,7 +16,8 @@ import pyarrow.parquet as pq
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period, merged
+from tipcast.datasets.base import Fragment, Period, ScanRequest, merged
+from tipcast.datasets.column_names import mapped, seen_names
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
@@ -35,11 +34,18 @@ class Footer:
     """pyarrow's."""
     digest: str
     """SHA-256 over the footer's bytes and the file's size."""
+    request: ScanRequest = ScanRequest(())
+    """What is asked of the file."""
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
         return self.metadata.schema.to_arrow_schema()
+
+    @functools.cached_property
+    def names(self) -> list[tuple[str, str]]:
+        """Name that the dataset sees, and the file's own, of all columns."""
+        return seen_names(self.schema.names, self.request, address.shown(self.uri))
 
     @property
     def rows(self) -> int:
@@ -86,19 +92,19 @@ class Footer:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
         found, first = [], 0
         for group, rows in enumerate(self.group_rows):
-            options = {"storage": self.storage, "first": first}
+            options = {"storage": self.storage, "first": first} | mapped(self.request)
             if rows:
                 found.append(Fragment(self.uri, "parquet", (group,), columns, period, self.digest, rows, options))
             first += rows
         return merged(found, MERGED_ROWS)
 
 
-def read_footer(uri: str, options: Mapping[str, Any]) -> Footer:
-    """Read a file's footer; ``options`` are the user's, for fsspec.
+def read_footer(uri: str, request: ScanRequest) -> Footer:
+    """Read a file's footer.
 
     D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
     """
-    where, storage = address.shown(uri), address.storage(uri, options)
+    where, storage = address.shown(uri), address.storage(uri, request.storage)
     with address.opened(uri, storage) as file, address.reaching(uri):
         address.seekable(uri, file)
         size = file.seek(0, 2)
@@ -127,7 +133,8 @@ def read_footer(uri: str, options: Mapping[str, Any]) -> Footer:
         raise TipcastError("D005", where, "has a damaged Parquet footer", "download or write it again") from problem
     if last > size - length:
         raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
-    return Footer(uri, storage, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest())
+    digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
+    return Footer(uri, storage, metadata, digest, request)
 
 
 def _what_it_is(head: bytes) -> str:
@@ -183,64 +190,3 @@ def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
     with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
         table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
     return pa.table({name: table[name].cast(pa.string()) for name in names})
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A file that was put together."""
-
-    rows: int
-    bytes: int
-    sha256: str
-
-
-class _Counted(io.RawIOBase):
-    """Counts and digests what is written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._digest, self._at = file, hashlib.sha256(), 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, content: Any) -> int:
-        self._file.write(content)
-        self._digest.update(content)
-        self._at += len(content)
-        return len(content)
-
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-
-def concatenate(parts: Sequence[AbstractContextManager[BinaryIO]], target: BinaryIO, compression: str) -> Joined:
-    """Write the rows of Parquet files of one schema, in their order, as one file, a row group in memory at a time.
-
-    A single part is copied as it is; ``compression`` is pyarrow's name. ValueError: a part is no Parquet file, or its
-    schema is another one.
-    """
-    out = _Counted(target)
-    writer: pq.ParquetWriter | None = None
-    rows = 0
-    try:
-        for part in parts:
-            with part as file:
-                source = pq.ParquetFile(file, page_checksum_verification=True)
-                rows += source.metadata.num_rows
-                if len(parts) == 1:
-                    file.seek(0)
-                    shutil.copyfileobj(file, out)
-                    break
-                if writer is None:
-                    writer = pq.ParquetWriter(
-                        out, source.schema_arrow, compression=compression, write_page_checksum=True
-                    )
-                for at in range(source.num_row_groups):
-                    writer.write_table(source.read_row_group(at))
-    finally:
-        if writer is not None:
-            writer.close()
-    return Joined(rows, out.tell(), out.sha256())

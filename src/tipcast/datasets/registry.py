@@ -9,7 +9,9 @@ from typing import Any
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec
 from tipcast.datasets.base import Dataset
+from tipcast.datasets.column_names import check_names
 from tipcast.datasets.made import Blobs, Regression
+from tipcast.datasets.openml import OpenML
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -19,7 +21,10 @@ GROUP = "tipcast.datasets"
 
 NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
-SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])
+SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | {
+    **dict(list(NAMES.items())[1:]),
+    "openml": OpenML,
+}
 """``data.source`` -> the class."""
 
 
@@ -36,7 +41,8 @@ def register(name: str, dataset: Any) -> None:
 def open_dataset(spec: DataSpec) -> Dataset:
     """Make the dataset that a configuration names.
 
-    C003 no such source; D-errors of a dataset that looks into its files for what its columns mean.
+    C003 no such source, or columns that it does not have; D-errors of a dataset that looks into its files for what its
+    columns mean.
     """
     if spec.source not in SOURCES:
         _installed(spec.source)
@@ -44,6 +50,9 @@ def open_dataset(spec: DataSpec) -> Dataset:
         ways = ", ".join(f"data={name}" for name in SOURCES)
         raise TipcastError("C003", "data.source", f"no such source: {spec.source}", f"use {ways}")
     dataset: Dataset = SOURCES[spec.source].open(spec)
+    columns = getattr(spec, "columns", None)
+    if isinstance(columns, Mapping):  # of made rows it is how many there are
+        check_names(dataset, columns, "data.columns")
     return dataset
 
 

@@ -17,6 +17,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged
+from tipcast.datasets.column_names import raw_frame
 from tipcast.datasets.split import Draw
 from tipcast.tasks.base import Task
 
@@ -41,8 +42,8 @@ class Recipe:
     """Microseconds since 1970: rows of a time from here on go into the second part. None: one part."""
     draw: Draw | None = None
     """Rows go into parts at random, and some into none. None: by ``cutoff``."""
-    subsets: bool = False
-    """Whether to keep the dataset's subsets, of the last part groups, and to count what is its own of clean rows."""
+    grouped: bool = False
+    """Whether to keep groups of the last part's rows, and to count what is the dataset's own of clean rows."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ class Recipe:
         """Those that are read where a file has them."""
         needed = self.dataset.code.needed_columns(self.task.features)
         sparse = (name for name in needed if name in self.dataset.sparse)
-        asked = (name for name in self.dataset.optional if self.subsets and name not in self.columns)
+        asked = (name for name in self.dataset.optional if self.grouped and name not in self.columns)
         return tuple(dict.fromkeys((*sparse, *asked)))
 
     def scan(self, which: str) -> Listing:
@@ -75,7 +76,7 @@ class Recipe:
     def group_names(self, side: int) -> tuple[str, ...]:
         """Names of the groups that are kept of a part; what the target is made of is none."""
         last = len(self.draw.shares) - 1 if self.draw else int(self.cutoff is not None)
-        if not self.subsets or side != last or not self.task.has_target:
+        if not self.grouped or side != last or not self.task.has_target:
             return ()
         names = [name for name in self.dataset.group_names if name not in self.task.columns]
         return tuple(names[:MOST_GROUPINGS])
@@ -150,7 +151,7 @@ def _part(
     matrix = dataset.compute(columns, task.features, xp)
     classes: tuple[int, ...] = ()
     if target is not None and task.kind == "regression":
-        target = target.astype(xp.float32)
+        target = target.astype(frames.real)
     elif target is not None:
         target = target.astype(xp.int32)
         if len(task.classes) == 2:
@@ -158,11 +159,10 @@ def _part(
             classes = len(target) - positives, positives
         else:
             classes = tuple(int(rows) for rows in xp.bincount(target, minlength=len(task.classes)))
-    counted = dataset.own_counts(columns, cleaned=True) if recipe.subsets else {}
+    counted = dataset.own_counts(columns, cleaned=True) if recipe.grouped else {}
     return Part(
         x=frames.frame(matrix, task.features),
         y=None if target is None else frames.series(target, "target"),
-        subsets=dataset.subsets(columns, xp) if recipe.subsets else {},
         groups=dataset.groups(columns, groups, xp) if groups else {},
         counts=replace(
             read,
@@ -193,7 +193,7 @@ def held_out_rows(
     if bad is not None:
         good &= ~bad
     read = {name: values[good][:rows] for name, values in read.items()}
-    return read, dataset.raw_frame(read, facts)
+    return read, raw_frame(dataset, read, recipe.task.features, facts)
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,7 @@ class Rows:
     x: list[Any]
     """Futures of (rows, features) float32 DataFrames."""
     y: list[Any]
-    """Futures of (rows,) Series: int32 classes or float32 values; empty where nothing is predicted."""
-    subsets: Mapping[str, list[Any]]
-    """Name -> futures of (rows,) bool arrays; empty where the recipe did not ask."""
+    """Futures of (rows,) Series: int32 classes or values of ``Frames.real``; empty where nothing is predicted."""
     counts: Counts
     """Sums over the parts."""
     parts: tuple[int, ...]
@@ -312,7 +310,6 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         rows,
         x=joined(rows.x, "x"),
         y=joined(rows.y, "y") if rows.y else [],
-        subsets={name: joined(masks, name) for name, masks in rows.subsets.items()},
         groups={name: joined(groups, name) for name, groups in rows.groups.items()},
         parts=tuple(sum(rows.parts[at] for at in own) for own in places.values()),
     )
@@ -336,11 +333,9 @@ def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side:
     def of_parts(name: str, inside: str | None = None) -> list[Any]:
         return list(client.map(_field, filled, side=side, name=name, inside=inside, pure=False, key=inside or name))
 
-    names = recipe.dataset.subset_names if recipe.subsets else ()
     return Rows(
         x=of_parts("x"),
         y=of_parts("y") if recipe.task.has_target else [],
-        subsets={name: of_parts("subsets", name) for name in names},
         groups={name: of_parts("groups", name) for name in recipe.group_names(side)},
         counts=total(counts),
         parts=tuple(count.rows for count in counts if count.rows),

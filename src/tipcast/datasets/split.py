@@ -26,10 +26,8 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
     """Return where validation begins: microseconds since 1970, a whole minute, or None where validation is 0.
 
     It is a share of the time that the training files' periods cover, at its end; they may overlap, and the time of gaps
-    between them does not count. D018 overlapping periods, D019 test before train, C003 a share outside [0, 1).
+    between them does not count. D018 overlapping periods, D019 test before train.
     """
-    if not 0 <= validation < 1:
-        raise TipcastError("C003", "task.validation", f"{validation} is no share", "use 0 (none) to below 1")
     spans = _union(trained)
     train = spans[0][0], spans[-1][1]
     if test[1] <= train[0]:

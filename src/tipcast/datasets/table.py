@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,8 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest, check_least
-from tipcast.datasets.listing import LEAST_BLOCK, check_format, gather, named_by, read_fragment, scan_files
+from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
+from tipcast.datasets.listing import check_format, gather, named_by, read_fragment, request_of, scan_files
 from tipcast.tasks.base import TargetColumn
 
 MOST_CATEGORIES = 10_000
@@ -53,23 +53,16 @@ class Table(Dataset):
     code: ClassVar[ModuleType] = table_features
 
     @classmethod
-    def open(cls, spec: DataSpec) -> Table:
+    def open(cls, spec: DataSpec) -> Self:
         """Look at the training files for what their columns hold.
 
-        Raises
-        ------
-        TipcastError
-            C003 C004 configuration; D001 to D009, D016, D021, D022, each naming the file.
-
+        C003 C004 configuration; D001 to D009, D016, D021, D022, each naming the file.
         """
         if not isinstance(spec, TableData):
             raise TipcastError("C003", "data.source", "a table has a configuration of its own", "use data=table")
-        check_least(spec, LEAST_BLOCK)
-        if not 0 <= spec.test_share < 1:
-            raise TipcastError("C003", "data.test_share", f"{spec.test_share} is no share", "use 0.2, below 1")
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
-        scans, _ = scan_files(named_by(spec, "train"), _request(spec), "data.train", _scan_file)
+        scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
         types = _types(scans[0].fragments[0])
         kinds = {name: _kind(kind) for name, kind in types.items()}
         if spec.time is not None and kinds.get(spec.time) != "time":
@@ -167,6 +160,9 @@ class Table(Dataset):
             if kind is None and len(values) > FEW_VALUES:
                 return TargetColumn(name, "regression")
             classes = tuple(f"{value:g}" for value in values)
+        if len(classes) == 1:
+            what = f"all rows of column {name!r} have the same value ({classes[0]})"
+            raise TipcastError("D015", "data.train", what, "name another column as task.target, or use more data")
         found = "classification" if len(classes) == 2 else "multiclass"
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
             what = f"column {name!r} has {len(classes)} different values: not for {kind or 'classes'}"
@@ -178,7 +174,7 @@ class Table(Dataset):
         if self.spec is None:
             raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
         named = "train" if which == "test" and self.spec.test is None else which
-        request = replace(_request(self.spec), columns=tuple(columns), optional=tuple(optional))
+        request = request_of(self.spec, columns, optional)
         scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self._checked)
         if self.time is not None:
             scans = self._in_time(scans, which)
@@ -202,7 +198,7 @@ class Table(Dataset):
         known = {name: self._column(name) for name in wanted if name != self.time}
         texts = [name for name, column in known.items() if column.type == "category"]
         options = {**fragment.options, "times": () if self.time is None else (self.time,)}
-        named = replace(fragment, columns={name: name for name in wanted}, options=options)
+        named = replace(fragment, options=options)
         read = read_fragment(named, frames, [name for name in wanted if name not in texts])
         if texts:
             table = _read_texts(named, texts)
@@ -262,11 +258,13 @@ class Table(Dataset):
         where, types = address.shown(uri), _types(scan.fragments[0])
         for name in request.columns:
             if name not in types:
-                raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
+                fix = f"use a file that has it, or map the file's name by {request.key}={{{name}: ITS_NAME}}"
+                raise TipcastError("D007", where, f"missing column {name!r}", fix)
             if not self._holds(name, types[name]):
                 what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
                 raise TipcastError("D008", where, what, "write it as the training files have it")
-        own = {name: name for name in types if name not in request.optional or self._holds(name, types[name])}
+        columns = scan.fragments[0].columns
+        own = {name: columns[name] for name in types if name not in request.optional or self._holds(name, types[name])}
         return replace(scan, fragments=tuple(replace(part, columns=own) for part in scan.fragments))
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
@@ -294,29 +292,29 @@ class Table(Dataset):
         return found
 
 
-def _request(spec: TableData) -> ScanRequest:
-    return ScanRequest((), (), spec.block_bytes, dict(spec.storage_options))
-
-
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     """Look at a file's footer or header, and cut it into fragments."""
     if check_format(uri, request) == "parquet":
-        footer = parquet.read_footer(uri, request.storage)
+        footer = parquet.read_footer(uri, request)
         footer.check_rows()
-        own = {name: name for name in footer.schema.names}
-        return FileScan(uri, footer.fragments(own, None), None, footer.digest)
+        return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest)
     look = delimited.look(uri, request, None)
-    whole = look.fragment({name: name for name in look.head.names}, (), None)
+    whole = look.fragment(dict(look.names), (), None)
     return FileScan(uri, look.cut(whole, request.block_bytes), None, look.digest, notes=look.notes)
 
 
 def _types(fragment: Fragment) -> dict[str, pa.DataType]:
     """Return the columns' types as a footer or the first block of a CSV file tells."""
     if fragment.format == "parquet":
-        arrow = parquet.read_footer(fragment.uri, fragment.options["storage"]).schema
+        arrow = _footer(fragment).schema
     else:
         arrow = delimited.read_table(fragment, None, {}).schema
-    return {field.name: field.type for field in arrow if field.name in fragment.columns}
+    types = {field.name: field.type for field in arrow}
+    return {name: types[own] for name, own in fragment.columns.items() if own in types}
+
+
+def _footer(fragment: Fragment) -> parquet.Footer:
+    return parquet.read_footer(fragment.uri, ScanRequest((), storage=fragment.options["storage"]))
 
 
 def _kind(kind: pa.DataType) -> str:
@@ -353,7 +351,8 @@ def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tu
 
 def _read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
     reader = parquet if fragment.format == "parquet" else delimited
-    return reader.read_texts(fragment, names)
+    own = [fragment.columns[name] for name in names]
+    return reader.read_texts(fragment, own).select(own).rename_columns(list(names))
 
 
 def _looked_at(fragment: Fragment, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
@@ -368,7 +367,7 @@ def _ranges(scan: FileScan, time: str) -> list[Period | None]:
     """Return the first and last time in each fragment of a file, None where it has none."""
     found: list[Period | None] = []
     if scan.fragments[0].format == "parquet":
-        groups = parquet.read_footer(scan.uri, scan.fragments[0].options["storage"]).time_ranges(time)
+        groups = _footer(scan.fragments[0]).time_ranges(scan.fragments[0].columns[time])
         told = {at: each for at, each in enumerate(groups) if each}
         if len(told) == len(groups):
             of_parts = [[told[at] for at in part.part] for part in scan.fragments]

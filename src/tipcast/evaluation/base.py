@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import importlib.metadata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -42,20 +42,13 @@ class Metric:
     """Computes it of the evaluator's sums over all rows; None: a user's, see ``metric``."""
     label: str = ""
     """In titles, where it is not the name."""
+    ranks: bool = True
+    """Whether models may be ranked by it: a bias is best in the middle."""
 
     @property
     def title(self) -> str:
         """What titles call it."""
         return self.label or self.name
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The headline of some rows."""
-
-    value: float
-    interval: Interval
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -122,10 +115,11 @@ class Evaluator(ABC):
         targets: Sequence[Any],
         *,
         threshold: float | None = None,
-        masks: Sequence[Any] | None = None,
         where: str = "predictions",
     ) -> Any:
         """Evaluate predictions without bringing rows to the driver.
+
+        D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
 
         Parameters
         ----------
@@ -137,23 +131,11 @@ class Evaluator(ABC):
             Futures of (rows,) Series or arrays in the same order, for clustering of (rows, features) frames.
         threshold
             Of classification: scores at or above it are called positive; None takes the most accurate.
-        masks
-            Futures of (rows,) arrays; rows count where the mask is 1 (True). None takes all rows.
         where
             The data's name in error messages.
 
-        Returns
-        -------
-        Evaluation
-            Of the kind's own class.
-
-        Raises
-        ------
-        TipcastError
-            D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
-
         """
-        return self._with_own(Parts((predictions, targets, masks), client, where), threshold)
+        return self._with_own(Parts((predictions, targets), client, where), threshold)
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
@@ -174,22 +156,6 @@ class Evaluator(ABC):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Evaluation:
         """Evaluate parts, of this process without what only figures need."""
 
-    def estimate(
-        self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
-        masks: Sequence[Any] | None = None,
-        where: str = "predictions",
-    ) -> Estimate:
-        """Return the headline alone, as of a subset of the rows; see ``evaluate``."""
-        return self._estimate(Parts((predictions, targets, masks), client, where))
-
-    def _estimate(self, parts: Parts) -> Estimate:
-        """Return the headline of parts on workers."""
-        found = self._evaluate(parts, None)
-        return Estimate(found.headline, found.interval, found.rows)
-
     def warm_up(self, predictions: Array, target: Any) -> None:
         """Run what an evaluation runs on a worker, so that what it compiles is compiled."""
         self.evaluate_here(predictions, target)
@@ -205,7 +171,7 @@ class Evaluator(ABC):
         replicates: int,
         seed: int,
     ) -> Difference:
-        """Compare two models' headline on the same rows, the first less the second, with an interval.
+        """Compare two models' headline on the same rows, the first less the second, with an interval; or M021.
 
         Parameters
         ----------
@@ -222,11 +188,6 @@ class Evaluator(ABC):
         replicates, seed
             Of a bootstrap, where the interval is of one.
 
-        Raises
-        ------
-        TipcastError
-            M021 where two models of the kind cannot be compared.
-
         """
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"
@@ -234,12 +195,13 @@ class Evaluator(ABC):
         return paired.difference_of_means(Parts((*models, targets), client), self.loss, root=self.root)
 
     @abstractmethod
-    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
-        """Draw the leading figure of one or, where it has room for more, of several named evaluations."""
+    def figures(
+        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+    ) -> Iterator[tuple[str, bytes]]:
+        """Draw named evaluations: yield artifact paths and PNGs.
 
-    @abstractmethod
-    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
-        """Draw the other figures: artifact path -> PNG."""
+        The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
+        """
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
         """Return what is kept as tables: artifact path -> columns."""
@@ -319,6 +281,16 @@ def evaluator(kind: str) -> Evaluator:
     return Found()
 
 
+def ranking(kind: str, name: str | None, where: str) -> Metric:
+    """Return what models of a kind are ranked by: the headline, or a metric of that name, also a user's; else C003."""
+    judge = evaluator(kind)
+    _load_entry_points()
+    found = {each.name: each for each in (*judge.metrics, *_OWN[kind]) if each.ranks}
+    if name is not None and name not in found:
+        raise TipcastError("C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(found)}")
+    return found[name or judge.headline.name]
+
+
 def judged_by(rows: Any) -> Sequence[Any]:
     """Return what predictions of rows (``data.rows.Rows``) are judged by: their target, or their features."""
     found: Sequence[Any] = rows.y or rows.x
@@ -384,11 +356,9 @@ def _load_entry_points() -> None:
         point.load()
 
 
-def _row_sums(
-    metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any, mask: Array | None = None
-) -> list[float]:
+def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any) -> list[float]:
     """Return the number of rows, and the sum of each metric's values of them."""
-    predicted, truth = values_of(predictions, mask), values_of(target, mask)
+    predicted, truth = values_of(predictions), values_of(target)
     xp, sums = module_of(predicted), [float(len(predicted))]
     for each, function in metrics.items():
         values = xp.asarray(function(truth, predicted))

@@ -7,7 +7,7 @@ count as tied; log loss, Brier score, the mean and what depends on the threshold
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation import paired
-from tipcast.evaluation.base import Estimate, Evaluator
+from tipcast.evaluation.base import Evaluator
 from tipcast.evaluation.counts import Tally, tally
 from tipcast.evaluation.sorted_scores import (
     Buckets,
@@ -105,11 +105,6 @@ class Classification(Evaluator):
         tallies = [tally(keys, whole)]
         return _evaluation(tallies, whole, dtype, *_most_accurate(tallies, whole, dtype))
 
-    def _estimate(self, parts: Parts) -> Estimate:
-        """Return the exact AUC with DeLong's 95 % interval."""
-        buckets = fill(parts)
-        return _auc(_tallies(parts.client, buckets, details=False), buckets.wholes[0])
-
     def warm_up(self, predictions: Array, target: Any) -> None:
         """Sort and count as the workers do."""
         inspect(predictions, target)
@@ -120,7 +115,7 @@ class Classification(Evaluator):
         keys = join([cut(ordered, None, middle), cut(ordered, middle, None)])
         positives, negatives = classes_below(keys)
         if positives and negatives:
-            tally(keys, Whole(positives, negatives, 0, 0), details=True)
+            tally(keys, Whole(positives, negatives, 0, 0))
 
     def difference(
         self,
@@ -137,24 +132,19 @@ class Classification(Evaluator):
         aucs = evaluations[0].headline, evaluations[1].headline
         return paired.bootstrap(client, *models, targets, aucs, parts=parts, replicates=replicates, seed=seed)
 
-    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
-        """Draw the ROC curves, the first in front."""
+    def figures(
+        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+    ) -> Iterator[tuple[str, bytes]]:
+        """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        return plots.roc(drawn, subtitle)
-
-    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
-        """Draw precision against recall, calibration, confusion and scores by class."""
-        from tipcast.evaluation import plots
-
-        names = tuple(classes) or ("0", "1")
-        called = f"predicted, at threshold {evaluation.threshold:.3f}"
-        return {
-            "plots/precision_recall.png": plots.precision_recall(evaluation, subtitle),
-            "plots/calibration.png": plots.calibration(evaluation, subtitle, name=names[1]),
-            "plots/confusion.png": plots.confusion(evaluation.confusion.matrix, subtitle, names, called),
-            "plots/scores.png": plots.scores(evaluation, subtitle, classes=names),
-        }
+        first, names = next(iter(drawn.values())), tuple(classes) or ("0", "1")
+        called = f"predicted, at threshold {first.threshold:.3f}"
+        yield self.figure, plots.roc(drawn, subtitle)
+        yield "plots/precision_recall.png", plots.precision_recall(first, subtitle)
+        yield "plots/calibration.png", plots.calibration(first, subtitle, name=names[1])
+        yield "plots/confusion.png", plots.confusion(first.confusion.matrix, subtitle, names, called)
+        yield "plots/scores.png", plots.scores(first, subtitle, classes=names)
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
         """Return the ROC's points, and the rate of positives by score."""
@@ -237,13 +227,12 @@ class Classification(Evaluator):
         )
         bins = len(sums.rows)
         edges = np.append(used / bins, math.inf)
-        area = np.append(0.0, np.cumsum(p * (2 * above + n))) / (2 * p_all * n_all)
         middles = (np.arange(bins) + 0.5) / bins
         return evaluation(
             of_metrics,
             interval,
             self.threshold if threshold is None else threshold,
-            curves(np.append(below, p_all), np.append(above, n_all), area, lambda at: edges[at]),
+            curves(np.append(below, p_all), np.append(above, n_all), lambda at: edges[at]),
             in_bins(sums.negatives, sums.positives, (sums.positives + sums.negatives) * middles),
             auc_resolution=sums.resolution,
         )
@@ -263,7 +252,7 @@ class Classification(Evaluator):
 def of_buckets(client: Any, buckets: Buckets, threshold: float | None) -> ClassificationEvaluation:
     """Evaluate sorted buckets at a threshold; None takes the lowest of highest accuracy."""
     whole, dtype = buckets.wholes[0], buckets.dtype
-    tallies = _tallies(client, buckets, details=True)
+    tallies = _tallies(client, buckets)
     if threshold is None:
         return _evaluation(tallies, whole, dtype, *_most_accurate(tallies, whole, dtype))
     return _evaluation(tallies, whole, dtype, threshold, buckets.below(client, key_of(threshold, dtype)))
@@ -272,35 +261,26 @@ def of_buckets(client: Any, buckets: Buckets, threshold: float | None) -> Classi
 def _evaluation(
     tallies: Sequence[Tally], whole: Whole, dtype: str, threshold: float, below: tuple[int, int]
 ) -> ClassificationEvaluation:
-    area, found = _auc(tallies, whole), _totals(tallies)
+    positives, negatives = whole.positives, whole.negatives
+    found = added(tallies, but=("best", "vertices"))
+    auc = found["area"] / (2 * positives * negatives)
     sums = Sums(
-        auc=area.value,
+        auc=auc,
         precision=found["precision"],
         log_loss=found["log_loss"],
         squares=found["squares"],
-        confusion=Confusion(below[1], whole.negatives - below[1], below[0], whole.positives - below[0]),
+        confusion=Confusion(below[1], negatives - below[1], below[0], positives - below[0]),
     )
+    interval = delong(auc, positives, negatives, found["positive_misses"], found["negative_misses"])
     bins = in_bins(found["bin_rows"] - found["bin_positives"], found["bin_positives"], found["bin_scores"])
-    return evaluation(sums, area.interval, threshold, _curves(tallies, whole, dtype), bins)
+    return evaluation(sums, interval, threshold, _curves(tallies, whole, dtype), bins)
 
 
-def _tallies(client: Any, buckets: Buckets, details: bool) -> list[Tally]:
+def _tallies(client: Any, buckets: Buckets) -> list[Tally]:
     """Return the sums of each bucket, by ascending score."""
     pairs = zip(buckets.futures, buckets.wholes, strict=True)
-    found: list[Tally] = client.gather([client.submit(tally, f, whole, details, pure=False) for f, whole in pairs])
+    found: list[Tally] = client.gather([client.submit(tally, f, whole, pure=False) for f, whole in pairs])
     return found
-
-
-def _auc(tallies: Sequence[Tally], whole: Whole) -> Estimate:
-    positives, negatives = whole.positives, whole.negatives
-    found = _totals(tallies)
-    value = found["area"] / (2 * positives * negatives)
-    interval = delong(value, positives, negatives, found["positive_misses"], found["negative_misses"])
-    return Estimate(value, interval, positives + negatives)
-
-
-def _totals(tallies: Sequence[Tally]) -> dict[str, Any]:
-    return added(tallies, but=("best", "vertices"))
 
 
 def _most_accurate(tallies: Sequence[Tally], whole: Whole, dtype: str) -> tuple[float, tuple[int, int]]:
@@ -314,20 +294,10 @@ def _most_accurate(tallies: Sequence[Tally], whole: Whole, dtype: str) -> tuple[
 
 
 def _curves(tallies: Sequence[Tally], whole: Whole, dtype: str) -> tuple[Roc, PrecisionRecall]:
-    columns: list[list[int]] = [[], [], [], []]
-    area = 0
-    for t in tallies:
-        for column, values in zip(columns[:3], t.vertices[:3], strict=True):
-            column.extend(values)
-        columns[3].extend(area + value for value in t.vertices[3])
-        area += t.area
-    for column, value in zip(columns, (-1, whole.positives, whole.negatives, area), strict=True):
-        column.append(value)  # above the highest score: no row is called positive
-    _, kept = np.unique(np.asarray(columns[1]) + np.asarray(columns[2]), return_index=True)
-    below, above, areas = (np.asarray(column)[kept] for column in columns[1:])
+    top = [-1, whole.positives, whole.negatives]  # above the highest score: no row is called positive
+    keys, below, above = np.asarray([*(vertex for t in tallies for vertex in t.vertices), top]).T
 
     def threshold_of(chosen: Any) -> Any:
-        picked = [columns[0][i] for i in kept[chosen]]
-        return np.asarray([math.inf if key < 0 else score_of(key, dtype) for key in picked])
+        return np.asarray([math.inf if key < 0 else score_of(int(key), dtype) for key in keys[chosen]])
 
-    return curves(below, above, areas / (2 * whole.positives * whole.negatives), threshold_of)
+    return curves(below, above, threshold_of)

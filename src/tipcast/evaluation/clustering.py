@@ -8,7 +8,7 @@ improve by themselves, are of the features and of the centroids of the rows at h
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -164,20 +164,17 @@ class Clustering(Evaluator):
             map=Map((first, second), cells, (centroids - moments.mean) @ components, shares),
         )
 
-    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
-        """Draw rows and centroids of the first on two principal components."""
+    def figures(
+        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+    ) -> Iterator[tuple[str, bytes]]:
+        """Draw rows and centroids on two principal components, and the rows of each cluster."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        return plots.clusters(first.map, first.cluster_rows, subtitle)
-
-    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
-        """Draw the rows of each cluster."""
-        from tipcast.evaluation import plots
-
-        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(evaluation.cluster_rows)}
-        drawn = plots.importance(shares, subtitle, kind="rows", title="Rows of each cluster")
-        return {"plots/cluster_rows.png": drawn}
+        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(first.cluster_rows)}
+        yield self.figure, plots.clusters(first.map, first.cluster_rows, subtitle)
+        kind, title = "rows", "Rows of each cluster"
+        yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
     def count(self, predictions: Array, target: Any = None, **_: Any) -> Assigned:
         """Count rows by cluster, and sum their distances."""
@@ -206,8 +203,8 @@ def _facts(assigned: Assigned, moments: Moments, centroids: Floats, distances: F
     return _Facts(assigned, between, within, centroids[some], distances[some] / assigned.rows[some])
 
 
-def _assigned(predictions: Any, _: Any = None, mask: Array | None = None) -> Assigned:
-    found = values_of(predictions, mask)
+def _assigned(predictions: Any, _: Any = None) -> Assigned:
+    found = values_of(predictions)
     xp = module_of(found)
     good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
     odd = len(found) - int(xp.count_nonzero(good))
@@ -220,18 +217,18 @@ def _assigned(predictions: Any, _: Any = None, mask: Array | None = None) -> Ass
     return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
 
-def _blocks(predictions: Any, x: Any, mask: Array | None) -> Any:
+def _blocks(predictions: Any, x: Any) -> Any:
     """Yield labels and features in float64, some rows at a time."""
-    labels, features = values_of(predictions, mask)[:, 0], values_of(x, mask)
+    labels, features = values_of(predictions)[:, 0], values_of(x)
     xp = module_of(features)
     size = BLOCKS[xp.__name__]
     for start in range(0, len(labels), size):
         yield labels[start : start + size].astype(xp.int64), features[start : start + size].astype(xp.float64)
 
 
-def _moments(clusters: int, predictions: Any, x: Any, mask: Array | None = None) -> Moments:
+def _moments(clusters: int, predictions: Any, x: Any) -> Moments:
     parts = []
-    for labels, features in _blocks(predictions, x, mask):
+    for labels, features in _blocks(predictions, x):
         xp = module_of(features)
         mean = features.mean(axis=0)
         centred = features - mean
@@ -278,11 +275,10 @@ def _view(
     components: Floats,
     predictions: Any,
     x: Any,
-    mask: Array | None = None,
 ) -> tuple[Floats, Ints]:
     """Sum a part's distances from centroids, and count its rows in the figure's cells."""
     distances, cells = np.zeros(len(centroids)), np.zeros(BINS * BINS, dtype=np.int64)
-    for labels, features in _blocks(predictions, x, mask):
+    for labels, features in _blocks(predictions, x):
         xp = module_of(features)
         away = features - xp.asarray(centroids)[labels]
         norms = xp.sqrt((away * away).sum(axis=1))

@@ -16,7 +16,7 @@ BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 24}
 BINS = 100
 """Equal-width score bins that calibration and histograms are summed from."""
 GRID = 8192
-"""Cells along the ROC curve; a vertex is kept on both sides of each border between cells."""
+"""Cells along the ROC curve; the first vertex in each is kept."""
 
 _FOLD = 16
 
@@ -41,7 +41,7 @@ class Tally:
     bin_positives: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     bin_scores: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(BINS))
     vertices: list[list[int]] = field(default_factory=list)
-    """Of the ROC curve, as columns: key, positives below, negatives below, ``area`` below within this bucket."""
+    """Of the ROC curve, as rows: key, positives below, negatives below."""
 
 
 @dataclass(frozen=True)
@@ -64,40 +64,16 @@ class _Block:
     groups: _Groups | None
 
 
-def tally(keys: Array, whole: Whole, details: bool = True) -> Tally:
-    """Walk once along a bucket's sorted keys.
-
-    Parameters
-    ----------
-    keys
-        Sorted keys (rows,), complete for their score range: no other bucket has a row of an equal score.
-    whole
-        Rows of all buckets and of the lower ones.
-    details
-        False counts only what AUC and its interval need.
-
-    Returns
-    -------
-    Tally
-        The bucket's sums, on the host.
-
-    """
-    sums = Tally()
-    edges = _edges(keys) if details else None
-    if edges is not None:
-        sums.bin_rows[:] = np.diff(edges)
-    vertices = _Vertices(whole)
+def tally(keys: Array, whole: Whole) -> Tally:
+    """Walk once along a bucket's sorted keys (rows,); return its sums. No other bucket has a row of an equal score."""
+    sums, edges, cell = Tally(), _edges(keys), -1
+    sums.bin_rows[:] = np.diff(edges)
     for block in _blocks(keys, whole):
-        if edges is not None:
-            _add_rows(sums, block, edges)
-        if block.groups is None:
-            continue
-        below = sums.area
-        areas = _add_area(sums, block.groups, whole)
-        if details:
+        _add_rows(sums, block, edges)
+        if block.groups is not None:
+            _add_area(sums, block.groups, whole)
             _add_decisions(sums, block.groups, whole)
-            vertices.add(block.groups, areas, below)
-    sums.vertices = vertices.columns()
+            cell = _add_vertices(sums, block.groups, whole, cell)
     return sums
 
 
@@ -164,11 +140,10 @@ def _add_rows(sums: Tally, block: _Block, edges: np.ndarray[Any, Any]) -> None:
     sums.log_loss -= float(xp.log(folded).sum()) + float(xp.log(right[even:]).sum())
 
 
-def _add_area(sums: Tally, groups: _Groups, whole: Whole) -> Array:
+def _add_area(sums: Tally, groups: _Groups, whole: Whole) -> None:
     twice = groups.negatives_before * 2  # negatives below a positive, ties as halves, doubled to stay whole
     twice += groups.negatives
-    areas = groups.positives * twice
-    sums.area += int(areas.sum())
+    sums.area += int((groups.positives * twice).sum())
     above = twice * (-0.5 / whole.negatives)
     above += 1
     above *= above
@@ -180,7 +155,6 @@ def _add_area(sums: Tally, groups: _Groups, whole: Whole) -> Array:
     below *= below
     below *= groups.negatives
     sums.negative_misses += float(below.sum())
-    return areas
 
 
 def _add_decisions(sums: Tally, groups: _Groups, whole: Whole) -> None:
@@ -199,39 +173,17 @@ def _add_decisions(sums: Tally, groups: _Groups, whole: Whole) -> None:
         sums.best = tuple(int(values[i]) for values in found)  # type: ignore[assignment]
 
 
-class _Vertices:
-    """Vertices of the ROC curve (the state before a group) on both sides of each border between cells."""
-
-    def __init__(self, whole: Whole) -> None:
-        self._rise = GRID / 2 / whole.positives
-        self._run = GRID / 2 / whole.negatives
-        self._parts: list[list[list[int]]] = []
-        self._last: list[int] = []
-        self._cell = -1
-
-    def add(self, groups: _Groups, areas: Array, below: int) -> None:
-        xp = module_of(areas)
-        along = groups.positives_before * self._rise
-        along += groups.negatives_before * self._run
-        cells = along.astype(xp.int64)
-        first = int(cells[0])
-        keep = xp.zeros(len(cells), dtype=bool)
-        borders = cells[1:] != cells[:-1]
-        keep[1:] = borders
-        keep[:-1] |= borders
-        if first != self._cell:
-            keep[0] = True
-            self._parts.append([[value] for value in self._last] or [[], [], [], []])
-        areas_below = xp.cumsum(areas)
-        areas_below -= areas
-        areas_below += below
-        columns = (groups.key, groups.positives_before, groups.negatives_before, areas_below)
-        picked = xp.flatnonzero(keep)
-        self._parts.append([values[picked].tolist() for values in columns])
-        self._last = [int(values[-1]) for values in columns]
-        self._cell = int(cells[-1])
-
-    def columns(self) -> list[list[int]]:
-        """Return key, positives below, negatives below, area below; a vertex may come twice."""
-        parts = [*self._parts, [[value] for value in self._last] or [[], [], [], []]]
-        return [[value for part in parts for value in part[i]] for i in range(4)]
+def _add_vertices(sums: Tally, groups: _Groups, whole: Whole, cell: int) -> int:
+    """Add the first vertex of each cell of the ROC curve, of states before a group; return the last cell."""
+    xp = module_of(groups.key)
+    along = groups.positives_before * (GRID / 2 / whole.positives)
+    along += groups.negatives_before * (GRID / 2 / whole.negatives)
+    cells = along.astype(xp.int64)
+    first = xp.ones(len(cells), dtype=bool)
+    first[1:] = cells[1:] != cells[:-1]
+    if int(cells[0]) == cell:
+        first[0] = False
+    chosen = xp.flatnonzero(first)
+    columns = (groups.key, groups.positives_before, groups.negatives_before)
+    sums.vertices += [list(row) for row in zip(*(values[chosen].tolist() for values in columns), strict=True)]
+    return int(cells[-1])

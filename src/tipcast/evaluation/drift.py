@@ -27,7 +27,7 @@ from tipcast.evaluation.sums import Parts, even
 
 SOME, MUCH = 0.1, 0.25
 EMPTY = 0.5
-"""Rows that an empty bin counts as: the logarithm of nothing is no number."""
+"""Rows that an empty bin counts as: the logarithm of 0 is not a number."""
 ONE_SIDED = 1.6448536269514722
 """95 % point of the normal distribution."""
 SCORE = "score"
@@ -51,26 +51,10 @@ Bins = Sequence[Sequence[int]]
 def profile(
     client: Any, x: Sequence[Any], parts: Sequence[int], score: Mapping[str, Any], nominal: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Describe the rows that a model was trained on, in two passes over them where they lie.
+    """Describe the rows that a model was trained on, in two passes over them where they lie; fit for JSON, see above.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    x
-        Futures of (rows, features) float32 frames.
-    parts
-        Rows of each.
-    score
-        What ``Evaluator.profile`` told of held-out rows' predictions.
-    nominal
-        Features whose neighbouring values have nothing in common.
-
-    Returns
-    -------
-    dict
-        Fit for JSON, see above.
-
+    ``x`` are futures of (rows, features) float32 frames, of as many rows as ``parts`` tells; ``score`` is what
+    ``Evaluator.profile`` told of held-out rows. Neighbouring values of ``nominal`` features have nothing in common.
     """
     rows = sum(parts)
     step, starts = even(parts, SAMPLE)
@@ -91,7 +75,7 @@ def described(histogram: Counts, split: str, edges: Sequence[float] | None = Non
 
 
 def sample(x: Any, start: int, step: int) -> Any:
-    """Return every so manieth row of a frame, on the host."""
+    """Return every ``step``-th row of a frame, on the host."""
     return to_host(x.iloc[start::step])
 
 
@@ -131,25 +115,10 @@ def of_frame(x: Any, features: Mapping[str, Mapping[str, Any]]) -> dict[str, Cou
 def count(
     matrix: Array, names: Sequence[str], features: Mapping[str, Mapping[str, Any]], side: Array | None = None
 ) -> dict[str, Counts]:
-    """Count rows in the bins of a profile.
+    """Count rows of a (rows, features) float32 matrix, on any device, in the bins of a profile's ``features``.
 
-    Parameters
-    ----------
-    matrix
-        (rows, features) float32 of any device.
-    names
-        The features.
-    features
-        ``features`` of a profile; other features are not counted.
-    side
-        (rows,) 0 or 1: these rows are counted apart; None: all together.
-
-    Returns
-    -------
-    dict
-        Feature -> (bins,) rows or, with ``side``, (2, bins) rows of each side, on the host. The last bin is of NaN, of
-        a nominal feature of all other values.
-
+    Returns feature -> (bins,) rows on the host, or with ``side``, (rows,) of 0 and 1, (2, bins) rows of each side. The
+    last bin is of NaN, of a nominal feature of all other values. Features that the profile lacks are not counted.
     """
     return {name: _counted(matrix[:, at], features[name], side) for at, name in enumerate(names) if name in features}
 
@@ -224,7 +193,7 @@ class Drift:
 
 
 def psi(then: Sequence[float], now: Sequence[float], then_rows: int, now_rows: int) -> float:
-    """Return the population stability index of so many rows' shares in the same bins."""
+    """Return the population stability index of rows' shares in the same bins."""
     least = EMPTY / max(then_rows, 1), EMPTY / max(now_rows, 1)
     pairs = [(max(a, least[0]), max(b, least[1])) for a, b in zip(then, now, strict=True) if a or b]
     return math.fsum((b - a) * math.log(b / a) for a, b in pairs)
@@ -238,22 +207,9 @@ def chance(bins: int, then_rows: int, now_rows: int) -> float:
 
 
 def drifts(then: Mapping[str, Any], features: Mapping[str, Counts], histogram: Counts) -> list[Drift]:
-    """Hold rows against a training's profile.
+    """Hold counts of rows, by feature, and the histogram of all predictions against a training's profile.
 
-    Parameters
-    ----------
-    then
-        What ``profile`` returned at training.
-    features
-        Feature -> counts, see ``count``.
-    histogram
-        All rows' predictions, see ``Evaluator.histogram``.
-
-    Returns
-    -------
-    list of Drift
-        The score first, then the features, the most moved first.
-
+    Returns the score first, then the features, the most moved first.
     """
     rows = int(histogram.sum())
     if not rows:

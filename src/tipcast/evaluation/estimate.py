@@ -51,22 +51,11 @@ class Estimated:
 
 
 def reference(evaluation: Any, split: str) -> dict[str, Any]:
-    """Describe rows with answers that a model has not learnt from.
+    """Describe the rows of a split with answers that a model has not learnt from, fit for JSON.
 
-    Parameters
-    ----------
-    evaluation
-        Of these rows, with what its figures are drawn from.
-    split
-        What they are called, as ``test``.
-
-    Returns
-    -------
-    dict
-        Fit for JSON. ``value``: the headline of so many ``rows``. Of two classes ``scores`` and ``rates`` of class 1
-        (groups,), both in log odds, and the ``slope`` of the one over the other beyond the groups; of numbers
-        ``predicted`` (bins,), and ``squares`` and ``errors`` (bins,), mean squared and mean errors of such predictions.
-
+    ``value`` is the headline, ``rows`` their number. Of two classes there are ``scores`` and ``rates`` of class 1
+    (groups,), both in log odds, and the ``slope`` of the one over the other beyond the groups; of numbers ``predicted``
+    (bins,), and ``squares`` and ``errors`` (bins,), mean squared and mean errors of such predictions.
     """
     told = {"split": split, "rows": evaluation.rows, "value": evaluation.headline}
     if isinstance(evaluation, ClassificationEvaluation):
@@ -135,15 +124,9 @@ def of_known(sums: Any) -> Any:
 
 
 def estimated(profile: Mapping[str, Any], sums: Any) -> Estimated | None:
-    """Estimate the headline of all rows that were scored.
+    """Estimate the headline of all rows that were scored; None without a ``reference`` in the training's profile.
 
-    Parameters
-    ----------
-    profile
-        What training's rows were like, with a ``reference``; None is returned without.
-    sums
-        What the evaluator counted, or ``of_known`` of it.
-
+    ``sums`` are what the evaluator counted, or ``of_known`` of it.
     """
     then = profile.get("reference")
     if then and isinstance(sums, Binned) and sums.rows.any():

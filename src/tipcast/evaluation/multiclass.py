@@ -6,7 +6,7 @@ often, and has a paired difference of rows. Accuracy stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -114,19 +114,16 @@ class Multiclass(Evaluator):
         )
         return _evaluation(sums)
 
-    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
-        """Draw the confusion matrix of the first."""
+    def figures(
+        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+    ) -> Iterator[tuple[str, bytes]]:
+        """Draw the confusion matrix, and recall and precision of each class."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        return plots.confusion(first.sums.confusion, subtitle, _names(first, classes))
-
-    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
-        """Draw recall and precision of each class."""
-        from tipcast.evaluation import plots
-
-        sums, names = evaluation.sums, _names(evaluation, classes)
-        return {"plots/classes.png": plots.classes(names, sums.recall, sums.precision, subtitle)}
+        sums, names = first.sums, _names(first, classes)
+        yield self.figure, plots.confusion(sums.confusion, subtitle, names)
+        yield "plots/classes.png", plots.classes(names, sums.recall, sums.precision, subtitle)
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
         """Return rows, recall and precision of each class, and the confusion matrix."""
@@ -167,9 +164,9 @@ def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
     return MulticlassEvaluation(computed(METRICS, sums, sums.rows, **details), interval, sums)
 
 
-def _counted(predictions: Any, target: Any | None, mask: Array | None = None) -> ClassSums:
+def _counted(predictions: Any, target: Any | None) -> ClassSums:
     """Count a part."""
-    found = values_of(predictions, mask)
+    found = values_of(predictions)
     xp, classes = module_of(found), found.shape[1]
     good = ((found >= 0) & (found <= 1)).all(axis=1)
     odd = len(found) - int(xp.count_nonzero(good))
@@ -180,7 +177,7 @@ def _counted(predictions: Any, target: Any | None, mask: Array | None = None) ->
     nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
     if target is None or not len(found):
         return nothing
-    truth = values_of(target, mask)
+    truth = values_of(target)
     truth = (truth[good] if odd else truth).astype(xp.int64)
     known = (truth >= 0) & (truth < classes)
     unknown = len(truth) - int(xp.count_nonzero(known))

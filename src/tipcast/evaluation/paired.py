@@ -18,9 +18,9 @@ from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, even, root_slope, summed, values_of
 
 MOST_ROWS = 200_000
-"""Rows that are resampled; of more rows at most so many are taken at even distances, and the spread is scaled."""
+"""Most rows that are resampled: of more, rows at even distances are taken, and the spread is scaled."""
 TASKS = 16
-"""Replicates are spread over so many tasks, each replicate with a seed of its own."""
+"""Tasks that the replicates are spread over, each replicate with a seed of its own."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,7 @@ class Difference:
 
 
 def difference_of_means(parts: Parts, loss: Callable[[Array, Array], Array], *, root: bool = False) -> Difference:
-    """Compare two models' mean loss on the same rows, or its root by the delta method.
-
-    References
-    ----------
-    van der Vaart (1998), Asymptotic Statistics, chapter 3.
-
-    """
+    """Compare two models' mean loss on the same rows, or its root by the delta method (see ``mean_interval``)."""
     rows, a, b, aa, bb, ab = parts.add(functools.partial(_moments, loss), summed)
     means = a / rows, b / rows
     values = (math.sqrt(means[0]), math.sqrt(means[1])) if root else means
@@ -130,7 +124,7 @@ def bootstrap(
 
 
 def sample(first: Any, second: Any, labels: Any, start: int, step: int) -> tuple[Any, Any, Any]:
-    """Return every so manieth row of a part, on the host."""
+    """Return every ``step``-th row of a part, on the host."""
     found = (to_host(getattr(values, "values", values)[start::step]) for values in (first, second, labels))
     return tuple(np.ascontiguousarray(values) for values in found)  # type: ignore[return-value]
 

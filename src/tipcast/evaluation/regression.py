@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -55,7 +55,7 @@ METRICS = (
     Metric("rmse", False, lambda errors: math.sqrt(errors.squares / errors.rows), label="RMSE"),
     Metric("mae", False, lambda errors: errors.absolute / errors.rows),
     Metric("r2", True, lambda errors: 1 - errors.squares / errors.target_scatter if errors.target_scatter else 0.0),
-    Metric("bias", False, lambda errors: errors.error_sum / errors.rows),
+    Metric("bias", False, lambda errors: errors.error_sum / errors.rows, ranks=False),
     Metric("max_error", False, lambda errors: errors.largest),
 )
 
@@ -111,17 +111,24 @@ class Regression(Evaluator):
             found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, moments=moments
         )
 
-    def lead(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> bytes:
-        """Draw predicted against true values of the first."""
+    def figures(
+        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+    ) -> Iterator[tuple[str, bytes]]:
+        """Draw predicted against true values, and the residuals."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        return plots.predicted(next(iter(drawn.values())), subtitle)
+        first = next(iter(drawn.values()))
+        yield self.figure, plots.predicted(first, subtitle)
+        yield "plots/residuals.png", plots.residuals(first, subtitle)
 
-    def figures(self, evaluation: Any, subtitle: str, classes: Sequence[str] = ()) -> dict[str, bytes]:
-        """Draw the residuals."""
-        from tipcast.evaluation import plots
-
-        return {"plots/residuals.png": plots.residuals(evaluation, subtitle)}
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+        """Return the mean true value by bin of the prediction, whose middle stands for its predictions."""
+        rows = evaluation.joint.sum(axis=0)
+        used = np.flatnonzero(rows)
+        middles = ((evaluation.axis[:-1] + evaluation.axis[1:]) / 2)[used]
+        true = middles - evaluation.moments[0, used] / rows[used]
+        columns = {"predicted": middles, "true": true, "rows": rows[used]}
+        return {"tables/predicted.json": {name: values.tolist() for name, values in columns.items()}}
 
     def count(
         self, predictions: Array, target: Any = None, *, reference: Mapping[str, Any] | None = None, **_: Any
@@ -167,8 +174,8 @@ def _evaluation(errors: Errors) -> RegressionEvaluation:
     return RegressionEvaluation(computed(METRICS, errors, errors.rows), interval)
 
 
-def _sums(predictions: Any, target: Any, mask: Array | None = None, edges: Floats | None = None) -> Errors:
-    predicted = values_of(predictions, mask)
+def _sums(predictions: Any, target: Any, edges: Floats | None = None) -> Errors:
+    predicted = values_of(predictions)
     xp = module_of(predicted)
     finite = xp.isfinite(predicted)
     odd = len(predicted) - int(xp.count_nonzero(finite))
@@ -177,7 +184,7 @@ def _sums(predictions: Any, target: Any, mask: Array | None = None, edges: Float
     found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
     if target is None or not len(scores):
         return found
-    truth = values_of(target, mask)
+    truth = values_of(target)
     truth = (truth[finite] if odd else truth).astype(xp.float64)
     known = xp.isfinite(truth)
     unknown = len(truth) - int(xp.count_nonzero(known))
@@ -229,11 +236,9 @@ def _bins(values: Array, edges: Floats) -> Array:
     return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
 
 
-def _binned(
-    axis: Floats, residual_axis: Floats, predictions: Any, target: Any, mask: Array | None = None
-) -> tuple[Ints, Ints, Floats]:
+def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints, Floats]:
     """Count a part's rows in the figures' bins, and sum errors and squared errors by the prediction's."""
-    found, truth = values_of(predictions, mask), values_of(target, mask)
+    found, truth = values_of(predictions), values_of(target)
     xp = module_of(found)
     found, truth = found.astype(xp.float64), truth.astype(xp.float64)
     bins, error = _bins(found, axis), found - truth

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import urlencode
 
-from tipcast.evaluation.base import SHOWN, Estimate, Evaluation, Evaluator
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator
 
-MAX_NOTE = 8000
-"""Characters that MLflow keeps of a tag, and so of a note."""
 USE = """```python
 import mlflow, pandas as pd
 
@@ -29,41 +27,29 @@ def note(
     splits: Sequence[Split],
     phases: Mapping[str, float],
     command: str,
-    validation: Evaluation | None = None,
-    subsets: Mapping[str, Estimate] | None = None,
-    run_id: str | None = None,
-    changes: str = "",
-    remarks: Sequence[str] = (),
+    validation: Evaluation | None,
+    run_id: str,
+    changes: str,
+    remark: str,
 ) -> str:
-    """Write the note of a training run.
+    """Write the note of a training run, in paragraphs of Markdown.
 
     MLflow shows Markdown and removes ``data:`` images, but keeps images of relative addresses: the leading figure is
     shown from the run's own artifacts, through the tracking server that serves the page.
 
     It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
-    seconds. Without ``run_id`` the figure is only named. ``changes`` says in a sentence what the command needs beside a
-    commit to repeat the run; ``remarks`` are a paragraph each.
-
-    Returns
-    -------
-    str
-        At most 8000 characters; parts go from the end when there are more, remarks first and the command last.
-
+    seconds. ``changes`` says in a sentence what the command needs beside a commit to repeat the run.
     """
     parts = [
         headline(model, judge, test),
-        repeat(command, changes),
-        _subsets(judge, test, subsets or {}),
+        plot(run_id, judge.figure),
         _scores(judge, test, validation),
         _splits(splits),
+        _phases(phases),
+        repeat(command, changes),
+        remark,
     ]
-    parts += [plot(run_id, judge.figure), _phases(phases), "\n\n".join(remarks)]
-    order = [0, 5, 2, 3, 4, 6, 1, 7]  # as read; ``parts`` is by importance
-    while True:
-        text = "\n\n".join(parts[i] for i in order if i < len(parts) and parts[i]) + "\n"
-        if len(text) <= MAX_NOTE or len(parts) == 1:
-            return text[:MAX_NOTE]
-        parts.pop()
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def version_page(
@@ -72,28 +58,20 @@ def version_page(
     judge: Evaluator,
     test: Evaluation,
     *,
-    subsets: Mapping[str, Estimate],
     splits: Sequence[Split],
-    facts: Mapping[str, str],
     run_id: str,
 ) -> str:
     """Write a registered version's description: what it predicts, how well, from what, and how to use it.
 
-    The figure is the run's artifact: MLflow shows pictures of relative addresses and removes ``data:`` ones, and a
-    description has room for 5000 characters.
-
-    ``uri`` is of the logged model, which is known before the version has a number; ``facts`` are a line each.
-
+    ``uri`` is of the logged model, which is known before the version has a number. Facts are the version's tags.
     """
     lines = [[name, value] for name, (value,) in metric_lines([test], most=SHOWN)]
-    lines += [[f"{judge.headline.name}, {name}", each.interval.around(each.value)] for name, each in subsets.items()]
     parts = [
         headline(model, judge, test),
         plot(run_id, judge.figure),
         table(["test metric", "value"], lines),
         judge.interval_remark,
         _splits(splits),
-        "\n".join(f"- {what}: `{value}`" for what, value in facts.items() if value),
         USE.format(uri=uri),
     ]
     return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character
@@ -115,17 +93,6 @@ def metric_lines(found: Sequence[Evaluation], most: int | None = None) -> list[t
 def number(value: float) -> str:
     """Return a metric for a table."""
     return f"{value:.4f}" if abs(value) < 10_000 else f"{value:.6g}"
-
-
-def _subsets(judge: Evaluator, test: Evaluation, subsets: Mapping[str, Estimate]) -> str:
-    lines = []
-    for name, each in subsets.items():
-        low, high = number(each.interval.low), number(each.interval.high)
-        lines.append(
-            f"On the {each.rows:,} test rows of `{name}` ({100 * each.rows / test.rows:.1f} %), the "
-            f"{judge.headline.title} is **{number(each.value)}** (95 % interval {low} to {high})."
-        )
-    return "\n\n".join(lines)
 
 
 def _scores(judge: Evaluator, test: Evaluation, validation: Evaluation | None) -> str:
@@ -157,11 +124,19 @@ def log_figure(log: Callable[[bytes, str], None], picture: bytes, figure: str) -
     log(small(picture), small_name(figure))
 
 
-def plot(run_id: str | None, figure: str) -> str:
+def overlays() -> dict[str, tuple[str, Callable[..., bytes]]]:
+    """Return a table that runs keep -> the kind of task, and what draws those of several runs, by label, as curves."""
+    from tipcast.evaluation import plots
+
+    return {
+        "tables/roc.json": ("classification", plots.roc_overlay),
+        "tables/predicted.json": ("regression", plots.predicted_overlay),
+    }
+
+
+def plot(run_id: str, figure: str) -> str:
     """Return what shows the small version of a run's figure on MLflow's pages."""
     path = small_name(figure)
-    if run_id is None:
-        return f"The figure is the artifact `{path}`."
     return f"![artifact {path}](get-artifact?{urlencode({'path': path, 'run_uuid': run_id})})"
 
 

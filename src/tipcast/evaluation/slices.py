@@ -62,24 +62,10 @@ def slices(
     *,
     threshold: float | None = None,
 ) -> list[Slice]:
-    """Evaluate the largest groups of rows, in two passes: which these are, and their sums.
+    """Evaluate the largest groups of rows, in two passes: which these are, and their sums; see ``Evaluator.evaluate``.
 
-    Parameters
-    ----------
-    client, predictions, targets, threshold
-        See ``Evaluator.evaluate``.
-    judge
-        The evaluator of the kind.
-    groups
-        What rows are grouped by -> futures of (rows,) whole numbers, below 0 where the group is not known.
-    label
-        Returns what a group is called, of its name and number.
-
-    Returns
-    -------
-    list of Slice
-        Name by name, the largest group first.
-
+    ``groups`` has what rows are grouped by -> futures of (rows,) whole numbers, below 0 where the group is not known;
+    ``label`` returns what a group is called, of its name and number. Returns name by name, the largest group first.
     """
     if not groups:
         return []

@@ -50,9 +50,9 @@ def _bits(scores: Array) -> Array:
     return scores.astype(xp.float32, copy=False).view(xp.uint32)
 
 
-def inspect(scores: Any, labels: Any, mask: Array | None = None) -> Facts:
+def inspect(scores: Any, labels: Any) -> Facts:
     """Count the rows, and what must not be among them: NaN, scores outside 0..1, labels other than 0 and 1."""
-    found, truth = values_of(scores, mask), values_of(labels, mask)
+    found, truth = values_of(scores), values_of(labels)
     if not len(found) or len(found) != len(truth):
         return Facts(len(found), str(found.dtype), 0, 0, 0, len(found) - len(truth))
     xp = module_of(found)
@@ -66,11 +66,11 @@ def inspect(scores: Any, labels: Any, mask: Array | None = None) -> Facts:
     return Facts(len(found), str(bits.dtype), not_numbers, outside, odd, 0)
 
 
-def sort_keys(scores: Any, labels: Any, mask: Array | None = None) -> Array:
+def sort_keys(scores: Any, labels: Any) -> Array:
     """Return a partition's sorted keys: uint32 (rows,) for float32 scores, uint64 (rows,) for float64 scores."""
-    bits = _bits(values_of(scores, mask))
+    bits = _bits(values_of(scores))
     keys = bits << bits.dtype.type(1)
-    truth = values_of(labels, mask)
+    truth = values_of(labels)
     if len(truth) == len(keys):  # otherwise ``inspect`` has it refused
         keys |= truth.astype(keys.dtype)
     keys.sort()

@@ -37,7 +37,7 @@ class Parts:
     """Columns of rows, part by part alike: futures on workers, or arrays of this process."""
 
     columns: Sequence[Any]
-    """Predictions, what they are judged by and, where only some rows count, masks; else None."""
+    """As predictions, and what they are judged by."""
     client: Any = None
     """A ``distributed.Client``; None: this process."""
     where: str = "predictions"
@@ -45,10 +45,9 @@ class Parts:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the columns of each part."""
-        columns = [column for column in self.columns if column is not None]
-        if len({len(column) for column in columns}) != 1:
-            raise ValueError(f"partitions differ in number: {[len(column) for column in columns]}")
-        return list(zip(*columns, strict=True))
+        if len({len(column) for column in self.columns}) != 1:
+            raise ValueError(f"partitions differ in number: {[len(column) for column in self.columns]}")
+        return list(zip(*self.columns, strict=True))
 
     def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
         """Count each part where it lies, by ``count`` of its columns, and return the total."""
@@ -88,33 +87,21 @@ def _sum(values: Sequence[Any]) -> Any:
 
 
 def even(parts: Sequence[int], most: int) -> tuple[int, list[int]]:
-    """Return a step that takes at most so many of the parts' rows, and where in each part it begins."""
+    """Return a step that takes at most ``most`` of the parts' rows, and where in each part it begins."""
     step = max(math.ceil(sum(parts) / most), 1)
     return step, [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
 
 
-def values_of(values: Any, mask: Array | None = None) -> Array:
-    """Return the array of a Series, a frame or an array, and of it the rows where the mask is 1."""
-    array = getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
-    return array if mask is None else array[mask == 1]
+def values_of(values: Any) -> Array:
+    """Return the array of a Series, a frame or an array."""
+    return getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
 
 
 def mean_interval(rows: int, total: float, squares: float, *, root: bool = False) -> Interval:
     """Return the asymptotic 95 % interval of a mean, or of its root by the delta method.
 
-    Parameters
-    ----------
-    rows
-        Rows that the mean is of.
-    total, squares
-        Sums over the rows of the value and of its square.
-    root
-        Whether the estimate is the root of the mean.
-
-    References
-    ----------
-    van der Vaart (1998), Asymptotic Statistics, chapter 3.
-
+    See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums over the rows of the
+    value and of its square.
     """
     mean = total / rows
     value = math.sqrt(mean) if root else mean

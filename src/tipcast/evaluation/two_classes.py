@@ -18,8 +18,7 @@ HISTOGRAM_BINS = 50
 TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 MAX_POINTS = 2000
-_STEPS = 900
-"""Steps along the curve that are aimed at; one takes between half and one and a half of the even length."""
+"""Of a curve: those at even distances along it."""
 
 
 @dataclass(frozen=True)
@@ -137,23 +136,13 @@ class Histogram:
     positives: Ints
 
 
-def curves(
-    below: Floats, above: Floats, area: Floats, threshold_of: Callable[[NDArray[np.intp]], Floats]
-) -> tuple[Roc, PrecisionRecall]:
-    """Return both curves of vertices by rising score, the last above all scores.
+def curves(below: Any, above: Any, threshold_of: Callable[[NDArray[np.intp]], Floats]) -> tuple[Roc, PrecisionRecall]:
+    """Return both curves of positives ``below`` and negatives below, ``above``, (vertices,) by rising score.
 
-    Parameters
-    ----------
-    below, above
-        Positives and negatives (points,) below each vertex.
-    area
-        Of the ROC curve (points,) up to each vertex, 0..1, see ``thin``.
-    threshold_of
-        Returns the scores at vertices.
-
+    The last vertex is above all scores; ``threshold_of`` returns the scores at vertices.
     """
     positives, negatives = below[-1], above[-1]
-    chosen = thin(above / negatives, below / positives, area)[::-1]
+    chosen = thin(above / negatives, below / positives)[::-1]
     thresholds = threshold_of(chosen)
     hits, alarms = positives - below[chosen], negatives - above[chosen]
     roc = Roc(alarms / negatives, hits / positives, thresholds)
@@ -227,28 +216,13 @@ def area_under(p: Floats, n: Floats) -> tuple[float, Interval]:
 
 
 def delong(auc: float, positives: float, negatives: float, positive_misses: float, negative_misses: float) -> Interval:
-    """Return the 95 % interval of an AUC by DeLong's variance, cut to 0..1.
+    """Return the 95 % interval of an AUC by DeLong's variance, cut to 0..1: all of it of fewer than two rows.
 
     A positive's component is the share of negatives below it, a negative's the share of positives above it (ties as
     halves). The variance of the AUC is the sum over both classes of the components' sample variance over their number.
     The AUC is near to normal where both classes have many rows; of few, or close to 1, the interval is too short.
-    The sums are of squared complements, so that nothing cancels when the AUC is close to 1.
-
-    Parameters
-    ----------
-    auc
-        Area under the curve, 0..1.
-    positives, negatives
-        Rows of each class, counted or expected.
-    positive_misses
-        Sum over positives of the squared share of negatives above them.
-    negative_misses
-        Sum over negatives of the squared share of positives below them.
-
-    Returns
-    -------
-    Interval
-        0..1 when a class has fewer than two rows: nothing is known then.
+    The misses are sums of squared complements, so that nothing cancels when the AUC is close to 1: over positives of
+    the squared share of negatives above them, over negatives of the squared share of positives below them.
 
     References
     ----------
@@ -265,51 +239,16 @@ def delong(auc: float, positives: float, negatives: float, positive_misses: floa
     return Interval(max(auc - half, 0.0), min(auc + half, 1.0))
 
 
-def thin(x: Floats, y: Floats, area: Floats) -> NDArray[np.intp]:
-    """Choose vertices of a monotone curve so that the chords' area stays that of the curve.
-
-    Each step goes to the vertex within reach at which the area gained or lost so far comes closest to none. Without a
-    vertex within half to one and a half of the even step, the step goes to the last one before, or over the jump.
-
-    Parameters
-    ----------
-    x, y
-        Vertices (points,), both ascending from 0 to 1.
-    area
-        Area (points,) left of the curve up to each vertex: the integral of x over y.
-
-    Returns
-    -------
-    indices
-        Ascending, at most 2000, with the first and the last.
-
-    """
-    corners = _corners(x, y)
-    if len(corners) <= MAX_POINTS:
-        return corners
-    x, y, area = x[corners], y[corners], area[corners]
-    along = x + y
-    step = along[-1] / _STEPS
-    near = np.searchsorted(along, along + 0.5 * step)
-    far = np.searchsorted(along, along + 1.5 * step, side="right")
-    chosen, drift, last = [0], 0.0, len(x) - 1
-    while (i := chosen[-1]) < last:
-        stop = max(int(far[i]), i + 2)
-        start = max(min(int(near[i]), stop - 1), i + 1)
-        chords = (y[start:stop] - y[i]) * (x[start:stop] + x[i]) / 2
-        drifts = drift + (area[start:stop] - area[i]) - chords
-        k = int(np.argmin(np.abs(drifts)))
-        drift = float(drifts[k])
-        chosen.append(start + k)
-    return corners[chosen]
-
-
-def _corners(x: Floats, y: Floats) -> NDArray[np.intp]:
-    """Return the vertices that are not inside a horizontal or a vertical stretch."""
-    turns = np.ones(len(x), dtype=bool)
+def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
+    """Choose vertices of a monotone curve (points,) at even distances, the first and the last among them."""
+    turns = np.ones(len(x), dtype=bool)  # not inside a horizontal or a vertical stretch
     dx, dy = np.diff(x) == 0, np.diff(y) == 0
     turns[1:-1] = ~((dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1]))
-    return np.flatnonzero(turns)
+    corners = np.flatnonzero(turns)
+    if len(corners) <= MAX_POINTS:
+        return corners
+    along = (x + y)[corners]
+    return corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
 
 
 def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
-import sys
-import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tipcast.compute.findings import check_gpus, check_scheduler, check_workers
@@ -21,14 +16,7 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import DataSpec, Output, SchedulerCluster
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import closing
-from tipcast.measure.environment import (
-    check_folder,
-    check_memory,
-    check_python,
-    check_rapids,
-    check_versions,
-    check_xgboost,
-)
+from tipcast.measure.environment import check_rapids, check_versions, check_xgboost
 from tipcast.measure.origin import LIBRARIES
 from tipcast.tracking.probe import check_store
 
@@ -38,8 +26,6 @@ SIDES = ("train", "test", "months")
 NARROWEST, WIDEST, PIPED = 60, 120, 100
 """Columns of a table: the least, the most, and those where there is no terminal."""
 STATE = max(len(state.value) for state in State)
-SHADES = {State.ok: "32", State.warning: "33", State.fail: "31"}
-"""ANSI's green, yellow and red."""
 
 
 def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
@@ -48,14 +34,13 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     limit_s = PATIENCE_S + max(config.cluster.wait_s + config.cluster.connect_timeout_s, config.tracking.wait_s)
     text, width = config.print is Output.text, max(map(len, ("check", *checks)))
     columns = min(max(shutil.get_terminal_size((PIPED, 24)).columns, NARROWEST), WIDEST)
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     if text:
         print(f"{'check':<{width}}  {'state':<{STATE}}  found", flush=True)
     findings = {}
     for name, check in checks.items():
         findings[name] = examine(name, check, limit_s)
         if text:
-            print(row(f"{name:<{width}}", findings[name], columns, coloured=coloured), flush=True)
+            print(row(f"{name:<{width}}", findings[name], columns), flush=True)
     states = [finding.state for finding in findings.values()]
     counted = ", ".join(f"{states.count(state)} {state.value}" for state in State)
     listed = [
@@ -92,14 +77,10 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         what, fix = "no period is named, so no rows were looked for", "add data.train=... and data.test=..."
         data = {"data": partial(warning, what, fix)}
     return {
-        "python": partial(check_python, backend.name, platform.python_version(), platform.platform()),
         "gpus": partial(check_gpus, backend, cluster),
         "packages": partial(check_versions, backend.name),
         "rapids": partial(check_rapids, backend.name == "gpu"),
         "xgboost": partial(check_xgboost, backend.name == "gpu"),
-        "memory": check_memory,
-        "working folder": partial(check_folder, Path.cwd()),
-        "temp folder": partial(check_folder, Path(tempfile.gettempdir())),
         "workers": workers,
         "tracking": partial(check_store, config.tracking),
         **data,
@@ -135,14 +116,12 @@ def examine(name: str, check: Callable[[], Finding], limit_s: float) -> Finding:
     return failed(TipcastError("C022", name, what, "look at the disk, store, server or worker that it waits for"))
 
 
-def row(name: str, finding: Finding, columns: int, *, coloured: bool) -> str:
+def row(name: str, finding: Finding, columns: int) -> str:
     """Return the lines of one check, whose name is as wide as the first column.
 
     They are broken between words only: an address stays in one piece to be copied.
     """
     state = f"{finding.state.value:<{STATE}}"
-    if coloured:
-        state = f"\033[{SHADES[finding.state]}m{state}\033[0m"
     before = len(name) + STATE + 4
     fold = partial(textwrap.wrap, width=columns - before, break_long_words=False, break_on_hyphens=False)
     first, *others = fold(finding.found + (f" [{finding.problem.code}]" if finding.problem else "")) or [""]

@@ -101,8 +101,6 @@ class Climbed:
 
 def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the first error of a rung after all have run."""
-    if not config.tolerance >= 0:
-        raise TipcastError("C003", "tolerance", f"must be at least 0, got {config.tolerance}", "use 0.01")
     plan = make_plan(config)
     steps = rungs(config, plan.task.kind)
     runnable = [step for step in steps if not step.lack]

@@ -19,7 +19,7 @@ from tipcast.tracking.run import Run, open_run
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
-UNTOLD = ("model", "print", "debug", "tracking", "cluster", "search", "multirun", "resume")
+UNTOLD = ("model", "print", "debug", "tracking", "cluster", "search", "multirun", "resume", "from", "other_data")
 """First parts of keys that say nothing of what is trained, or what the name begins with."""
 LONGEST_VALUE, LONGEST_NAME = 24, 80
 

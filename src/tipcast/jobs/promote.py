@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,29 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig
 from tipcast.config.plain import tested, to_plain
-from tipcast.config.schema import DataSpec, Output
+from tipcast.config.schema import DataSpec, Limits, Output
 from tipcast.datasets import rows
+from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.split import held_out
 from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, evaluator
+from tipcast.evaluation.paired import Difference
 from tipcast.jobs import closing, promote_gate
 from tipcast.jobs.opening import opened
 from tipcast.jobs.promote_gate import Check, Contest, Entrant
-from tipcast.jobs.train import check_seed, collect
+from tipcast.jobs.train import collect
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models.base import NativeFile
-from tipcast.models.fit import predict_saved
+from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
 from tipcast.tracking.facts import config_text
-from tipcast.tracking.models import fetch, versions_of
+from tipcast.tracking.models import Fetched, fetch, versions_of
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
 
@@ -114,10 +117,6 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
 def _check(config: PromoteConfig) -> None:
     """Refuse what no store and no worker is needed to refuse."""
     registry.check_alias(config.alias)
-    for name, value, least in (("margin", config.margin, 0), ("replicates", config.replicates, 100)):
-        if not value >= least:
-            raise TipcastError("C003", name, f"{value} is too little", f"use {least} or more")
-    check_seed(config.seed)
     check_session(config.backend, config.cluster)
 
 
@@ -149,11 +148,8 @@ def _contest(client: Any, config: PromoteConfig, challenger: Entrant, before: st
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
     entrants = [challenger, *([champion] if champion else [])]
     checks.append(promote_gate.target(entrants))
-    features = tuple(dict.fromkeys(feature for entrant in entrants for feature in entrant.features))
-    dataset = open_dataset(_data(client, config, challenger.fetched.run_id))
-    task = from_facts(challenger.manifest["task"], features, challenger.manifest["target"])
-    recipe = Recipe(dataset, task, draw=held_out(dataset.test_share, int(challenger.params.get("seed", 0))))
-    test = recipe.scan("test")
+    data, seed = _data(client, config, challenger.fetched.run_id), int(challenger.params.get("seed", 0))
+    test, recipe = rows_to_test_on([entrant.fetched for entrant in entrants], data, seed)
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     if champion:
@@ -170,30 +166,62 @@ def _data(client: Any, config: PromoteConfig, run_id: str | None) -> DataSpec:
     return tested(text, config.data, f"run {run_id}")
 
 
+@dataclass(frozen=True)
+class Scored:
+    """Several models' predictions of the same rows, on the workers, and how good they are."""
+
+    client: Any
+    judge: Evaluator
+    test: rows.Rows
+    predictions: Sequence[Sequence[Any]]
+    evaluations: Sequence[Evaluation]
+
+    def difference(self, one: int, other: int, *, replicates: int, seed: int) -> Difference:
+        """Return the headline of one model less that of another, see ``Evaluator.difference``."""
+        return self.judge.difference(
+            self.client,
+            (self.predictions[one], self.predictions[other]),
+            self.test.y,
+            (self.evaluations[one], self.evaluations[other]),
+            parts=self.test.parts,
+            replicates=replicates,
+            seed=seed,
+        )
+
+
+def score_all(workers: Session, models: Sequence[Fetched], listing: Listing, recipe: Recipe, limits: Limits) -> Scored:
+    """Read rows with all features that the models have, score them with each, and evaluate each."""
+    client, judge = workers.client, evaluator(models[0].kind)
+    prepared = rows.start(workers, listing, recipe)
+    with progress("read", prepared):
+        test = collect(workers, listing, recipe, prepared, limits, ("test",))["test"]
+    predictions, found = [], []
+    with progress("score"):
+        for model in models:
+            x = client.map(_columns, test.x, names=list(model.manifest["features"]), pure=False, key="columns")
+            held = hold_saved(client, NativeFile(model.path, model.format), workers.device)
+            predictions.append(predict(client, held, x))
+            threshold, truth = model.manifest["threshold"], test.y or x
+            found.append(judge.evaluate(client, predictions[-1], truth, threshold=threshold, where="data.test"))
+    return Scored(client, judge, test, predictions, found)
+
+
+def rows_to_test_on(models: Sequence[Fetched], data: DataSpec, seed: int) -> tuple[Listing, Recipe]:
+    """Find the test rows of models that answer the same question; ``seed`` is that of the first's draw of them."""
+    features = tuple(dict.fromkeys(feature for model in models for feature in model.manifest["features"]))
+    dataset, manifest = open_dataset(data), models[0].manifest
+    task = from_facts(manifest["task"], features, manifest["target"])
+    recipe = Recipe(dataset, task, draw=held_out(dataset.test_share, seed))
+    return recipe.scan("test"), recipe
+
+
 def _rescored(workers: Session, config: PromoteConfig, contest: Contest) -> Contest:
     """Score the same rows with both versions, compare them, and add the answer to the gate's."""
-    client, judge = workers.client, contest.judge
-    prepared = rows.start(workers, contest.test, contest.recipe)
-    with progress("read", prepared):
-        test = collect(workers, contest.test, contest.recipe, prepared, config.data.limits, ("test",))["test"]
-    scores, found, difference = [], [], None
-    with progress("score"):
-        for entrant in contest.entrants:
-            x = client.map(_columns, test.x, names=entrant.features, pure=False, key="columns")
-            native = NativeFile(entrant.fetched.path, entrant.fetched.format)
-            scores.append(predict_saved(client, native, workers.device, x))
-            threshold, truth = entrant.manifest["threshold"], test.y or x
-            found.append(judge.evaluate(client, scores[-1], truth, threshold=threshold, where="data.test"))
-        if len(found) == 2 and test.y:
-            difference = judge.difference(
-                client,
-                (scores[0], scores[1]),
-                test.y,
-                (found[0], found[1]),
-                parts=test.parts,
-                replicates=config.replicates,
-                seed=config.seed,
-            )
+    models = [entrant.fetched for entrant in contest.entrants]
+    scored = score_all(workers, models, contest.test, contest.recipe, config.data.limits)
+    found, difference = scored.evaluations, None
+    if len(found) == 2 and scored.test.y:
+        difference = scored.difference(0, 1, replicates=config.replicates, seed=config.seed)
     contest = dataclasses.replace(contest, evaluations=tuple(found), difference=difference)
     compared = promote_gate.compared(contest, config.margin, certain=config.certain)
     return dataclasses.replace(contest, checks=(*contest.checks, compared))
@@ -212,8 +240,8 @@ def _record(record: Run, config: PromoteConfig, contest: Contest, command: str) 
     record.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
     subtitle, names = f"{many:,} {test.name}, {period}", [entrant.name for entrant in contest.entrants]
     evaluations = dict(zip(names, contest.evaluations, strict=True))
-    lead = judge.lead(evaluations, subtitle, contest.recipe.task.classes)
-    report.log_figure(record.log_bytes, lead, judge.figure)
+    path, drawn = next(judge.figures(evaluations, subtitle, contest.recipe.task.classes))
+    report.log_figure(record.log_bytes, drawn, path)
     if contest.difference:
         first, second = names
         drawn = plots.difference(

@@ -35,7 +35,7 @@ LOG = logging.getLogger("tipcast")
 
 LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
-PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "explain", *FACTS, "compression")
+PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "explain", "columns", *FACTS, "compression")
 NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
@@ -57,14 +57,7 @@ class Beside:
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says.
-
-    Raises
-    ------
-    TipcastError
-        S010 when some files were refused, after all others were scored.
-
-    """
+    """Run the job; return what it says. S010 when some files were refused, after all others were scored."""
     said, refused, files = perform(config, command)
     closing.say(said, config.print)
     if refused:

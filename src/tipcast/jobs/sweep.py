@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute.base import Session
@@ -18,24 +19,26 @@ from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import to_plain
 from tipcast.datasets import rows
 from tipcast.evaluation import plots
+from tipcast.evaluation.base import ranking
 from tipcast.evaluation.report import log_figure, small_name, table
-from tipcast.jobs import closing, sweep_plan
+from tipcast.jobs import closing, preflight, sweep_plan
 from tipcast.jobs.opening import opened
-from tipcast.jobs.sweep_record import CURVE, SweepRecord
+from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep
 from tipcast.jobs.train import WHERE, check_model, collect, finish, make_plan, start
-from tipcast.jobs.train_record import Record, params
+from tipcast.jobs.train_record import CURVE, Record, params
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.models import sampled
 from tipcast.models.base import Split
 from tipcast.models.build import build
+from tipcast.search.importance import importance
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import LISTED, importance
-from tipcast.search.space import LOGARITHMIC
+from tipcast.search.proposals import LISTED
+from tipcast.search.space import LOGARITHMIC, inside
 from tipcast.search.trial import Objective, Study, Trial
 from tipcast.search.workers import TrialWorkers
-from tipcast.tracking.children import charts, clear_problem
+from tipcast.tracking.children import clear_problem
 from tipcast.tracking.lease import leased
 
 LOG = logging.getLogger("tipcast")
@@ -57,11 +60,13 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             config = apply_overrides(config, previous.config, command)
         else:
             config = sweep_plan.without_fixed(config, command)
-        check_model(config, config.task.kind)
-        sweep_plan.check_search(config)
+        for each in sweep_plan.of_each_model(config):
+            check_model(each, config.task.kind)
+        preflight.check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
-        space = sweep_plan.check(config, plan.task.kind)
+        spaces = sweep_plan.check(config, plan.task.kind)
+        metric = ranking(plan.task.kind, config.search.metric, "search.metric")
         data = sweep_plan.data_digest(plan)
         if previous:
             previous.check(data)
@@ -70,16 +75,21 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         else:
             tags = {STUDY: sweep_plan.identity(to_plain(config), data), DATA: data}
         folder = stack.enter_context(temporary_folder())
-        name = f"{config.search.name} search of {config.model.name}"
-        later = ["search.trials", *(f"model.params.{name}" for name in space)]
+        resumed = previous.run_id if previous else None
+        name = f"{config.search.name} search of {config.searched_name}"
+        later = ["search.trials", *(f"model.params.{name}" for space in spaces for name in space)]
         known = params(config, later=later)
-        run = opened(config, command, job="sweep", name=name, params=known, resume=config.resume)
+        if len(spaces) > 1:  # which are parameters of the trials
+            known = {key: value for key, value in known.items() if not key.startswith(("model", "search.space"))}
+        run = opened(config, command, job="sweep", name=name, params=known, resume=resumed)
         record = Record(stack.enter_context(run), config, plan, command, folder)
         record.run.set_tags(tags)
-        headline = record.judge.headline
-        objective = Objective(tags[STUDY], headline.name, headline.maximize)
-        lease = previous.lease if previous else stack.enter_context(leased(record.run.client, record.run.id))
-        sweep = SweepRecord(record, config, space, objective, lease)
+        objective = Objective(tags[STUDY], metric.name, metric.maximize)
+        if previous:
+            check_lease = previous.check_lease
+        else:
+            check_lease = stack.enter_context(leased(record.run.client, record.run.id))
+        sweep = SweepRecord(record, config, spaces, objective, check_lease)
         if previous:
             clear_problem(record.run.client, record.run.id)
             sweep.resume(previous)
@@ -88,7 +98,8 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             search = search_by_joblib if config.search.through == "joblib" else search_by_pool
             search(sweep, workers, clock)
             best = sweep.best
-            model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
+            model = sweep.model(best)
+            model = dataclasses.replace(model, params={**model.params, **best.params})
             refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model), trial=best.key)
             said = finish(workers, refit, clock)
             with progress("leaderboard"):
@@ -121,8 +132,17 @@ def search_by_pool(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
                 slots,
                 spec.max_concurrent,
             )
-        events = Pool(trial_workers, spec.attempts, spec.trial_timeout_s).events(searcher)
+        pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
+        events = pool.events(searcher)
         sweep.follow(f"{spec.name} search", ((event, trial_workers.slots) for event in events), clock)
+    if pool.timed_out:
+        sweep.timed_out, left = True, sweep.total - sweep.done
+        what = f"{left} of {sweep.total} trials were not tried" if left else "the best had not been given all trees"
+        remark = (
+            f"After search.timeout_s={spec.timeout_s:g} s {what}; tipcast sweep resume={sweep.record.run.id} goes on."
+        )
+        LOG.info(remark)
+        sweep.remarks.append(remark)
 
 
 def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
@@ -130,7 +150,9 @@ def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None
     from tipcast.search import grid_cv  # imports scikit-learn, which takes a second
 
     config = sweep.config
-    proposals = LISTED[config.search.name](config.search, sweep.space, config.seed, sweep.recorded)
+    (space,) = sweep.spaces
+    first = sweep_plan.baseline(config, space)
+    proposals = LISTED[config.search.name](config.search, space, config.seed, sweep.recorded, first)
     sweep.total = len(proposals)
     missing = [proposal for proposal in proposals if proposal.number not in sweep.trials]
     if not missing:
@@ -190,14 +212,16 @@ def write_report(sweep: SweepRecord) -> None:
 
 
 def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
-    metric, early = sweep.objective.metric, any(trial.rounds for trial in sweep.ranked)
+    early = any(trial.rounds for trial in sweep.ranked)
     rows = [
         {
             "rank": rank,
             "trial": trial.number,
+            **({"defaults": sweep.has_defaults(trial)} if sweep.config.search.baseline else {}),
+            **({"model": sweep.model(trial).name} if len(sweep.spaces) > 1 else {}),
             sweep.metric: trial.score,
-            **{f"{sweep.metric}_{end}": trial.metrics.get(f"{metric}_{end}") for end in ("low", "high")},
-            **{name: trial.params[name] for name in sweep.space},
+            **{f"validation/{name}": value for name, value in _bounds(sweep, trial).items()},
+            **{name: trial.params.get(name) for name in sweep.names},
             **({"trees": trial.rounds} if early else {}),
             "seconds": round(trial.seconds, 3),
             "attempt": trial.attempt,
@@ -214,28 +238,36 @@ def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
 def _plots(sweep: SweepRecord) -> list[str]:
     """Log the plots; return the paths of those that the note shows."""
     run, config, ranked, maximize = sweep.record.run, sweep.config, sweep.ranked, sweep.objective.maximize
-    subtitle = f"{config.model.name}, {config.search.name} search, {len(ranked)} trials"
+    subtitle = f"{config.searched_name}, {config.search.name} search, {len(ranked)} trials"
     scores, seconds = [trial.score for trial in ranked], [trial.seconds for trial in ranked]
-    values = {name: [trial.params[name] for trial in ranked] for name in sweep.space}
-    logs = [name for name, axis in sweep.space.items() if axis.kind in LOGARITHMIC]
     label = sweep.metric.replace("/", " ")
-    drawn = {
-        "parallel": plots.parallel(values, scores, subtitle, logs=logs, metric=label, maximize=maximize),
-        "seconds": plots.pareto(seconds, scores, subtitle, metric=label, maximize=maximize),
-    }
-    curves = []
+    drawn: dict[str, bytes] = {}
+    for model, space in zip(config.searched, sweep.spaces, strict=True):
+        own = [trial for trial in ranked if sweep.model(trial) is model and inside(space, trial.params)]
+        if not own:
+            continue
+        of = f"_{model.name}" if len(sweep.spaces) > 1 else ""
+        about = f"{model.name}, {config.search.name} search, {len(own)} trials"
+        values = {name: [trial.params[name] for trial in own] for name in space}
+        logs = [name for name, axis in space.items() if axis.kind in LOGARITHMIC]
+        worth = [trial.score for trial in own]
+        drawn[f"parallel{of}"] = plots.parallel(values, worth, about, logs=logs, metric=label, maximize=maximize)
+        if found := importance(own, space, sweep.objective):
+            picture = plots.importance(found, about, kind="variance of the score", title="Parameter importance")
+            run.log_bytes(picture, f"sweep/parameter_importance{of}.png")
+    drawn["seconds"] = plots.pareto(seconds, scores, subtitle, metric=label, maximize=maximize)
+    curves: dict[str, dict[str, list[float]]] = {}
     for trial in ranked[:BEST]:  # the curve of a trial of an earlier run is in the store alone
         curve = trial.curve or sweep.children.curve(sweep.runs[trial.number], CURVE)
-        curves.append((f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}", curve))
-    if curves[0][1]:
-        drawn = {"roc": plots.roc_overlay(curves, subtitle), **drawn}
+        if curve:
+            label = f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}"
+            curves[label] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": list(curve)}
+    if curves:
+        drawn = {"roc": plots.roc_overlay(curves, subtitle, "ROC curves of the best trials"), **drawn}
     shown = []
     for name, picture in drawn.items():
         log_figure(run.log_bytes, picture, f"sweep/{name}.png")
         shown.append(small_name(f"sweep/{name}.png"))
-    if found := importance(ranked, sweep.space, sweep.objective):
-        picture = plots.importance(found, subtitle, kind="variance of the score", title="Parameter importance")
-        run.log_bytes(picture, "sweep/parameter_importance.png")
     if sweep.busy:
         busy = {address.partition("://")[2]: spent for address, spent in sweep.busy.items()}
         slots = {address.partition("://")[2]: number for address, number in sweep.slots.items()}
@@ -246,13 +278,15 @@ def _plots(sweep: SweepRecord) -> list[str]:
 def _note(sweep: SweepRecord, pictures: Sequence[str]) -> list[str]:
     """Write the paragraphs of the note in Markdown."""
     run, best, ranked = sweep.record.run, sweep.best, sweep.ranked
-    page = charts(run.experiment_id, run.id, sweep.metric, maximize=sweep.objective.maximize)
+    page = sweep.children.charts(sweep.metric, maximize=sweep.objective.maximize)
     params = ", ".join(f"`{name}` {_value(value)}" for name, value in best.params.items())
-    found = f"[trial {best.number}]({_link(sweep, best)}), **{best.score:.4f}**, with {params}"
+    of = f" of {sweep.model(best).name}" if len(sweep.spaces) > 1 else ""
+    found = f"[trial {best.number}]({_link(sweep, best)}){of}, **{best.score:.4f}**, with {params}"
     parts = [
-        f"### {sweep.config.search.name} search of {sweep.config.model.name}: {len(ranked)} trials",
+        f"### {sweep.config.search.name} search of {sweep.config.searched_name}: {len(ranked)} trials",
         f"Best by {sweep.metric}: {found}. "
         "It was fitted again over all workers and tested; the model below is that one.",
+        " ".join(_first_trials(sweep)),
         f"[Compare all trials as charts]({page})",
         _table(sweep),
         " ".join([*sweep.remarks, *_pace(sweep)]),
@@ -265,16 +299,35 @@ def _note(sweep: SweepRecord, pictures: Sequence[str]) -> list[str]:
 
 
 def _table(sweep: SweepRecord) -> str:
-    ranked, metric = sweep.ranked, sweep.objective.metric
-    lines = []
+    ranked, lines = sweep.ranked, []
     for at, trial in enumerate(ranked[:SHOWN], 1):
-        low, high = (trial.metrics.get(f"{metric}_{end}") for end in ("low", "high"))
-        bounds = "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"
+        bounds = list(_bounds(sweep, trial).values())
+        between = f" ({bounds[0]:.4f} to {bounds[1]:.4f})" if bounds else ""
         name = f"{at}: [trial {trial.number}]({_link(sweep, trial)})"
-        values = [_value(trial.params[name]) for name in sweep.space]
-        lines.append([name, f"{trial.score:.4f}{bounds}", f"{trial.seconds:.1f}", *values])
+        name += f" {sweep.model(trial).name}" if len(sweep.spaces) > 1 else ""
+        name += ", the defaults" if sweep.has_defaults(trial) else ""
+        values = [_value(trial.params[name]) if name in trial.params else "" for name in sweep.names]
+        lines.append([name, f"{trial.score:.4f}{between}", f"{trial.seconds:.1f}", *values])
     more = f"\n\nAll {len(ranked)} trials: artifact `sweep/leaderboard.json`." if len(ranked) > SHOWN else ""
-    return table(["rank", f"{sweep.metric} (95 % interval)", "seconds", *sweep.space], lines) + more
+    title = f"{sweep.metric} (95 % interval)" if _bounds(sweep, ranked[0]) else sweep.metric
+    return table(["rank", title, "seconds", *sweep.names], lines) + more
+
+
+def _bounds(sweep: SweepRecord, trial: Trial) -> dict[str, float]:
+    """Return the interval of a trial's score, lower bound first; empty where trials are not ranked by the headline."""
+    names = [f"{sweep.objective.metric}_{end}" for end in ("low", "high")]
+    return {name: trial.metrics[name] for name in names if name in trial.metrics}
+
+
+def _first_trials(sweep: SweepRecord) -> list[str]:
+    """Say where the trials of the configured parameters came."""
+    ranked = list(enumerate(sweep.ranked, 1))
+    return [
+        f"[Trial {trial.number}]({_link(sweep, trial)}) has the parameters of {sweep.model(trial).name} as they are "
+        f"configured: {trial.score:.4f}, rank {rank} of {len(ranked)}."
+        for rank, trial in ranked
+        if sweep.has_defaults(trial)
+    ]
 
 
 def _pace(sweep: SweepRecord) -> list[str]:
@@ -296,4 +349,4 @@ def _value(value: Any) -> str:
 
 
 def _link(sweep: SweepRecord, trial: Trial) -> str:
-    return sweep.children.link(sweep.runs[trial.number])
+    return sweep.record.run.page(sweep.runs[trial.number])

@@ -6,22 +6,21 @@ import dataclasses
 import hashlib
 import json
 import logging
-import math
 import shlex
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Array, Session
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import SweepConfig
-from tipcast.config.schema import SearchSpec
+from tipcast.config.job_schemas import ModelsSweepConfig, SweepConfig
+from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.models import build
 from tipcast.search import space as spaces
-from tipcast.search.proposals import LISTED, Halving, Listed, Searcher, Tpe, ladder
+from tipcast.search.proposals import LISTED, Halving, InTurn, Known, Listed, Recorded, Searcher, Tpe, ladder
 from tipcast.search.space import Space
 from tipcast.search.trial import TREES, Measured, Study
 
@@ -31,11 +30,9 @@ if TYPE_CHECKING:  # workers import this module for ``measured`` alone
 
 LOG = logging.getLogger("tipcast")
 
-SEARCHES = ("random", "tpe", "grid", "halving")
-THROUGH = ("pool", "joblib")
 GROWING = ("random", "tpe")
 """Searches of which a longer one begins with the trials of a shorter."""
-FREE = ("attempts", "trials_per_gpu", "trial_timeout_s")
+FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
 """Keys of a search that no trial's result depends on."""
 
 
@@ -52,29 +49,40 @@ def given_keys(command: str) -> list[str]:
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep whose model's space lacks the parameters that the command line sets."""
+    """Return a sweep whose models' spaces lack the parameters that the command line sets."""
     given = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
     for name in sorted(given):
         if config.search.space.get(name) is not None:
             what = f"is fixed to {config.model.params.get(name)}, and search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
-    if fixed := [name for name in config.model.space if name in given and name in config.model.params]:
-        values = ", ".join(f"{name} ({config.model.params[name]})" for name in fixed)
+    models = [_without_fixed(model, given) for model in config.searched]
+    if isinstance(config, ModelsSweepConfig):
+        return dataclasses.replace(config, model=models[0], models=models)
+    return dataclasses.replace(config, model=models[0])
+
+
+def _without_fixed(model: ModelSpec, given: Collection[str]) -> ModelSpec:
+    if fixed := [name for name in model.space if name in given and name in model.params]:
+        values = ", ".join(f"{name} ({model.params[name]})" for name in fixed)
         LOG.info("fixed  %s: set on the command line, so not searched", values)
-    space = {name: axis for name, axis in config.model.space.items() if name not in fixed}
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, space=space))
+    space = {name: axis for name, axis in model.space.items() if name not in fixed}
+    return dataclasses.replace(model, space=space)
 
 
-def check_search(config: SweepConfig) -> None:
-    """Refuse numbers of a search that cannot be."""
-    _check_numbers(config.search)
-    if not 0 < config.task.validation < 1:
-        what = "trials are compared on validation rows"
-        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
+def of_each_model(config: SweepConfig) -> list[SweepConfig]:
+    """Return a sweep as it would be of each of its models alone."""
+    return [dataclasses.replace(config, model=model) for model in config.searched]
 
 
-def check(config: SweepConfig, kind: str) -> Space:
-    """Refuse a search that cannot be for a kind of task, and return its space."""
+def check(config: SweepConfig, kind: str) -> list[Space]:
+    """Refuse a search that cannot be for a kind of task, and return the space of each model."""
+    if config.search.through == "joblib" and len(config.searched) > 1:
+        what = "GridSearchCV searches one model"
+        raise TipcastError("C003", "search.through=joblib", what, "use search.through=pool, or sweep one after another")
+    return [_checked_space(each, kind) for each in of_each_model(config)]
+
+
+def _checked_space(config: SweepConfig, kind: str) -> Space:
     spec, device, own = config.search, config.backend.name, config.search.space
     if spec.name == "halving":
         if own.get(TREES) is not None:
@@ -94,20 +102,24 @@ def check(config: SweepConfig, kind: str) -> Space:
 def study(sweep: SweepRecord, workers: Session) -> Study:
     """Return what all trials have in common."""
     config, plan = sweep.config, sweep.record.plan
-    extremes = [{name: value} for name, axis in sweep.space.items() for value in axis.tried]
-    shared = {_local(config, each, plan.task.kind).sharing for each in extremes}
+    shared = {
+        (at, _local(own, params, plan.task.kind).sharing)
+        for at, (own, space) in enumerate(zip(of_each_model(config), sweep.spaces, strict=True))
+        for params in ({}, *({name: value} for name, axis in space.items() for value in axis.tried))
+    }
     return Study(
         objective=sweep.objective,
         sweep=uuid.uuid4().hex[:8],
         fragments=merged(plan.train.fragments, workers.frames.batch_rows),
         recipe=plan.recipe,
         frames=workers.frames,
-        model=config.model,
+        model=config.searched[0],
+        others=tuple(config.searched[1:]),
         device=workers.device,
         categorical=tuple(config.task.categorical),
         seed=config.seed,
         measure=partial(measured, plan.task.kind),
-        again=len(shared) > 1 or None in shared,
+        again=len(shared) > 1 or (0, None) in shared,
     )
 
 
@@ -121,15 +133,16 @@ def identity(plain: Mapping[str, Any], data: str) -> str:
 
     ``plain`` is the configuration as ``config.yaml`` of the sweep's run has it: later releases may read it as more.
     """
-    search, model = plain["search"], plain["model"]
+    search, models = plain["search"], plain.get("models") or [plain["model"]]
     without_effect = set(FREE)
     without_effect |= set() if search["through"] == "joblib" else {"through", "rows"}
     without_effect |= {"trials"} if search["name"] in GROWING else set()
     without_effect |= set() if search["name"] == "tpe" else {"max_concurrent"}
+    without_effect |= {name for name in ("metric", "baseline") if not search.get(name)}  # earlier releases had none
     facts = {
         "data": data,
         "task": plain["task"],
-        "model": [model.get(name) for name in ("name", "params", "fit", "space")],
+        "model": [model.get(name) for model in models for name in ("name", "params", "fit", "space")],
         "search": {name: value for name, value in search.items() if name not in without_effect},
         "seed": plain["seed"],
     }
@@ -138,14 +151,38 @@ def identity(plain: Mapping[str, Any], data: str) -> str:
 
 def searcher(sweep: SweepRecord) -> Searcher:
     """Return what decides on the next trial, given those that an earlier run of the sweep has proposed and ended."""
-    config, space, known, objective = sweep.config, sweep.space, sweep.trials, sweep.objective
-    spec = config.search
+    configs = of_each_model(sweep.config)
+    if len(configs) == 1:
+        return _searcher(sweep, configs[0], sweep.spaces[0], sweep.trials, sweep.recorded)
+    found = []
+    for turn, (config, space) in enumerate(zip(configs, sweep.spaces, strict=True)):
+        numbers = {number: number // len(configs) for number in sweep.recorded if number % len(configs) == turn}
+        known = {
+            own: dataclasses.replace(sweep.trials[number], number=own)
+            for number, own in numbers.items()
+            if number in sweep.trials
+        }
+        recorded = {own: sweep.recorded[number] for number, own in numbers.items()}
+        found.append(_searcher(sweep, config, space, known, recorded))
+    return InTurn(found)
+
+
+def baseline(config: SweepConfig, space: Space) -> dict[str, Any] | None:
+    """Return the parameters of trial 0 where it has those that are configured."""
+    params = config.model.params
+    return {name: params[name] for name in space if name in params} if config.search.baseline else None
+
+
+def _searcher(
+    sweep: SweepRecord, config: SweepConfig, space: Space, known: Known, recorded: Recorded
+) -> Listed | Tpe | Halving:
+    spec, objective, first = config.search, sweep.objective, baseline(config, space)
     if spec.name == "tpe":
-        return Tpe(space, config.seed, objective, spec.trials or 0, spec.max_concurrent, known, sweep.recorded)
-    proposals = LISTED[spec.name](spec, space, config.seed, sweep.recorded)
+        return Tpe(space, config.seed, objective, spec.trials or 0, spec.max_concurrent, known, recorded, first)
+    proposals = LISTED[spec.name](spec, space, config.seed, recorded, first)
     if spec.name == "halving":
         rungs = ladder(int(config.model.params.get(TREES, 100)), spec.eta, spec.min_rounds)
-        return Halving(proposals, rungs, spec.eta, known, objective)
+        return Halving(proposals, rungs, spec.eta, known, objective, baseline=spec.baseline)
     kind = sweep.record.plan.task.kind
     return Listed(proposals, known, cuts=TREES in space and _local(config, _first(space), kind).trees is not None)
 
@@ -170,23 +207,3 @@ def _check_joblib(config: SweepConfig, space: Space, kind: str) -> None:
     if problem:
         fix = "use search.through=pool, or search=grid_joblib with another model or backend"
         raise TipcastError("C003", "search.through=joblib", problem, fix)
-
-
-def _check_numbers(spec: SearchSpec) -> None:
-    if spec.name not in SEARCHES:
-        raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
-    if spec.through not in THROUGH:
-        raise TipcastError("C003", "search.through", f"no such way: {spec.through}", f"use {' or '.join(THROUGH)}")
-    once = ("trials", "min_rounds", "max_concurrent", "attempts", "trials_per_gpu", "rows")
-    for name, low in {"points": 2, "eta": 2, **dict.fromkeys(once, 1)}.items():
-        value = getattr(spec, name)
-        if value is not None and value < low:
-            raise TipcastError("C003", f"search.{name}", f"must be at least {low}, got {value}", f"use {low} or more")
-    if (spec.trials or 0) > spaces.MOST:
-        what = f"must be at most {spaces.MOST:,}, got {spec.trials:,}"
-        raise TipcastError("C003", "search.trials", what, f"use {spaces.MOST:,} or fewer")
-    limit = spec.trial_timeout_s
-    if limit is not None and not 0 < limit < math.inf:
-        raise TipcastError("C003", "search.trial_timeout_s", f"must be positive, got {limit}", "set seconds, or null")
-    if spec.trials is None and spec.name != "grid":
-        raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")

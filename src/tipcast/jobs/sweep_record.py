@@ -8,38 +8,48 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
+
+import yaml
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
+from tipcast.config.plain import to_plain
+from tipcast.config.schema import ModelSpec
 from tipcast.jobs.sweep_resume import PreviousSweep
-from tipcast.jobs.train_record import Record
+from tipcast.jobs.train_record import CURVE, Record, stepped
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.search.space import Space
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Proposal, Trial
-from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import KEY, Child, Children
-from tipcast.tracking.lease import Lease
+from tipcast.tracking.facts import CONFIG
 
 LOG = logging.getLogger("tipcast")
 
-ROUNDS, OVER, WORKER = "trial.rounds", "trial.over", "trial.worker"
-"""Tags of a child."""
+ROUNDS, OVER, WORKER, RUNGS = "trial.rounds", "trial.over", "trial.worker", "trial.rungs"
+"""Tags of a child; its rungs are the results that it had when it was given more trees."""
 TRACKING = "sweep/tracking_seconds"
-CURVE = "roc/true_positive_rate"
-"""Metric of a child whose step is the false-positive rate in percent."""
 
 
 @final
 class SweepRecord:
     """A sweep's runs in MLflow, written as its trials end."""
 
-    def __init__(self, record: Record, config: SweepConfig, space: Space, objective: Objective, lease: Lease) -> None:
-        self.record, self.config, self.space, self.objective = record, config, space, objective
+    def __init__(
+        self,
+        record: Record,
+        config: SweepConfig,
+        spaces: Sequence[Space],
+        objective: Objective,
+        check_lease: Callable[[], None],
+    ) -> None:
+        self.record, self.config, self.spaces, self.objective = record, config, spaces, objective
+        """The spaces are those of the models, see ``model``."""
+        self._check_lease = check_lease
         self.metric = f"validation/{objective.metric}"
-        self.children, self._lease = Children(record.run), lease
+        self.children = Children(record.run)
         self.trials: dict[int, Trial] = {}
         """Trials that ended well, by number."""
         self.failed: dict[int, TipcastError] = {}
@@ -59,6 +69,8 @@ class SweepRecord:
         self.search_s = 0.0
         """Seconds of the search."""
         self.tracking_s = 0.0
+        self.timed_out = False
+        """Whether it ended at ``search.timeout_s``, with more to try."""
         self.remarks: list[str] = []
         """What else the note says of the search."""
         self._attempts: dict[int, int] = {}
@@ -75,7 +87,6 @@ class SweepRecord:
         self._attempts = {child.number: child.attempt for child in previous.children}
         self.rounds = sum(trial.rounds or 0 for trial in self.trials.values())
         self._earlier_tracking_s = previous.metrics.get(TRACKING, 0.0)
-        self.remarks += previous.remarks
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -98,6 +109,7 @@ class SweepRecord:
         with clock.phase("search") as facts, progress(title) as bar:
             self._started = time.monotonic()
             for event, slots in told:
+                self._check_lease()
                 self.take(event, slots, bar)
             self.search_s = max(time.monotonic() - self._started, 1e-9)
             facts.append(self.pace())
@@ -106,7 +118,6 @@ class SweepRecord:
         """Write to the store what has happened, log it, and update the progress bar (``measure.progress``)."""
         self.slots |= slots
         start = time.perf_counter()
-        self._lease.check()
         match event:
             case Begun(work, attempt):
                 for proposal in work.proposals:
@@ -117,7 +128,8 @@ class SweepRecord:
                     self._ended(trial)
             case Lost(work, reason):
                 for number in work.numbers:
-                    self.children.kill(number, reason)
+                    if number not in self.trials:
+                        self.children.kill(self.runs[number], reason)
                     LOG.info("trial %d is retried: %s", number, reason)
             case Failed(work, problem):
                 for number in work.numbers:
@@ -127,15 +139,14 @@ class SweepRecord:
 
     def _begun(self, proposal: Proposal) -> None:
         number = proposal.number
-        if number in self.trials:  # given more trees
-            self.children.reopen(number, self.runs[number])
+        if number in self.trials:  # given more trees: its run stays as it is until it has them
             return
         self._attempts[number] = self._attempts.get(number, 0) + 1
         key = self.objective.key(number)
         self.runs[number] = self.children.begin(number, key, self._attempts[number], proposal.params)
 
     def _failed(self, number: int, problem: TipcastError) -> None:
-        self.children.fail(number, problem.code, problem)
+        self.children.fail(self.runs[number], problem.code, problem)
         self.trials.pop(number, None)
         self.failed[number] = problem
         LOG.warning("trial %d failed (%d/%d): [%s] %s", number, self.done, self.total, problem.code, problem.what)
@@ -160,19 +171,20 @@ class SweepRecord:
             tags |= {ROUNDS: trial.rounds, OVER: str(trial.over).lower(), RUNGS: json.dumps(judged)}
             metrics |= {"rounds": trial.rounds}
             self.rounds += trial.grown
-        rates = {round(100 * i / (len(trial.curve) - 1)): rate for i, rate in enumerate(trial.curve)}
+        params = {f"model.params.{name}": value for name, value in trial.params.items()}
         self.children.end(
-            trial.number,
-            params={f"model.params.{name}": value for name, value in trial.params.items()},
+            self.runs[trial.number],
+            params=({"model.name": self.model(trial).name} if len(self.spaces) > 1 else {}) | params,
             metrics=metrics,
             tags=tags,
-            curves={CURVE: rates},
+            curves={CURVE: stepped(trial.curve)},
             step=trial.rounds or 0,
         )
         self.trials[trial.number] = dataclasses.replace(trial, attempt=self._attempts.get(trial.number, 1))
         self.ended_here.add(trial.number)
         width = len(str(self.total))
         place = f"trial {trial.number:>{width}} ({self.done:>{width}}/{self.total})"
+        place += f"  {self.model(trial).name}" if len(self.spaces) > 1 else ""
         trees = f"  {trial.rounds} trees" if trial.rounds is not None else ""
         LOG.info("%s%s  %s %.4f  %s  %.1f s", place, trees, self.metric, trial.score, self._best(), trial.seconds)
         LOG.debug("trial %d ran on %s", trial.number, trial.worker)
@@ -197,6 +209,19 @@ class SweepRecord:
 
     # Of all trials
 
+    def model(self, trial: Trial) -> ModelSpec:
+        """Return the model whose parameters a trial has; those of several models take turns."""
+        return self.config.searched[trial.number % len(self.spaces)]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters that are searched."""
+        return list(dict.fromkeys(name for space in self.spaces for name in space))
+
+    def has_defaults(self, trial: Trial) -> bool:
+        """Tell whether a trial has a model's parameters as they are configured."""
+        return self.config.search.baseline and trial.number < len(self.spaces)
+
     @property
     def best(self) -> Trial:
         """The best trial by the validation rows, of equals the first; S004 when none ended well."""
@@ -212,10 +237,14 @@ class SweepRecord:
 
         The best is fitted again with all its trees: one that led with fewer is another model by then.
         """
-        most = max((trial.rounds or 0 for trial in self.trials.values()), default=0)
+        most: dict[int, int] = {}
+        for number, trial in self.trials.items():
+            turn = number % len(self.spaces)
+            most[turn] = max(trial.rounds or 0, most.get(turn, 0))
 
         def place(trial: Trial) -> tuple[bool, tuple[float, int]]:
-            return not trial.over and (trial.rounds or 0) < most, self.objective.rank(trial)
+            early = not trial.over and (trial.rounds or 0) < most[trial.number % len(self.spaces)]
+            return early, self.objective.rank(trial)
 
         return sorted(self.trials.values(), key=place)
 
@@ -234,7 +263,14 @@ class SweepRecord:
         self.record.run.log_metrics(found)
         # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
         found_best = {f"sweep.best.{name}": value for name, value in self.best.params.items()}
+        client, run_id = self.record.run.client, self.record.run.id
+        for name in client.get_run(run_id).data.tags.keys() - found_best.keys():
+            if name.startswith("sweep.best."):  # of another model, which was the best before
+                client.delete_tag(run_id, name)
         self.record.run.set_tags({"sweep.best": self.objective.key(self.best.number), **found_best})
+        if len(self.spaces) > 1:  # as a training of the best would have it
+            config = dataclasses.replace(self.config, model=self.model(self.best))
+            self.record.run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
 
     def problem(self) -> TipcastError | None:
         """Return what is to be told of trials that failed."""
@@ -250,11 +286,17 @@ class SweepRecord:
 
     def said(self) -> dict[str, Any]:
         """Return what the job's last lines say of the search."""
+        trials = {"finished": len(self.trials), "failed": len(self.failed), "all": self.total}
+        best: dict[str, Any] = {"trial": self.best.number, self.metric: self.best.score}
+        best |= {"model": self.model(self.best).name} if len(self.spaces) > 1 else {}
+        best |= self.best.params
+        defaults = next(filter(self.has_defaults, self.ranked), None)
         return {
             "study": self.objective.study,
-            "trials": {"finished": len(self.trials), "failed": len(self.failed), "all": self.total},
-            "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
-            "charts": self.children.charts(self.metric, maximize=self.objective.maximize),
+            "trials": trials | ({"not_tried": self.total - self.done} if self.timed_out else {}),
+            "best": best,
+            "defaults": {"trial": defaults.number, self.metric: defaults.score} if defaults else {},
+            "charts": self.record.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
         }
 
 

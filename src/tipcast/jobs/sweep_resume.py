@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import restored, to_plain
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys, identity
-from tipcast.measure.origin import versions
-from tipcast.tracking.abandoned import RUNGS
 from tipcast.tracking.children import Child, Children, sweep_run
-from tipcast.tracking.facts import facts
-from tipcast.tracking.lease import Lease, leased
+from tipcast.tracking.facts import find_run
+from tipcast.tracking.lease import leased
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
 
@@ -45,9 +43,8 @@ class PreviousSweep:
     metrics: Mapping[str, float]
     children: list[Child]
     """By number and attempt."""
-    lease: Lease
-    remarks: list[str]
-    """What else was another when its trials were fitted."""
+    check_lease: Callable[[], None]
+    """See ``lease.leased``."""
 
     @property
     def study(self) -> str:
@@ -65,7 +62,7 @@ class PreviousSweep:
     @property
     def done(self) -> dict[int, Child]:
         """Trials that have ended well."""
-        return {child.number: child for child in self.children if child.status == "FINISHED" or _rests(child)}
+        return {child.number: child for child in self.children if child.status == "FINISHED"}
 
     def check(self, data: str) -> None:
         """Refuse to mix trials on different data, or of a configuration that was changed."""
@@ -81,24 +78,21 @@ class PreviousSweep:
 @contextlib.contextmanager
 def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
     """Hold the lease of the sweep that the command line names, and close what its last process left open."""
-    run_id = config.resume
-    if not run_id:
+    if not config.resume:
         raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin a sweep")
     store = resolve(config.tracking)
     client = open_store(config.tracking)
     with failures(store):
+        run_id = find_run(client, config.resume, config.tracking.experiment, "sweep")
         run = sweep_run(client, run_id)
-        with leased(client, run_id) as lease:
+        with leased(client, run_id) as check_lease:
             text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
             own = restored(text, config, f"run {run_id}")
             children = Children(Run(run_id, run.info.experiment_id, store, client))
+            if killed := children.close_open("the sweep's process was gone"):
+                LOG.info("%d trials were left open: closed as KILLED", killed)
             found = children.found()
-            _close_open(children, found)
-            device, had = run.data.tags.get("device", ""), facts(client, run_id).sections["versions"]
-            remarks = _remarks(device, config.backend.name, had)
-            yield PreviousSweep(
-                own, yaml.safe_load(text), run_id, run.data.tags, run.data.metrics, found, lease, remarks
-            )
+            yield PreviousSweep(own, yaml.safe_load(text), run_id, run.data.tags, run.data.metrics, found, check_lease)
 
 
 def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
@@ -123,39 +117,11 @@ def _grows(own: SweepConfig, key: str) -> bool:
 
 def _at(config: SweepConfig, key: str) -> Any:
     """Return what a configuration has at a key; of a whole group what it is called."""
+    if key == "model":
+        return config.searched_name
     found: Any = to_plain(config)
     for name in key.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
     if "." not in key and isinstance(found, Mapping):
         return found.get("name") or found.get("source")
     return found
-
-
-def _close_open(children: Children, found: list[Child]) -> None:
-    """Close what a process left open that was killed outright."""
-    left = [child for child in found if child.status == "RUNNING"]
-    for child in left:
-        children.open[child.number] = child.run_id
-        if _rests(child):
-            children.rest(child.number)
-        else:
-            children.kill(child.number, "the sweep's process was gone")
-    if killed := sum(not _rests(child) for child in left):
-        LOG.info("%d trials were left open: closed as KILLED", killed)
-
-
-def _rests(child: Child) -> bool:
-    """Tell whether a child was open for more trees alone: it has finished with those it had."""
-    return child.status == "RUNNING" and RUNGS in child.tags
-
-
-def _remarks(device: str, now: str, had: Mapping[str, Any]) -> list[str]:
-    """Say, also in the log, that trials are ranked together that other devices or libraries fitted."""
-    has = versions()
-    moved = [f"{name} {had[name]}, now {has[name]}" for name in has if name in had and str(had[name]) != has[name]]
-    moved += [f"backend {device}, now {now}"] if device and device != now else []
-    if not moved:
-        return []
-    remark = f"Earlier trials were fitted with {'; '.join(moved)}: scores may differ a little for that reason alone."
-    LOG.warning(remark)
-    return [remark]

@@ -25,13 +25,14 @@ from tipcast.datasets.base import Dataset, Listing, timed
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows, held_out_rows
-from tipcast.evaluation.base import Estimate, Evaluation, evaluator, judged_by
+from tipcast.evaluation.base import Evaluation, evaluator, judged_by
 from tipcast.evaluation.drift import profile
 from tipcast.evaluation.estimate import reference
 from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
 from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened, told_apart
+from tipcast.jobs.repeat import original
 from tipcast.jobs.train_record import Record, params
 from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
@@ -40,7 +41,7 @@ from tipcast.measure.progress import progress
 from tipcast.models import contributions
 from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.build import check
-from tipcast.models.fit import every_way, hold_saved, predict
+from tipcast.models.fit import every_way, hold, hold_saved, predict
 from tipcast.models.fit import fit as fit_model
 from tipcast.tasks.base import Task, make_task
 
@@ -51,8 +52,6 @@ LOG = logging.getLogger("tipcast")
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
-EXPLAINED_ROWS = 500
-"""Test rows, at even distances, whose contributions are drawn."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 WHERE = {"train": "data.train", "validation": "data.train (validation)", "test": "data.test"}
@@ -73,10 +72,12 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     check_model(config, config.task.kind)
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)
+    first = original(config, plan)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        run = opened(config, command, job="train", name=told_apart(config.model.name, command), params=params(config))
-        record = Record(stack.enter_context(run), config, plan, command, folder)
+        name, tags = told_apart(config.model.name, command), first.tags if first else {}
+        run = opened(config, command, job="train", name=name, params=params(config), tags=tags)
+        record = Record(stack.enter_context(run), config, plan, command, folder, original=first)
         workers = start(stack, record, clock)
         said = finish(workers, record, clock)
     return closing.say(said, config.print)
@@ -124,7 +125,7 @@ def finish(workers: Session, record: Record, clock: Clock, reading: Reading | No
         record.figures(outcome)
         saved = fitted.save(folder)
         if saved.format in contributions.FORMATS:
-            record.contributions(explained(workers, saved, splits["test"]), outcome)
+            record.contributions(explained(workers, fitted, saved, splits["test"]), outcome)
         columns, raw = held_out(workers, plan)
         rows_held_out = plan.dataset.compute(columns, plan.task.features, np)
         scores = every_way(workers.client, fitted.scorer, saved, rows_held_out)
@@ -139,6 +140,7 @@ def finish(workers: Session, record: Record, clock: Clock, reading: Reading | No
         "model_uri": registered.registered or registered.uri,
         "metrics": record.headlines(outcome),
         "phases": clock.seconds,
+        **({"repeats": record.original.run_id, "differs": record.original.differs} if record.original else {}),
         "command": record.command,
     }
 
@@ -180,20 +182,8 @@ class Plan:
         }
 
 
-def check_seed(seed: int) -> None:
-    """Refuse a seed that not every library takes."""
-    if not 0 <= seed < 2**31:
-        raise TipcastError("C003", "seed", f"{seed} is no seed of every library", "use 0 to 2147483647")
-
-
 def make_plan(config: TrainConfig) -> Plan:
     """List the files of both sides and decide the split; every mistake that footers show ends here."""
-    check_seed(config.seed)
-    if not config.tracking.experiment.strip():
-        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
-    name = config.tracking.register
-    if name is not None and (not name or set(name) & set("/:")):
-        raise TipcastError("C003", "tracking.register", f"no name of a model: {name!r}", "use a name without / and :")
     dataset = open_dataset(config.data)
     task = make_task(config.task, dataset)
     if task.kind not in config.model.kinds:
@@ -201,7 +191,7 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
     if config.task.kind is None:
         check_model(config, task.kind)
-    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, subsets=True)
+    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, grouped=True)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)
@@ -279,8 +269,6 @@ class Outcome:
     fitted: Fitted
     validation: Evaluation | None
     test: Evaluation
-    subsets: Mapping[str, Estimate]
-    """Name -> the headline of a part of the test rows."""
     slices: Sequence[Slice]
     """Groups of the test rows."""
     profile: Mapping[str, Any]
@@ -290,19 +278,15 @@ class Outcome:
 def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
     client, judge = workers.client, evaluator(plan.task.kind)
-    validation, threshold, subsets = None, judge.threshold, {}
+    validation, threshold = None, judge.threshold
     with progress("evaluate"):
+        held = hold(client, fitted.scorer)
         if held_out := splits.get("validation"):
-            predictions = predict(client, fitted.scorer, held_out.x)
+            predictions = predict(client, held, held_out.x)
             validation = judge.evaluate(client, predictions, judged_by(held_out), where=WHERE["validation"])
             threshold = validation.threshold
-        predictions, truth = predict(client, fitted.scorer, splits["test"].x), judged_by(splits["test"])
+        predictions, truth = predict(client, held, splits["test"].x), judged_by(splits["test"])
         test = judge.evaluate(client, predictions, truth, threshold=threshold, where=WHERE["test"])
-        for name, masks in splits["test"].subsets.items():
-            try:
-                subsets[name] = judge.estimate(client, predictions, truth, masks, where=f"{WHERE['test']}, {name}")
-            except TipcastError as problem:  # it has no rows, or all have one label
-                LOG.warning("no %s of test rows of %s: %s", judge.headline.title, name, problem.what)
         groups = splits["test"].groups if len(plan.task.classes) <= MOST_CLASSES else {}
         found = slices(client, judge, predictions, truth, groups, plan.dataset.group_label, threshold=threshold)
         score = judge.profile(validation or test, "validation" if validation else "test")
@@ -311,12 +295,12 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
         if plan.task.has_target:
             described["reference"] = reference(test, "test")
             described["answered"] = rows.answered(splits.values())
-    return Outcome(splits, fitted, validation, test, subsets, found, described)
+    return Outcome(splits, fitted, validation, test, found, described)
 
 
-def explained(workers: Session, saved: NativeFile, test: Rows) -> contributions.Rows:
-    """Return some test rows, and what each feature contributes to their predictions."""
-    step, starts = even(test.parts, EXPLAINED_ROWS)
+def explained(workers: Session, fitted: Fitted, saved: NativeFile, test: Rows) -> contributions.Rows:
+    """Return some test rows, at even distances, and what each feature contributes to their predictions."""
+    step, starts = even(test.parts, contributions.drawn_rows(fitted.model))
     held = hold_saved(workers.client, saved, workers.device)
     return contributions.of_sample(workers.client, held, test.x, starts, step)
 

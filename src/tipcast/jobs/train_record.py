@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +15,29 @@ import yaml
 from tipcast import __version__
 from tipcast.compute import diagnostics
 from tipcast.config.job_schemas import TrainConfig
-from tipcast.config.plain import flatten, to_plain
+from tipcast.config.plain import flatten, redact, to_plain
+from tipcast.datasets.base import Listing
 from tipcast.evaluation import plots, report, slices
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.measure import origin
 from tipcast.models.base import NativeFile
 from tipcast.models.contributions import Rows
 from tipcast.tracking import portable, registry
+from tipcast.tracking.facts import FILES
 from tipcast.tracking.run import Run
 
 if TYPE_CHECKING:
+    from tipcast.jobs.repeat import Original
     from tipcast.jobs.train import Outcome, Plan, Splits
+
+LOG = logging.getLogger("tipcast")
 
 EXAMPLES = 5
 """Raw rows in the model's input example."""
 DIGEST = 16
 """Characters of a digest that tags show; the datasets and the model's manifest have all."""
+CURVE = "roc/true_positive_rate"
+"""Metric whose step is the false-positive rate in percent, of test rows or of a trial's validation rows."""
 SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
 """Parts of the configuration that runs are compared by."""
 NOT_PARAMS = (
@@ -53,6 +61,8 @@ class Record:
     """For files on their way to MLflow."""
     trial: str = ""
     """Key of the sweep's trial whose parameters are fitted again."""
+    original: Original | None = None
+    """The run that is repeated."""
 
     @property
     def judge(self) -> Evaluator:
@@ -68,7 +78,8 @@ class Record:
             if len(rows.counts.classes) == 2:
                 profile["positive_rate"] = rows.positive_rate
             self.run.log_dataset(uris[0], digest, title, name, profile)
-        self.run.log_text(yaml.safe_dump({"train": list(train.uris), "test": list(test.uris)}), "data/files.yaml")
+        read = {"train": _files(train), "test": _files(test)}
+        self.run.log_text(yaml.safe_dump(read), FILES)
         counts = splits["test"].counts
         self.run.set_tags(
             {
@@ -95,13 +106,14 @@ class Record:
         found = logged(outcome.test, "test", headline)
         if outcome.test.threshold is not None:
             found["test/threshold"] = outcome.test.threshold
-        found |= {f"test/{headline.name}_{name}": each.value for name, each in outcome.subsets.items()}
         if outcome.validation:
             found |= logged(outcome.validation, "validation", headline)
         for name, rows in outcome.splits.items():
             found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
         self.run.log_metrics(found)
+        if rates := stepped(outcome.test.trial_curve):
+            self.run.log_curve(CURVE, rates)
         self.run.log_history(
             {f"history/{name}_{metric}": values for name, of in fitted.history.items() for metric, values in of.items()}
         )
@@ -112,12 +124,13 @@ class Record:
         test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
         name, classes, periods = self.config.model.name, self.plan.task.classes, self.plan.periods
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
-        lead = judge.lead(
-            {"test": test} | ({"validation": outcome.validation} if outcome.validation else {}), subtitle, classes
-        )
-        report.log_figure(log, lead, judge.figure)
-        for path, drawn in judge.figures(test, subtitle, classes).items():
-            log(drawn, path)
+        evaluations = {"test": test} | ({"validation": outcome.validation} if outcome.validation else {})
+        for path, drawn in judge.figures(evaluations, subtitle, classes):
+            if path == judge.figure:
+                report.log_figure(log, drawn, path)
+                log(drawn, Path(path).name)  # MLflow's page of compared runs shows what lies at the root of all
+            else:
+                log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
         if outcome.slices:
@@ -125,7 +138,9 @@ class Record:
         if len(ranked := slices.worst(outcome.slices, judge)) > 1:
             log(plots.slices(ranked, test, judge.headline, subtitle), slices.SLICES_PLOT)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
-        log(plots.importance(fitted.importance, trained, kind=fitted.importance_kind), "plots/feature_importance.png")
+        if fitted.importance:
+            picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
+            log(picture, "plots/feature_importance.png")
         if fitted.history:
             metric = list(next(iter(fitted.history.values())))[-1]
             best = fitted.info.get("best_iteration")
@@ -178,6 +193,11 @@ class Record:
         """Record how long it took and how much memory, and write the note."""
         self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        repeated = []
+        if self.original:
+            has = self.run.client.get_run(self.run.id).data.metrics
+            repeated = [self.original.remark(self.command, has)]
+            LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.folder / "dask.html"
         if report_file.exists():
             self.run.log_file(report_file, "dask")
@@ -190,16 +210,15 @@ class Record:
                 phases=phases,
                 command=self.command,
                 validation=outcome.validation,
-                subsets=outcome.subsets,
                 run_id=self.run.id,
                 changes=origin.source().remark,
-                remarks=[slices.remark(outcome.slices, self.judge)],
+                remark="\n\n".join(filter(None, [*repeated, slices.remark(outcome.slices, self.judge)])),
             )
         )
 
     def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
         """Register the logged model where that is asked for, with everything that the version's page should say."""
-        name, manifest, metrics = self.config.tracking.register, logged.manifest, self.headlines(outcome)
+        name, metrics = self.config.tracking.register, self.headlines(outcome)
         if name is None:
             return logged
         if outcome.test.threshold is not None:
@@ -209,20 +228,7 @@ class Record:
             self.config.model.name,
             self.judge,
             outcome.test,
-            subsets=outcome.subsets,
             splits=self._splits(outcome),
-            facts={
-                "target": manifest["target"],
-                "features": ", ".join(manifest["features"]),
-                "trained on": manifest["trained_on"],
-                "digest of the training data": manifest["data_digest"],
-                "code": manifest["git_commit"] or f"tipcast {__version__}",
-                "changes of it, in no commit": f"{origin.DIFF} of the run" if manifest["git_dirty"] else "",
-                "file": f"{manifest['file']}, {manifest['format']}",
-                "SHA-256 of the file": manifest["sha256"]["model"],
-                "largest difference of its scores from the estimator's": f"{difference:.2g}",
-                "run": self.run.id,
-            },
             run_id=self.run.id,
         )
         return registry.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
@@ -240,6 +246,16 @@ class Record:
     def _splits(self, outcome: Outcome) -> list[report.Split]:
         periods = self.plan.periods
         return [(name, periods[name], rows.counts.rows) for name, rows in outcome.splits.items()]
+
+
+def _files(listing: Listing) -> list[str]:
+    """Return the addresses of a listing's files, local ones from the root on: others repeat the run elsewhere."""
+    return list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
+
+
+def stepped(rates: Sequence[float]) -> dict[int, float]:
+    """Return values at even distances from 0 to 1 by their place in percent."""
+    return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
 
 
 def params(config: TrainConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.rows import Recipe, collection, prepare_fragment
 from tipcast.evaluation import slices
-from tipcast.evaluation.base import evaluator, values_of
+from tipcast.evaluation.base import evaluator
 from tipcast.models.base import Split
 from tipcast.models.build import build
 
@@ -68,7 +68,5 @@ def _whole_job(
     judge = evaluator(task.kind)
     judged = tested.x if tested.y is None else tested.y
     judge.warm_up(scores, judged)
-    for mask in tested.subsets.values():
-        judge.warm_up(scores[mask], values_of(judged)[mask])
     slices.warm_up(judge, scores, judged, list(tested.groups.values()))
     return part.x, part.y

@@ -14,13 +14,14 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig, TrainConfig, WatchConfig
 from tipcast.config.plain import redact, retrained, to_plain
 from tipcast.config.schema import DataSpec, FilesData, MadeData, Output, SampleData, TableData, TlcData
+from tipcast.datasets import address
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, patterns
 from tipcast.datasets.registry import open_dataset
 from tipcast.evaluation.drift import SOME
 from tipcast.jobs import closing, score
 from tipcast.scoring.output_folder import Manifest
-from tipcast.scoring.watch import UNLIKE, Findings, check_limits, find
+from tipcast.scoring.watch import UNLIKE, Findings, find
 from tipcast.tasks.base import make_task
 from tipcast.tracking.store import failures, open_store, resolve
 
@@ -36,19 +37,10 @@ CHAMPION = "champion"
 """The alias of a model that is watched by its version."""
 OF, RETRAIN, PARENT = "watch.of", "watch.retrain", "mlflow.parentRunId"
 """Tags of the runs that a watch's run has led to: its id, and what it was asked to train on."""
-BEST = "sweep.best."
 
 
 def run(config: WatchConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says.
-
-    Raises
-    ------
-    TipcastError
-        C003 limits or files that cannot be; as scoring, training and promoting; S010 when some files were refused,
-        after all else was done.
-
-    """
+    """Run the job; return what it says. S010 when some files were refused, after all else was done."""
     _check(config)
     said, refused, files = score.perform(config, command, _beside(config))
     manifest = score.present(config) or Manifest({}, {})
@@ -84,9 +76,9 @@ def run(config: WatchConfig, command: str) -> Mapping[str, Any]:
 
 def _check(config: WatchConfig) -> None:
     """Refuse what no store and no worker is needed to refuse."""
-    check_limits(config.limit)
     if config.retrain is not None:
-        _named(config)
+        for uri in _named(config):
+            address.size(uri, address.storage(uri, config.storage_options))  # D001 where it is not there
         if not config.model_uri.startswith("models:/") or config.model_uri.startswith("models:/m-"):
             what = f"{config.model_uri} is not registered, so nothing can take its place"
             raise TipcastError("C003", "retrain", what, "watch models:/NAME@ALIAS or models:/NAME/VERSION")
@@ -168,14 +160,12 @@ def _earlier(client: Any, name: str, tags: Mapping[str, str]) -> str | None:
 def _trained(client: Any, config: WatchConfig, command: str, manifest: Manifest, *, labelled: bool) -> str:
     """Train on newer files as the watched version was trained; return the new version."""
     from tipcast.jobs import train
-    from tipcast.tracking.facts import config_text
+    from tipcast.tracking.facts import best_of, config_text
 
     model = manifest.about["model"]
     trained = client.get_model_version(model["name"], model["version"]).run_id
     text = config_text(client, trained, "train a challenger with tipcast train, and promote it")
-    tags = client.get_run(trained).data.tags
-    best = {key.removeprefix(BEST): value for key, value in tags.items() if key.startswith(BEST)}
-    found = retrained(text, config, model["name"], best, f"run {trained}")
+    found = retrained(text, config, model["name"], best_of(client.get_run(trained)), f"run {trained}")
     scored = {entry.input for entry in manifest.files.values()} if labelled else set()
     found = dataclasses.replace(found, data=_newer(config, found, scored))
     return str(train.run(found, command)["model_uri"])
@@ -210,7 +200,8 @@ def _newer(config: WatchConfig, found: TrainConfig, scored: Collection[str]) -> 
     if isinstance(data, SampleData | TlcData):
         data = FilesData("files", limits=data.limits, block_bytes=config.block_bytes)
     if isinstance(data, FilesData | TableData):
-        data = dataclasses.replace(data, storage_options=dict(config.storage_options))
+        columns = config.columns or data.columns
+        data = dataclasses.replace(data, storage_options=dict(config.storage_options), columns=columns)
     data = dataclasses.replace(data, train=uris, test=None, months=None)
     if isinstance(data, TableData):
         return data

@@ -11,7 +11,7 @@ from typing import final
 LOG = logging.getLogger("tipcast")
 
 LONG_S = 1.0
-"""From so many seconds on a phase gets a line even if there is nothing to tell of it."""
+"""A phase that takes longer gets a line even if there is nothing to tell of it."""
 
 
 @final
@@ -23,14 +23,7 @@ class Clock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[list[str]]:
-        """Add a block's seconds of wall time to a phase, however the block ends; log a line if it ends well.
-
-        Yields
-        ------
-        list of str
-            For facts that the line should tell.
-
-        """
+        """Add a block's seconds to a phase; log a line, with the facts that a block adds to what this yields."""
         facts: list[str] = []
         LOG.debug("%s begins", name)
         start = time.perf_counter()

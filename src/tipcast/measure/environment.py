@@ -1,20 +1,15 @@
-"""What `tipcast doctor` looks at before any job: Python, packages and their builds, memory, and space in folders."""
+"""What `tipcast doctor` looks at before any job: the installed packages and their builds."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import platform
 import re
-import shutil
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
-import psutil
-from distributed.system import MEMORY_LIMIT
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tipcast import __version__
@@ -24,15 +19,9 @@ from tipcast.config.errors import Finding, TipcastError, ok, warning
 NAME = "tipcast"
 TOOLS = {"uv": "mlflow run --env-manager uv"}
 """Packages that no job imports -> the only command that needs them."""
-PYTHON = "Requires-Python"
 RAPIDS = ("cudf", "cuml", "dask_cuda", "dask_cudf", "raft_dask")
 """Import names of what the gpu extra brings."""
 CUDA_SUFFIX = re.compile(r"-cu(\d+)$")
-GIB = 1 << 30
-LEAST_ROOM, LITTLE_ROOM = GIB // 4, 2 * GIB
-"""Free bytes of a folder below which a job fails, or may fail: plots, the model, the store, rows spilled by workers."""
-LEAST_MEMORY, LITTLE_MEMORY = GIB // 2, 2 * GIB
-"""Free bytes below which even the sample's rows do not fit beside Python, Dask and MLflow, or just do."""
 
 
 def providers(packages: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -51,57 +40,31 @@ def _brings(distribution: importlib.metadata.Distribution, package: str) -> bool
 
 
 def check_xgboost(cuda: bool) -> Finding:
-    """Find out which XGBoost there is and what it computes on.
-
-    Parameters
-    ----------
-    cuda
-        Whether it must train on NVIDIA GPUs.
-
-    Raises
-    ------
-    TipcastError
-        C020 none, several that overwrite each other, one that does not load, or one without CUDA.
-
-    """
+    """Find out which XGBoost there is; C020 where it cannot train, or with ``cuda`` not on GPUs."""
     found = [f"{name} {version}" for name, version in providers(("xgboost",))["xgboost"].items()]
     build = "xgboost" if cuda else "xgboost-cpu"
+    fix = f"pip install {build}"
     if len(found) > 1:
         names = " ".join(text.partition(" ")[0] for text in found)
-        raise TipcastError(
-            "C020",
-            "xgboost",
-            f"{' and '.join(found)} overwrite each other's files",
-            f"pip uninstall {names}, then pip install {build}",
-        )
+        what = f"{' and '.join(found)} overwrite each other's files"
+        raise TipcastError("C020", "xgboost", what, f"pip uninstall {names}, then {fix}")
     try:
         compiled = bool(importlib.import_module("xgboost").build_info().get("USE_CUDA"))
     except ImportError as problem:
-        raise TipcastError("C020", "xgboost", str(problem), f"pip install {build}") from problem
+        raise TipcastError("C020", "xgboost", str(problem), fix) from problem
     except Exception as problem:  # its own error where its library does not load
-        raise TipcastError(
-            "C020", "xgboost", f"does not load: {_first_line(problem)}", f"pip install --force-reinstall {build}"
-        ) from problem
+        told = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
+        fix = f"pip install --force-reinstall {build}"
+        raise TipcastError("C020", "xgboost", f"does not load: {told}", fix) from problem
     told = f"{found[0] if found else 'xgboost'}, {'CUDA' if compiled else 'CPU'} build"
     if cuda and not compiled:
-        raise TipcastError(
-            "C020",
-            "xgboost",
-            f"{told}: it cannot train on a GPU",
-            "pip uninstall xgboost-cpu, then pip install xgboost",
-        )
+        fix = "pip uninstall xgboost-cpu, then pip install xgboost"
+        raise TipcastError("C020", "xgboost", f"{told}: it cannot train on a GPU", fix)
     return ok(told)
 
 
 def check_rapids(needed: bool) -> Finding:
-    """Find out which release of RAPIDS is installed, and for which CUDA.
-
-    Raises
-    ------
-    TipcastError
-        C020 it is needed and not there, or its parts are of several releases or builds.
-
-    """
+    """Find out which release of RAPIDS there is; C020 where one is needed and parts lack or are of several."""
     found = providers(RAPIDS)
     missing = [package for package, builds in found.items() if not builds]
     fix = "pip install -r requirements/gpu.txt, or make the environment of conda.yaml"
@@ -118,53 +81,24 @@ def check_rapids(needed: bool) -> Finding:
     return ok(told)
 
 
-def _first_line(problem: Exception) -> str:
-    return next(iter(str(problem).strip().splitlines()), type(problem).__name__)
+def requirements(extra: str) -> list[str]:
+    """Return the packages that tipcast with an extra, ``cpu`` or ``gpu``, asks for, those of extras with their markers.
 
-
-def requirements(extra: str) -> tuple[str, list[str]]:
-    """Return which Python and which packages tipcast asks for.
-
-    Parameters
-    ----------
-    extra
-        ``cpu`` or ``gpu``.
-
-    Returns
-    -------
-    python : str
-        A range such as ``>=3.11,<3.14``.
-    packages : list of str
-        Requirements, those of extras with their markers; of the installed distribution, else of the checkout's
-        pyproject.toml.
-
-    Raises
-    ------
-    TipcastError
-        C020 neither is there.
-
+    They are those of the installed distribution, else of the checkout's pyproject.toml; C020 where neither is there.
     """
     try:
-        told = importlib.metadata.metadata(NAME)
-        return told[PYTHON], told.get_all("Requires-Dist") or []
+        return importlib.metadata.requires(NAME) or []
     except importlib.metadata.PackageNotFoundError:
         file = conf_dir().parent / "pyproject.toml"
     if not file.is_file():
         raise TipcastError("C020", NAME, "is not installed, so nothing says what it needs", "pip install tipcast")
     project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-    return project["requires-python"], [*project["dependencies"], *project["optional-dependencies"][extra]]
+    return [*project["dependencies"], *project["optional-dependencies"][extra]]
 
 
 def check_versions(extra: str) -> Finding:
-    """Compare what is installed with what tipcast asks for.
-
-    Raises
-    ------
-    TipcastError
-        C020 a package that is missing or has a version outside its range.
-
-    """
-    asked = requirements(extra)[1]
+    """Compare what is installed with what tipcast asks for; C020 for what is missing or outside its range."""
+    asked = requirements(extra)
     wrong = misfits(asked, extra)
     fix = f"pip install -r requirements/{extra}.txt, or install {NAME}[{extra}] anew"
     grave = [text for name, text in wrong.items() if name not in TOOLS]
@@ -172,7 +106,7 @@ def check_versions(extra: str) -> Finding:
         raise TipcastError("C020", f"{NAME}[{extra}]", "; ".join(grave), fix)
     if wrong:
         return warning("; ".join(f"{text}: needed by {TOOLS[name]}" for name, text in wrong.items()), fix)
-    return ok(f"all that {NAME}[{extra}] {__version__} asks for, in its ranges")
+    return ok(f"Python {platform.python_version()} and all that {NAME}[{extra}] {__version__} asks for, in its ranges")
 
 
 def installed(name: str) -> str | None:
@@ -188,22 +122,9 @@ def installed(name: str) -> str | None:
 
 
 def misfits(asked: Iterable[str], extra: str, version_of: Callable[[str], str | None] = installed) -> dict[str, str]:
-    """Return what is missing or outside its range.
+    """Return name -> in words what of an extra's requirements is missing or outside its range.
 
-    Parameters
-    ----------
-    asked
-        Requirements as metadata has them: ``pandas<3.1,>=3.0``, ``uv>=0.7; extra == "cpu"``.
-    extra
-        The extra that counts.
-    version_of
-        Name -> version, None where it is not installed.
-
-    Returns
-    -------
-    dict
-        Name -> what is wrong, in words.
-
+    They are as metadata has them: ``pandas<3.1,>=3.0``, ``uv>=0.7; extra == "cpu"``.
     """
     wrong: dict[str, str] = {}
     for requirement in map(Requirement, asked):
@@ -216,95 +137,3 @@ def misfits(asked: Iterable[str], extra: str, version_of: Callable[[str], str | 
         elif not requirement.specifier.contains(version, prereleases=True):
             wrong[name] = f"{name} {version} is not {requirement.specifier}"
     return wrong
-
-
-def check_python(extra: str, running: str, platform: str) -> Finding:
-    """Hold Python's version against the range that tipcast asks for.
-
-    Parameters
-    ----------
-    extra
-        See ``requirements``.
-    running
-        Version of the interpreter.
-    platform
-        The machine in words.
-
-    Raises
-    ------
-    TipcastError
-        C020 a version outside the range.
-
-    """
-    wanted = requirements(extra)[0]
-    if not SpecifierSet(wanted).contains(running, prereleases=True):
-        raise TipcastError(
-            "C020", f"Python {running}", f"is not {wanted}", "make an environment with Python 3.11 to 3.13"
-        )
-    return ok(f"{running} on {platform}")
-
-
-def check_memory() -> Finding:
-    """Find out how much memory jobs may use and how much of it is free.
-
-    Raises
-    ------
-    TipcastError
-        C021 too little.
-
-    """
-    free = min(psutil.virtual_memory().available, MEMORY_LIMIT)
-    return judged(
-        "this machine", free, MEMORY_LIMIT, (LEAST_MEMORY, LITTLE_MEMORY), "end other programs, or use fewer rows"
-    )
-
-
-def check_folder(folder: Path) -> Finding:
-    """Find out how much room a folder has, and whether files can be made in it.
-
-    Raises
-    ------
-    TipcastError
-        C021 too little room, or no file can be made.
-
-    """
-    try:
-        usage = shutil.disk_usage(folder)
-        with tempfile.TemporaryFile(dir=folder, prefix=".tipcast-") as file:
-            file.write(b"tipcast")
-    except OSError as problem:
-        raise TipcastError(
-            "C021",
-            folder,
-            f"no file can be written: {problem.strerror or problem}",
-            "change its permissions, or use another folder (TMPDIR names the temporary one)",
-        ) from problem
-    return judged(
-        str(folder), usage.free, usage.total, (LEAST_ROOM, LITTLE_ROOM), "free some room, or use another disk"
-    )
-
-
-def judged(where: str, free: int, total: int, limits: tuple[int, int], fix: str) -> Finding:
-    """Return what so many free bytes mean.
-
-    Parameters
-    ----------
-    where
-        What has them.
-    free, total
-        Bytes.
-    limits
-        Bytes below which there is too little, and little.
-    fix
-        What to do about it.
-
-    Raises
-    ------
-    TipcastError
-        C021 too little.
-
-    """
-    told = f"{free / GIB:,.1f} GiB free of {total / GIB:,.1f} GiB"
-    if free < limits[0]:
-        raise TipcastError("C021", where, f"{told}: too little", fix)
-    return warning(f"{where}: {told}: little", fix) if free < limits[1] else ok(f"{where}: {told}")

@@ -26,16 +26,7 @@ def peak_bytes() -> int:
 def peaks(client: Any) -> dict[str, int]:
     """Return the largest resident sets and, where workers have devices, the most memory in use on one, in bytes.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-
-    Returns
-    -------
-    dict
-        ``driver``, ``worker`` (the largest of the workers) and ``device`` (see ``gpus.Watcher``) -> bytes.
-
+    They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see ``gpus.Watcher``).
     """
     workers = client.run(peak_bytes, on_error="ignore")  # one may die even now
     found = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}

@@ -48,15 +48,11 @@ class _Formatter(logging.Formatter):
 def shown(level: int) -> Iterator[None]:
     """Log to standard error.
 
-    Parameters
-    ----------
-    level
-        ``logging.INFO``: progress of the job and warnings; ``logging.WARNING``: warnings alone, no progress bar;
-        ``logging.DEBUG``: also what the job does in detail, and what libraries log as INFO.
-
+    ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what libraries log as INFO.
     """
     root, handler = logging.getLogger(), _Handler()
     handler.setFormatter(_Formatter())
+    handler.addFilter(lambda record: not record.name.startswith("hydra."))  # it prints what --info asks for itself
     before = root.level, LOG.level
     root.addHandler(handler)
     root.setLevel(logging.INFO if level < logging.INFO else logging.WARNING)
@@ -90,19 +86,7 @@ class _Steps:
 def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., None]]:
     """Show how long a block has taken and how far it is, where standard error is a terminal.
 
-    Parameters
-    ----------
-    label
-        What is going on.
-    futures
-        ``distributed.Future`` objects to count.
-
-    Yields
-    ------
-    callable
-        To be told the steps done, all steps and what else is worth a word, by a block that has no futures to count;
-        else only the time is shown.
-
+    The steps are futures that end, or those that a block tells what this yields: steps done, all steps and a word.
     """
     steps = _Steps(total=len(futures))
     detailed_or_quiet = LOG.level not in (logging.NOTSET, logging.INFO)  # lines in place of a bar, or nothing

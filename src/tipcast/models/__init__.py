@@ -1,1 +1,1 @@
-"""Estimators: the one look-up of a model by device and reach, and the few classes a library lacks."""
+"""Estimators: looked up by model and device, and the few classes that libraries lack."""

@@ -1,17 +1,17 @@
-"""What every estimator offers, and what a fit leaves behind."""
+"""The interface of estimators, and the result of a fit."""
 
 from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from tipcast.compute.base import Array, Frame
+from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.disk import writing
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
@@ -23,7 +23,7 @@ History = Mapping[str, Mapping[str, Sequence[float]]]
 """Split -> metric -> one value per round or iteration."""
 
 Progress = Callable[[int, int], None] | None
-"""Called with the steps done and all steps, by estimators that can tell."""
+"""Called with the number of steps done and of all, by estimators that report progress."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class NativeFile:
 
 
 def scoring_code(format: str) -> Path:
-    """Return the file that loads a format, alone: it travels inside saved models."""
+    """Return the file that loads a format on its own: saved models contain it."""
     return Path(__file__).with_name("native_knn.py" if format == "npz-knn" else "native.py")
 
 
 class Scorer(Protocol):
-    """A fitted model's scoring half: local, picklable, one thread per call."""
+    """Scores with a fitted model: local, picklable, one thread per call."""
 
     def score(self, x: Frame | Array) -> Array:
         """Return P(1) for each row of an (n, features) float32 frame or array."""
@@ -50,22 +50,22 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted model, the same whatever library and device made it."""
+    """The result of a fit, the same for every library and device."""
 
     scorer: Scorer
-    history: History
-    importance: Mapping[str, float]
-    """Feature -> share; all features, summing to 1 (to 0 where the model uses none)."""
-    importance_kind: str
-    """What the importance is a share of, as ``gain``."""
     info: Mapping[str, str | float]
-    """What the run records: the device really used, rounds, best_iteration."""
+    """Facts for the run: the device really used, rounds, best_iteration."""
     model: Any
     """The library's own object."""
     format: str
     """One of ``native.FILES``."""
     write: Callable[[Any, Path], None]
     """Writes ``model`` to a path."""
+    importance: Mapping[str, float] = field(default_factory=dict)
+    """Feature -> share; all features, summing to 1 (to 0 where the model uses none); empty where it tells none."""
+    importance_kind: str = ""
+    """The measure that importances are shares of, as ``gain``."""
+    history: History = field(default_factory=dict)
 
     def save(self, folder: Path) -> NativeFile:
         """Write the model into a folder that exists."""
@@ -77,9 +77,9 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to fit on, and those of ``validation``, which decide when to stop.
+    """Rows to fit on, and validation rows for early stopping.
 
-    In one process (n, features) float32 frames and (n,) Series of int32 classes or float32 values, or lists of their
+    In one process (n, features) float32 frames and (n,) Series of int32 classes or values, or lists of their
     parts; over all workers Dask's collections of the same.
     """
 
@@ -92,15 +92,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Estimator(ABC):
-    """What every estimator is made of, see ``build.build``."""
+    """Base of all estimators; see ``build.build``."""
 
     CATEGORIES: ClassVar[bool] = False
-    """Whether ``task.categorical`` means anything to it."""
+    """Whether it supports ``task.categorical``."""
 
     params: Mapping[str, Any]
     """By the library's own names."""
     training: Mapping[str, Any]
-    """What belongs to training rather than to the model."""
+    """Settings of the fit rather than of the model."""
     device: str
     """``cpu`` or ``cuda``."""
     categorical: tuple[str, ...] = ()
@@ -114,46 +114,46 @@ class Estimator(ABC):
 
     @abstractmethod
     def fit(self, rows: Any, seed: int, threads: int = 1) -> Fitted:
-        """Fit inside one process, on its rows or on what ``prepared`` made of them, bit by bit the same."""
+        """Fit inside one process, on rows or on the result of ``prepared``, with bit-identical results."""
 
     @abstractmethod
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
-        """Fit over all workers, on Dask's collections; ``progress`` is called with the steps done and all steps."""
+        """Fit over all workers, on Dask's collections."""
 
     @property
     def trees(self) -> int | None:
-        """Trees at most, of a local model that can be cut (``cut``) and grown on (``grow``); None of others."""
+        """Most trees of a local model with ``cut`` and ``grow``; None for others."""
         return None
 
     @property
     def sharing(self) -> Hashable:
-        """Parameters that ``prepared`` depends on; None where fits share the rows as they are."""
+        """Parameters that ``prepared`` depends on; None where fits share plain rows."""
         return None
 
     def prepared(self, rows: Split, threads: int) -> Any:
-        """Return the rows in the form in which several fits of one process share them."""
+        """Return rows in a form that several fits of one process can share."""
         return rows
 
     def scikit_learn(self, seed: int) -> Any:
-        """Return an unfitted estimator of scikit-learn's interface that computes the same on one thread; None: none."""
+        """Return an unfitted estimator of scikit-learn's interface that computes the same on one thread, or None."""
         return None
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A fit that can be grown on where it was left."""
+    """A fit to which more trees can be added."""
 
     fitted: Fitted
     trees: int
     state: Any
-    """What ``grow`` takes to go on; small beside the rows."""
+    """Passed to the next ``grow``; small compared to the rows."""
     over: bool
-    """Whether more trees would not be used: the fit would have stopped early by now."""
+    """Whether early stopping would have ended the fit by now."""
 
 
-def array_model(scorer: Any, format: str, *, history: History | None = None, **facts: Any) -> Fitted:
-    """Return a fit whose scorer is the model itself: saved as an npz of what its ``arrays`` returns."""
-    return Fitted(scorer=scorer, history=history or {}, model=scorer, format=format, write=_write_arrays, **facts)
+def array_model(scorer: Any, format: str, **facts: Any) -> Fitted:
+    """Return a fit whose scorer is the model itself, saved as an npz of its ``arrays``."""
+    return Fitted(scorer=scorer, model=scorer, format=format, write=_write_arrays, **facts)
 
 
 def _write_arrays(model: Any, path: Path) -> None:
@@ -178,8 +178,21 @@ def parts(rows: Any) -> list[Any]:
     return rows if isinstance(rows, list) else [rows]
 
 
+def stacked(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Array, Array]:
+    """Return the rows of parts as one array, column by column, and their targets; a single part is not copied."""
+    if len(x) == 1:
+        return x[0].values, y[0].values
+    xp = module_of(x[0].values)
+    values = xp.empty((sum(map(len, x)), x[0].shape[1]), dtype=xp.float32, order="F")
+    start = 0
+    for part in x:
+        values[start : start + len(part)] = part.values
+        start += len(part)
+    return values, xp.concatenate([part.values for part in y])
+
+
 def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]) -> None:
-    """Refuse (C001) a name under ``params`` or ``fit`` that the library does not have, or that another key decides."""
+    """Refuse (C001) a name under ``params`` or ``fit`` that the library lacks, or that another key sets."""
     for name in given:
         if name in valid:
             continue
@@ -210,6 +223,6 @@ def positive(key: str, value: Any) -> float:
 
 
 def refused(problem: Exception, params: Iterable[str], library: str) -> TipcastError:
-    """Return a library's own complaint about a parameter's value as C003."""
+    """Return a library's error about a parameter's value as C003."""
     name = next((name for name in params if name in str(problem)), "")
     return TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), f"see {library}'s documentation")

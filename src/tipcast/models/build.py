@@ -1,4 +1,4 @@
-"""The one look-up from a model's name and a device to the class that fits it."""
+"""Look up the estimator of a model by name and device."""
 
 from __future__ import annotations
 
@@ -21,31 +21,14 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 def build(
     model: ModelSpec, device: str, categorical: Sequence[str] = (), kind: str | None = None, classes: int = 0
 ) -> Any:
-    """Make the estimator that a model's table names: a class of ours, as it is shipped, or the adapter of a library's.
+    """Make the estimator that a model's yaml names: a class of tipcast's, or the adapter for a library's class.
 
-    Parameters
-    ----------
-    model
-        The composed model.
-    device
-        ``cpu`` or ``cuda`` (a session's device); a backend's name ``gpu`` means ``cuda``.
-    categorical
-        Features that are categories, for the models that know such.
-    kind, classes
-        Of the task: one of the model's ``kinds``, None for its first one; and of how many classes where there are such,
-        0: as the labels have.
+    ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical`` are features that are
+    categories, for the models that know such. ``kind`` is one of the model's ``kinds``, None for its first one, of so
+    many ``classes``, 0 for as many as the labels have.
 
-    Returns
-    -------
-    Estimator
-        See ``models.base``.
-
-    Raises
-    ------
-    TipcastError
-        C002 no such model, or none for the device, C003 not a model of the kind, or categories that it
-        does not know, C006 classes that an override may not name.
-
+    C002 no such model, or none for the device, C003 not a model of the kind, or categories that it does not know, C006
+    classes that an override may not name.
     """
     kind = kind or model.kinds[0]
     if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
@@ -70,7 +53,8 @@ def build(
         return cls(*own)
     from tipcast.models.library import Library, named  # which, by way of what it fits with, imports this module
 
-    _check_categories(model, categorical, known=False)
+    one_hot = table == "cpu" and "distributed" not in found and "passes" not in model.fit and kind != "clustering"
+    _check_categories(model, categorical, known=one_hot)
     named(name, f"model.classes.{kind}.{table}")
     reference = (tables.get("cpu") or {}).get("local") or name
     return Library(*own, library=name, distributed=found.get("distributed", ""), reference=reference)
@@ -79,11 +63,7 @@ def build(
 def check(model: ModelSpec, device: str = "cpu", categorical: Sequence[str] = (), kind: str | None = None) -> None:
     """Refuse a model that cannot be fitted, before any worker starts.
 
-    Raises
-    ------
-    TipcastError
-        C001 unknown parameter, C003 bad value, C010 a device that is not the backend's; those of ``build``.
-
+    C001 unknown parameter, C003 bad value, C010 a device that is not the backend's; those of ``build``.
     """
     try:
         build(model, device, categorical, kind).check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,10 @@ BIAS = "bias"
 """What is contributed whatever the features are, the last of each row."""
 BLOCK_BYTES = 1 << 28
 """Of the contributions that are computed at a time: of several classes they are many times those that are kept."""
+DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
+"""Rows whose contributions a figure shows, and those of models that take long."""
+DRAWN_STEPS = 5e8
+"""Steps that a figure's contributions may take, about a second of a core."""
 
 Rows = tuple[NDArray[np.floating], NDArray[np.floating]]
 """Features (rows, features) and their contributions (rows, features + 1)."""
@@ -26,26 +32,13 @@ Rows = tuple[NDArray[np.floating], NDArray[np.floating]]
 def contributions(scorer: Scorer, x: Frame | Array, predicted: Array) -> NDArray[np.float32]:
     """Return what each feature of each row adds to the margin: the prediction before the link function.
 
-    Parameters
-    ----------
-    scorer
-        Of a model of one of ``FORMATS``.
-    x
-        (rows, features) float32 frame or array, on the scorer's device or the host.
-    predicted
-        What the scorer made of them. Of several classes, contributions are to the margin of the class predicted.
+    ``x`` is a (rows, features) float32 frame or array on the scorer's device or the host, ``predicted`` what the scorer
+    made of it: of several classes, contributions are to the margin of the class predicted. Returns (rows, features + 1)
+    on the host, the bias last. Each row sums to its margin but for XGBoost's rounding: 1e-5, of large margins 1e-5 of
+    the margin.
 
-    Returns
-    -------
-    ndarray
-        (rows, features + 1) on the host, the bias last. Each row sums to its margin but for
-        XGBoost's rounding: 1e-5, of large margins 1e-5 of the margin.
-
-    References
-    ----------
     Lundberg et al. (2020), From local explanations to global understanding with explainable AI for trees, Nature
     Machine Intelligence 2, 56-67.
-
     """
     import xgboost  # of no use to other models
 
@@ -72,20 +65,24 @@ def contributions(scorer: Scorer, x: Frame | Array, predicted: Array) -> NDArray
     return found
 
 
+def drawn_rows(booster: Any) -> int:
+    """Return how many rows' contributions a figure shows: fewer of deep trees.
+
+    A row takes as many steps as there are leaves times their depth's square (Lundberg et al. 2020, algorithm 2); the
+    depth is taken for that of balanced trees.
+    """
+    described = json.loads(booster.save_config())["learner"]["gradient_booster"]
+    trees = max(int(described.get("gbtree", described)["gbtree_model_param"]["num_trees"]), 1)
+    leaves = trees + sum(booster.get_score(importance_type="weight").values())
+    steps = leaves * max(math.log2(leaves / trees), 1) ** 2
+    return max(min(DRAWN_ROWS, int(DRAWN_STEPS / steps)), FEWEST_DRAWN_ROWS)
+
+
 def of_sample(client: Any, scorer: Any, x: Sequence[Any], starts: Sequence[int], step: int) -> Rows:
     """Return some rows of parts, and the contributions to them; each part's are computed where it lies.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    scorer
-        A future of one, as ``fit.hold_saved`` returns it; see ``contributions``.
-    x
-        Futures of (rows, features) float32 DataFrames.
-    starts, step
-        Where in each part to begin, and every how manieth row to take.
-
+    ``scorer`` is a future as of ``fit.hold_saved``, ``x`` are futures of (rows, features) float32 DataFrames;
+    ``starts`` and ``step`` say where in each part to begin, and every how manieth row to take.
     """
     parts = client.map(_of_part, x, list(starts), scorer=scorer, step=step, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)

@@ -1,4 +1,4 @@
-"""cuML's random forest over all GPU workers and inside one process, under scikit-learn's parameter names."""
+"""cuML's random forest, over all GPU workers or inside one process, with scikit-learn's parameter names."""
 
 from __future__ import annotations
 
@@ -10,29 +10,19 @@ from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import forest, native
-from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, parts, shares
+from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, parts, shares, stacked
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 OWN = {"n_bins": 2, "max_batch_size": 1}
-"""Parameters that scikit-learn has not -> the least value."""
+"""Parameters that scikit-learn lacks -> least value."""
 NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
 """scikit-learn's name -> cuML's, where they differ."""
 VALID = (
-    "n_estimators",
-    "max_depth",
-    "min_samples_leaf",
-    "min_samples_split",
-    "min_impurity_decrease",
-    "max_features",
-    "max_leaf_nodes",
-    "max_samples",
-    "bootstrap",
-    "criterion",
-    *OWN,
-)
+    "n_estimators", "max_depth", "min_samples_leaf", "min_samples_split", "min_impurity_decrease", "max_features",
+    "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *OWN,
+)  # fmt: skip
 HINTS = {
     "random_state": "seed=...",
     "n_jobs": "nothing: a GPU grows the trees",
@@ -55,7 +45,7 @@ CRITERIA = {
 @final
 @dataclass(frozen=True)
 class CumlForest(Estimator):
-    """One forest; nothing is stopped early, and cuML does not tell its progress."""
+    """One forest, without early stopping; cuML reports no progress."""
 
     def check(self) -> None:
         """Refuse parameters that cuML would."""
@@ -66,7 +56,7 @@ class CumlForest(Estimator):
         import cuml.ensemble
 
         model = self._make(cuml.ensemble, random_state=seed)
-        return _fitted(model.fit(*joined(parts(rows.x), parts(rows.y))), columns(rows.x), 1)
+        return _fitted(model.fit(*stacked(parts(rows.x), parts(rows.y))), columns(rows.x), 1)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
@@ -88,14 +78,13 @@ class CumlForest(Estimator):
 
 
 def _fitted(model: Any, features: Sequence[str], workers: int) -> Fitted:
-    """Return what a fit leaves behind, without the library that grew it."""
+    """Return the result of a fit without cuML's objects."""
     import cupy
 
     checkpoint = model.as_treelite().serialize_bytes()
     importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
     return Fitted(
         scorer=native.NvForestScorer(checkpoint),
-        history={},
         importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
         importance_kind="decrease of impurity",
         info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
@@ -106,13 +95,9 @@ def _fitted(model: Any, features: Sequence[str], workers: int) -> Fitted:
 
 
 def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str = "classification") -> dict[str, Any]:
-    """Translate a model's ``params``, whose values scikit-learn's forest judges.
+    """Translate a model's ``params``, whose values scikit-learn's forest validates.
 
-    Raises
-    ------
-    TipcastError
-        C001 unknown name, C003 a value that cuML refuses, or takes for something else.
-
+    C001 unknown name, C003 a value that cuML refuses, or takes for something else.
     """
     check_names("params", list(params), VALID, HINTS)
     check_names("fit", list(training), (), {})
@@ -143,20 +128,6 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
         "criterion": criteria[criterion],
     }
     return {NAMES.get(name, name): value for name, value in found.items()}
-
-
-def joined(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
-    """Return all rows as one array, column by column, so that nothing is copied once more, and the targets."""
-    import cupy
-
-    if len(x) == 1:
-        return x[0].values, y[0].values
-    values = cupy.empty((sum(map(len, x)), x[0].shape[1]), dtype=cupy.float32, order="F")
-    start = 0
-    for part in x:
-        values[start : start + len(part)] = part.values
-        start += len(part)
-    return values, cupy.concatenate([part.values for part in y])
 
 
 def _refused(name: str, value: Any, wanted: str) -> TipcastError:

@@ -1,4 +1,4 @@
-"""Fit a model where its rows lie, by the library alone or by its distributed form, and score rows where they lie."""
+"""Fit and score on the workers that hold the rows, by a library alone or in its distributed form."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tipcast.models.build import build
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
-"""Seconds between two looks at which workers are there."""
+"""Seconds between two checks of the workers."""
 WAIT_S = 5.0
-"""How long a lock is waited for before it is looked at who has it, in seconds."""
+"""Seconds to wait for a lock before checking its owner."""
 LOCK = "tipcast "
-"""What a worker's lock is called, before its address: a library that locks workers itself uses the address."""
+"""Prefix of our locks' names: XGBoost locks workers by their plain addresses."""
 BETWEEN = "|"
-"""Stands between the client and the rest of a lock's id."""
+"""Separates the client from the rest of a lock's id."""
 
 Result = TypeVar("Result")
 
@@ -49,26 +49,11 @@ def fit(
     classes: int = 0,
     progress: Progress = None,
 ) -> Fitted:
-    """Fit a model on rows that lie on workers.
+    """Fit a model on rows that lie on the workers of a client, ``datasets.rows.Rows``.
 
-    Parameters
-    ----------
-    client
-        ``distributed.Client`` whose workers hold the rows.
-    model, device, categorical, kind, classes
-        See ``build.build``.
-    train, validation
-        ``datasets.rows.Rows`` to fit on, and of rows that decide when to stop, or None.
-    seed
-        Of all that is drawn.
-    progress
-        Called with the steps done and all steps, by models that can tell.
-
-    Raises
-    ------
-    TipcastError
-        K003 a worker was lost, C010 the library computed on another device; those of ``build`` and of the model.
-
+    Those of ``validation``, if any, decide when to stop. ``device``, ``categorical``, ``kind`` and ``classes`` as of
+    ``build.build``; ``progress`` is called with the steps done and all steps, by models that can tell. K003 a worker
+    was lost, C010 the library computed on another device; those of ``build`` and of the model.
     """
     splits = [train] if validation is None else [train, validation]
     homes = holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
@@ -100,13 +85,7 @@ def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threa
 def holders(client: Any, parts: Sequence[Future]) -> list[set[str]]:
     """Wait for parts; return the addresses of the workers that hold each.
 
-    Raises
-    ------
-    TipcastError
-        K003 where nobody holds a part any more.
-    Exception
-        What went wrong in the first part that could not be made.
-
+    K003 where nobody holds a part any more; the error of the first part that could not be made.
     """
     with client.as_current():  # wait takes no client
         wait(parts)
@@ -131,20 +110,13 @@ def workers_of(client: Any, parts: Sequence[Future]) -> list[str]:
 
 
 def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) -> Result:
-    """Run a fit in a thread beside a look at its workers: the peers of a lost one may wait for it for minutes.
+    """Run a fit in a thread while watching its workers: the peers of a lost one may wait for it for minutes.
 
-    A frozen worker is given up when the scheduler has not heard of it for Dask's ``worker-ttl``. The scheduler itself
-    looks only once in that time, and then waits for the worker to be started anew.
+    A frozen worker counts as lost when the scheduler has not heard from it for Dask's ``worker-ttl``. The scheduler
+    itself checks only once in that time, and then waits for the worker to restart.
 
-    The fit has the client as the current one; where a worker is lost it is left to end by itself.
-
-    Raises
-    ------
-    TipcastError
-        K003 as soon as the scheduler misses a worker, or has not heard of one for too long.
-    Exception
-        What the fit ended with, all workers being there.
-
+    The fit has the client as the current one; where a worker is lost it is left to end by itself, with K003. Otherwise
+    what the fit raises is raised.
     """
     outcome: Outcome[Result] = Outcome()
 
@@ -183,20 +155,15 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
 
 
 def _gone(lost: Collection[str]) -> TipcastError:
-    return TipcastError(
-        "K003",
-        ", ".join(sorted(lost)),
-        "worker lost while training",
-        "give workers more memory (cluster.memory_limit) and repeat the command",
-    )
+    what, fix = "worker lost while training", "give workers more memory (cluster.memory_limit) and repeat the command"
+    return TipcastError("K003", ", ".join(sorted(lost)), what, fix)
 
 
 @contextlib.contextmanager
 def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
-    """Lock workers for one distributed fit; release the locks of clients that are gone, which Dask keeps for ever.
+    """Lock workers for one distributed fit; release locks of dead clients, which Dask would keep for ever.
 
-    XGBoost locks the same workers inside of it, by their addresses: such a lock of a client that is gone is released
-    with ours.
+    XGBoost locks the same workers by their addresses inside: a dead client's locks of that kind are released too.
     """
     lock = MultiLock([LOCK + address for address in workers], client)
     lock.id = f"{client.id}{BETWEEN}{lock.id}"
@@ -209,12 +176,12 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        if client.status == "running":  # else there is no scheduler to tell, and no lock
+        if client.status == "running":  # else the scheduler is gone, and the lock with it
             lock.release()
 
 
 def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
-    """Release locks whose client is gone; return the clients that own the others."""
+    """Release locks of dead clients; return the clients that own the others."""
     locks = dask_scheduler.extensions["multi_locks"]
     alive = []
     for user in sorted({str(user) for name in names for user in locks.locks[name][:1]}):
@@ -230,36 +197,28 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
     return alive
 
 
-def predict(client: Any, scorer: Scorer, x: Sequence[Any]) -> list[Any]:
-    """Start scoring parts, futures of (rows, features) float32 DataFrames, on the workers that hold them.
+def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
+    """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures of the scores.
 
-    Returns
-    -------
-    list
-        Futures of what ``Scorer.score`` returns, in the same order.
-
+    ``held`` is a future of a scorer, as ``hold`` and ``hold_saved`` return it.
     """
-    return _scores(client, _sent(client, _held, scorer), x)
+    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
 
 
-def predict_saved(client: Any, saved: NativeFile, device: str, x: Sequence[Any]) -> list[Any]:
-    """Start scoring parts by a saved model, which a worker loads: the driver may lack its device; see ``predict``."""
-    return _scores(client, hold_saved(client, saved, device), x)
+def hold(client: Any, scorer: Scorer) -> Any:
+    """Return a future of a scorer, which each worker then has once."""
+    return _sent(client, _held, scorer)
 
 
 def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
-    """Return a future of a saved model's scorer, which each worker then has once."""
+    """Return a future of a saved model's scorer, which a worker loads: the driver may lack its device."""
     return _sent(client, native.load, saved.path.read_bytes(), saved.format, device)
 
 
 def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[str, Array]:
     """Score the same (rows, features) float32 host rows by every way that a worker has to score a saved model.
 
-    Returns
-    -------
-    dict
-        ``estimator``, by the scorer of the fit, and names of ``native.available`` -> predictions, on the host.
-
+    Returns predictions on the host, by ``estimator``, the scorer of the fit, and by the names of ``native.available``.
     """
     found: dict[str, Array] = _sent(client, _every_way, scorer, saved.path.read_bytes(), saved.format, x).result()
     return found
@@ -271,16 +230,14 @@ def _every_way(scorer: Scorer, content: bytes, format: str, x: Array) -> dict[st
 
 
 def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Start a task with arguments that may be large; the scheduler keeps them, so that they outlive a worker."""
+    """Start a task with large arguments inside the graph: the scheduler keeps them, so that they outlive a worker."""
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
         return client.submit(function, *arguments, pure=False)
 
 
-def _scores(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
-    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
-
-
 def _held(scorer: Scorer) -> Scorer:
+    if isinstance(scorer, native.XGBoostScorer):
+        scorer.ready()  # before this worker has it, which another may fetch it from
     return scorer
 
 

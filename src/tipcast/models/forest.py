@@ -1,4 +1,4 @@
-"""scikit-learn's random forest with its trees grown as tasks on all workers."""
+"""scikit-learn's random forest, with its trees fitted as tasks on all workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import treelite.sklearn
 from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-from tipcast.compute.base import Frame
 from tipcast.compute.workers import completed, known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
@@ -31,14 +30,15 @@ from tipcast.models.base import (
     positive_int,
     refused,
     shares,
+    stacked,
 )
 from tipcast.models.fit import holders, parts_of
 
 CHUNKS_PER_THREAD = 8
-"""Tasks for each thread: few enough to cost nothing, enough to end together and to show progress."""
+"""Tasks per thread: enough to finish together and to show progress."""
 
 SHARE_OF_MEMORY = 0.5
-"""Of a worker's memory limit, for the rows of all workers together and the trees' working arrays."""
+"""Share of a worker's memory limit for all rows and the trees' working arrays."""
 
 RESERVED = {
     "random_state": "seed=...",
@@ -48,13 +48,13 @@ RESERVED = {
     "oob_score": "task.validation",
 }
 COLUMNS, PER_COLUMN = 64, {"monotonic_cst"}
-"""Of the rows that parameters are tried on: as many as any choice of features, and what only the real number fits."""
+"""For trying parameters: more columns than any choice of features, and parameters that need the real number."""
 
 
 @final
 @dataclass(frozen=True)
 class Forest(Estimator):
-    """One forest, grown inside one process or by all workers.
+    """One forest, fitted inside one process or by all workers.
 
     Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
     the one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it
@@ -62,7 +62,7 @@ class Forest(Estimator):
     """
 
     def check(self) -> None:
-        """Refuse parameters that scikit-learn would: it judges the values itself, by one tree on eight rows."""
+        """Refuse parameters that scikit-learn would, by fitting one tree on eight rows."""
         valid = set(_unfitted(self.kind).get_params()) - set(RESERVED)
         check_names("params", list(self.params), valid, RESERVED)
         check_names("fit", list(self.training), (), {})
@@ -70,7 +70,7 @@ class Forest(Estimator):
 
     @property
     def given(self) -> dict[str, Any]:
-        """Parameters without a criterion that is left to the kind."""
+        """Parameters, without a null criterion."""
         return {name: value for name, value in self.params.items() if name != "criterion" or value is not None}
 
     @property
@@ -80,23 +80,25 @@ class Forest(Estimator):
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
-        values, target = _stack(parts(rows.x), parts(rows.y))
+        values, target = stacked(parts(rows.x), parts(rows.y))
         _check_classes(target, self.kind, self.classes)
         forest = _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), columns(rows.x), {"rows_seen": "all"})
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
-        """Grow the trees as tasks of all workers; ``progress`` hears of them."""
+        """Grow the trees as tasks of all workers."""
         features, values, targets = columns(rows.x), parts_of(client, rows.x), parts_of(client, rows.y)
         workers = _workers(client, values, targets, self.trees)
         tasks = {}
         for worker in workers:
             there = {"workers": [worker.address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
             own = [[each[i] for i in worker.parts] for each in (values, targets)]
-            stacked = client.submit(_stack, *own, **there)
+            joined = client.submit(
+                stacked, *own, **there
+            )  # once for each worker: Dask keeps it for the tasks that use it
             for start, stop in _chunks(worker):
-                chunk = client.submit(_grow, stacked, self, seed, start, stop, **there)
+                chunk = client.submit(_grow, joined, self, seed, start, stop, **there)
                 tasks[chunk] = start
         grown: dict[int, list[Any]] = {}
         forest = _unfitted(self.kind)
@@ -111,12 +113,12 @@ class Forest(Estimator):
         return _fitted(forest, features, {"rows_seen": seen})
 
     def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
-        """Grow the most trees once; the first of them are the forest of a smaller size."""
+        """Fit the largest forest once; its first trees are the smaller ones."""
         most = self.grow(prepared, max(sizes), None, seed, threads).state
         return [_first(most, size, columns(prepared.x)) for size in sizes]
 
     def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
-        """Grow more trees, with the seeds that they have in one long fit."""
+        """Fit more trees, with the seeds that they would have in one fit."""
         forest = state or _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads, warm_start=True)
         forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
@@ -127,7 +129,7 @@ class Forest(Estimator):
 
 
 def judge(params: Mapping[str, Any], kind: str) -> None:
-    """Let scikit-learn's forest judge its parameters, by one tree on eight rows: C003 with its own words."""
+    """Let scikit-learn validate a forest's parameters by one tree on eight rows: C003 with its message."""
     positive_int("model.params.n_estimators", params.get("n_estimators", 100))
     x = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
     given = {name: value for name, value in params.items() if name not in PER_COLUMN}
@@ -143,7 +145,7 @@ def _unfitted(kind: str, **params: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Worker:
-    """What one worker grows: trees first to last, from some parts."""
+    """One worker's share: trees first to last, from some parts."""
 
     address: str
     threads: int
@@ -153,7 +155,7 @@ class _Worker:
 
 
 def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) -> list[_Worker]:
-    """Share the trees among the workers: by their threads where all rows fit, else by the rows they hold."""
+    """Divide the trees among workers: by threads where all rows fit, else by the rows they hold."""
     futures = [*x, *y]
     homes = holders(client, futures)
     threads = client.nthreads()
@@ -179,7 +181,7 @@ def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) 
 
 
 def _fits(client: Any, size: int, threads: int) -> bool:
-    """Tell whether all rows and the working arrays of concurrent trees fit into the smallest worker's share.
+    """Return whether all rows and the working arrays of concurrent trees fit into the smallest worker's share.
 
     A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
     a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
@@ -196,26 +198,15 @@ def _chunks(worker: _Worker) -> list[tuple[int, int]]:
     return list(zip(ends[:-1], ends[1:], strict=True))
 
 
-def _stack(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Any, Any]:
-    """Join parts, once for each worker: Dask keeps the result beside the tasks that use it, and drops it after them."""
-    features, target = ([part.to_numpy() for part in side] for side in (x, y))
-    if len(features) == 1:  # nothing to copy
-        return features[0], target[0]
-    return np.concatenate(features), np.concatenate(target)
-
-
 def _check_classes(target: Any, kind: str, classes: int) -> None:
     """Refuse rows in which a class has none: scikit-learn would leave its column out."""
     if kind == "regression":
         return
     found = np.count_nonzero(np.bincount(target.astype(np.int64, copy=False)))
     if found < max(classes, 2):
-        raise TipcastError(
-            "D015",
-            "training rows",
-            f"the rows of one worker are of {found} of {max(classes, 2)} classes",
-            "use fewer workers, give them more memory (cluster.memory_limit), or check the target",
-        )
+        what = f"the rows of one worker are of {found} of {max(classes, 2)} classes"
+        fix = "use fewer workers, give them more memory (cluster.memory_limit), or check the target"
+        raise TipcastError("D015", "training rows", what, fix)
 
 
 @travelling
@@ -235,7 +226,6 @@ def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop:
 def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
     return Fitted(
         scorer=native.ForestScorer(forest),
-        history={},
         importance=shares(features, forest.feature_importances_),
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},

@@ -1,7 +1,6 @@
-"""Nearest neighbours among a sample of the rows: of two classes, of more, or of values.
+"""Nearest neighbours among a sample of the rows, for classification and regression.
 
-Its fit is the rows themselves, and a score looks through them: some thousands, in one scorer that every worker gets.
-cuML's distributed classes have no model that could be saved.
+The model is the sample itself, in one scorer that every worker gets; cuML's distributed classes have no model to save.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tipcast.compute.base import Array, device_of
 from tipcast.config.errors import TipcastError
-from tipcast.models.base import Fitted, array_model, check_names, positive_int, shares
+from tipcast.models.base import Fitted, array_model, check_names, positive_int
 from tipcast.models.native_knn import FORMAT, WEIGHTS, KnnScorer
 from tipcast.models.sampled import Sampled, Taken, joined
 
@@ -29,8 +28,6 @@ HINTS = {
     "n_jobs": "cluster.threads_per_worker",
     "k": "n_neighbors",
 }
-PROBES = 500
-"""Rows at which the scores' change is taken for the features' importance."""
 
 
 @final
@@ -66,8 +63,6 @@ class Knn(Sampled):
         return array_model(
             found,
             FORMAT,
-            importance=shares(features, _changes(x, y, number, weights, classes)),
-            importance_kind="change of the score when the feature is shuffled",
             info={"device": device_of(taken[0][0]), "rows": len(y), "distinct_rows": len(found.rows)},
         )
 
@@ -102,19 +97,6 @@ def kept(x: Array, y: Array, number: int, weights: str, classes: int = 2) -> Knn
         mean=scaler.mean_,
         scale=scaler.scale_,
     )
-
-
-def _changes(x: Array, y: Array, number: int, weights: str, classes: int) -> Array:
-    """Return how much the scores of some rows, which the scorer does not keep, change as each feature is shuffled."""
-    probes = np.arange(len(x)) % max(-(-len(x) // PROBES), 2) == 0
-    scorer = kept(x[~probes], y[~probes], min(number, len(x) - int(probes.sum())), weights, classes)
-    seen, rng = x[probes], np.random.default_rng(0)
-    scores, changes = scorer.score(seen), np.zeros(x.shape[1])
-    for at in range(x.shape[1]):
-        shuffled = seen.copy()
-        shuffled[:, at] = rng.permutation(seen[:, at])
-        changes[at] = np.abs(scorer.score(shuffled) - scores).mean()
-    return changes
 
 
 def _too_many(number: int, there: str) -> TipcastError:

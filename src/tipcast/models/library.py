@@ -21,6 +21,7 @@ from tipcast.models import native
 from tipcast.models.base import Fitted, Progress, Split, check_names, columns, parts, positive_int, refused, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.moments import Moments, moments, standard, standardized
+from tipcast.models.one_hot import of_features, one_hot
 from tipcast.models.sampled import Sampled, Taken, chosen_by_part
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
@@ -45,11 +46,7 @@ TRIED_ROWS, TRIED_COLUMNS = 256, 8
 def named(name: str, where: str) -> Any:
     """Return the class of a dotted name.
 
-    Raises
-    ------
-    TipcastError
-        C006 a name outside the known libraries, C002 a class that is not there or has no ``fit``.
-
+    C006 a name outside the known libraries, C002 a class that is not there or has no ``fit``.
     """
     if not name.startswith(ALLOWED):
         raise TipcastError("C006", where, f"{name} is outside {', '.join(ALLOWED)}", "name a class of these libraries")
@@ -62,7 +59,7 @@ def named(name: str, where: str) -> Any:
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
     use = "predict" if hasattr(found, "predict") else "fit_predict"  # of clusters without a rule for other rows
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, use):
-        raise TipcastError("C002", where, f"{name} is no class with fit and predict", "name an estimator")
+        raise TipcastError("C002", where, f"{name} is not a class with fit and predict", "name an estimator")
     return found
 
 
@@ -105,6 +102,10 @@ class Library(Sampled):
             name: 2 for name in STEPS if isinstance(self.params.get(name), int) and self.params[name] > 2
         }
         few |= {name: None for name in PER_COLUMN if name in self.params}
+        if self.categorical:
+            import scipy.sparse
+
+            x = scipy.sparse.csr_array(x)
         try:
             with warnings.catch_warnings(action="ignore"):
                 self.make(cls, 0, 1, **few).fit(x, target)
@@ -139,9 +140,11 @@ class Library(Sampled):
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
-        known = standard([moments(values) for values, _ in taken])
-        rows, mean, scale, used = known
-        kind = xp.float64 if self.standardizes else xp.float32  # sums of 10M squares in float32 are wrong by percents
+        rows, mean, scale, used = standard([moments(values) for values, _ in taken])
+        for name in self.categorical:
+            mean[features.index(name)], scale[features.index(name)] = 0, 1
+        double = self.standardizes or bool(self.categorical)
+        kind = xp.float64 if double else xp.float32  # sums of 10M squares in float32 are wrong by percents
         z = xp.empty((rows, len(features)), kind, order="F")
         own_mean, own_scale, start = xp.asarray(mean), xp.asarray(scale), 0
         for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
@@ -150,6 +153,9 @@ class Library(Sampled):
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
         if y is not None and y.dtype.kind == "f":
             y = y.astype(kind)
+        coded = None
+        if self.categorical:
+            z, coded = one_hot(z, [features.index(name) for name in self.categorical])
         model = self.make(named(self.library, "model.classes"), seed, threads)
         try:
             # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
@@ -160,11 +166,11 @@ class Library(Sampled):
             raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
-        return self.fitted(model, features, *known)
+        return self.fitted(model, features, rows, mean, scale, used, coded)
 
     def scikit_learn(self, seed: int) -> Any:
         """Return the library's estimator itself, behind a scaler where it sees standardised features."""
-        if self.passes is not None:
+        if self.passes is not None or self.categorical:
             return None
         model = self.make(named(self.library, "model.classes"), seed, 1)
         if not self.standardizes:
@@ -177,11 +183,7 @@ class Library(Sampled):
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
 
-        Raises
-        ------
-        TipcastError
-            C003 rows that are in no cluster.
-
+        C003 rows that are in no cluster.
         """
         from sklearn.neighbors import NearestNeighbors
 
@@ -255,14 +257,19 @@ class Library(Sampled):
         own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
         return own
 
-    def fitted(self, model: Any, features: Sequence[str], rows: int, mean: Array, scale: Array, used: str) -> Fitted:
-        """Return what a fit leaves behind: scikit-learn's object, whatever library fitted it.
+    def fitted(
+        self,
+        model: Any,
+        features: Sequence[str],
+        rows: int,
+        mean: Array,
+        scale: Array,
+        used: str,
+        coded: tuple[Any, Array] | None = None,
+    ) -> Fitted:
+        """Return what a fit leaves behind: scikit-learn's object, whatever fitted it; ``coded``: see ``one_hot``.
 
-        Raises
-        ------
-        TipcastError
-            C010 rows on another device, D015 a class that no row has.
-
+        C010 rows on another device, D015 a class that no row has.
         """
         if used.partition(":")[0] != self.device:
             raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
@@ -278,12 +285,17 @@ class Library(Sampled):
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
             info["iterations"] = int(steps)
-        importance, kind = _importance(model, 1.0 if self.standardizes else scale)
+        encoder, spread = coded or (None, 1.0 if self.standardizes else scale)
+        importance, kind = _importance(model, spread)
+        if encoder is not None:
+            from sklearn.pipeline import make_pipeline
+
+            importance = None if importance is None else of_features(importance, encoder, len(features))
+            model = make_pipeline(encoder, model)
         if self.standardizes:
             model = _after_scaling(model, mean, scale)
         return Fitted(
             scorer=native.SklearnScorer(model),
-            history={},
             importance=shares(features, importance) if importance is not None else {},
             importance_kind=kind,
             info=info,

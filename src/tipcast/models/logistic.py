@@ -1,7 +1,7 @@
 """Logistic regression over all workers: scikit-learn's objective on standardised features, solved by Newton's method.
 
-dask-ml's class penalises the intercept too, so its coefficients are others. A step of Newton's method is one pass over
-the rows, a sum of (features + 1)^2 numbers.
+dask-ml's class also penalises the intercept, which gives other coefficients. A Newton step is one pass over the rows
+that sums (features + 1)^2 numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HINTS = {
 }
 
 Sums = Callable[..., list[Any]]
-"""Applies a function of (x, y, **arguments) to every part and returns the parts' results."""
+"""Applies a function of (x, y, **arguments) to every part and returns the results."""
 
 
 @final

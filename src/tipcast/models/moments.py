@@ -1,4 +1,4 @@
-"""Means and standard deviations of rows, part by part where they lie, and rows standardised by them."""
+"""Means and standard deviations of rows from their parts, and rows standardised by them."""
 
 from __future__ import annotations
 

@@ -22,23 +22,29 @@ MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than
 class XGBoostScorer:
     """Scores by an XGBoost booster, on the processor or on a GPU."""
 
-    def __init__(self, booster: Any, threads: int = 1, device: str = "cpu") -> None:
-        self.booster, self.threads, self.device = booster, threads, device
-        self._set = device == "cpu"  # on a GPU not before there are rows: the driver may have none
-        if self._set:
-            booster.set_param({"nthread": threads, "device": device})
+    def __init__(self, booster: Any, threads: int = 1, device: str = "cpu", here: bool = False) -> None:
+        self.booster, self.threads, self.device, self._here = booster, threads, device, False
+        if here or device == "cpu":
+            self.ready()
 
     def __reduce__(self) -> tuple[Any, ...]:  # a machine without a GPU forgets the booster's device
-        return XGBoostScorer, (self.booster, self.threads, self.device)
+        return XGBoostScorer, (self.booster, self.threads, self.device, self._here)
+
+    def ready(self) -> None:
+        """Set the booster up for its device, which the process that fitted or loads it may lack.
+
+        At the latest before another thread may pickle it: that fails while a parameter is set, or loses the parameter.
+        """
+        if not self._here:
+            self.booster.set_param({"nthread": self.threads, "device": self.device})
+            self._here = True
 
     def score(self, x: Any) -> Any:
         """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
         values = _placed(x, self.device)
         if not len(values):
             return self.score(_one_row(values))[:0]
-        if not self._set:
-            self.booster.set_param({"nthread": self.threads, "device": self.device})
-            self._set = True
+        self.ready()
         gap = float(self.booster.attr(MISSING) or "nan")
         return self.booster.inplace_predict(values, missing=gap, validate_features=False)
 
@@ -289,27 +295,15 @@ def gpus() -> int:
 def load(
     path: str | os.PathLike[str] | bytes, format: str, device: str = "cpu", threads: int = 1, through: str | None = None
 ) -> Any:
-    """Load a saved model.
+    """Load a saved model of one of the formats of ``PATHS``; ValueError for another.
 
-    Parameters
-    ----------
-    path
-        A file, or its content, whose digest the caller has checked: a damaged one can crash the process.
-    format
-        One of ``PATHS``; ValueError for another.
-    device
-        ``cpu``, ``cuda``, or ``auto``: few rows on the processor, many on a GPU where there is one, back on the host.
-    threads
-        Of one call of ``score``; 0 takes all cores.
-    through
-        One of ``available(format)``; None takes the first of the device.
+    ``path`` is a file, or its content, whose digest the caller has checked: a damaged one can crash the process.
+    ``device`` is ``cpu``, ``cuda``, or ``auto``: few rows on the processor, many on a GPU where there is one, back on
+    the host. ``threads`` are those of one call of ``score``; 0 takes all cores. ``through`` is one of
+    ``available(format)``; None takes the first of the device.
 
-    Returns
-    -------
-    object
-        With ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several classes, or
-        (n, 2) label of the cluster and distance.
-
+    Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several
+    classes, or (n, 2) label of the cluster and distance.
     """
     on_gpu = device == "cuda" and format != "skops"  # which has no other way
     ways = (way for way in _ways(format) if (way in _ON_GPU) == on_gpu and _works(format, way))
@@ -333,7 +327,7 @@ def _load(content: bytes, way: str, threads: int) -> Any:
     if kind == "xgboost":
         import xgboost
 
-        return XGBoostScorer(xgboost.Booster(model_file=bytearray(content)), threads, device)
+        return XGBoostScorer(xgboost.Booster(model_file=bytearray(content)), threads, device, here=True)
     if kind == "nvforest":
         return NvForestScorer(content)
     if kind == "scikit":

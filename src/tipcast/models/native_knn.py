@@ -31,24 +31,11 @@ ALIKE = 1e-9  # relative difference of two distances that are the same: sums rou
 class KnnScorer:
     """Scores by the votes of the nearest training rows, on standardised features; rows that are the same are kept once.
 
-    Parameters
-    ----------
-    rows
-        (m, features) float64: the distinct training rows, standardised.
-    counts
-        (m,): how many training rows each stands for.
-    sums
-        (m,) float64 sum of their values, which of two classes is how many are of the second; of more classes
-        (classes, m) how many are of each.
-    n_neighbors, weights
-        As of scikit-learn's ``KNeighborsClassifier`` and ``KNeighborsRegressor``.
-    mean, scale
-        (features,): what the rows were standardised by.
-    threads
-        That look up neighbours at once; 0 takes all cores.
-    device
-        ``cuda``: rows that lie on the host are scored on a GPU too.
-
+    ``rows`` are (m, features) float64, the distinct training rows, standardised by (features,) ``mean`` and ``scale``;
+    each stands for so many, (m,) ``counts``. ``sums`` are (m,) of their values, which of two classes is how many are of
+    the second; of more classes (classes, m) how many are of each. ``n_neighbors`` and ``weights`` as of scikit-learn's
+    ``KNeighborsClassifier``. ``threads`` look up neighbours at once, 0 for all cores; with ``device`` ``cuda`` rows
+    that lie on the host are scored on a GPU too.
     """
 
     def __init__(
@@ -82,11 +69,7 @@ class KnnScorer:
     def score(self, x: Any) -> Any:
         """Return what the neighbours of (n, features) float32 rows say, here or on a GPU; NaN where any is not finite.
 
-        Returns
-        -------
-        array
-            float64, P(1) or the value (n,), of more classes the probabilities (n, classes).
-
+        float64, P(1) or the value (n,), of more classes the probabilities (n, classes).
         """
         values = getattr(x, "values", x)
         if self.device == "cuda" and isinstance(values, np.ndarray):

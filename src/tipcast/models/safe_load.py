@@ -28,22 +28,8 @@ LIMIT_S = 120.0
 def check(path: Path, format: str, features: Sequence[str], where: str, kind: str = CLASSIFICATION) -> None:
     """Parse a model file in a child process, score two rows there, and hold its features against the manifest's.
 
-    Parameters
-    ----------
-    path, format
-        See ``native.load``.
-    features
-        Names in the order of the manifest.
-    where
-        The model, for messages.
-    kind
-        Of the model's task: what it predicts.
-
-    Raises
-    ------
-    TipcastError
-        M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
-
+    ``features`` are in the order of the manifest, ``where`` is the model for messages, ``kind`` says what its task
+    predicts. M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
     """
     found = _parsed(path, format, where)
     if not _fits(np.asarray(found["predictions"]), kind):

@@ -1,4 +1,4 @@
-"""Models that one process fits on a sample of the rows: the same rows however they are parted."""
+"""Models that one process fits on a random sample of the rows, independent of partitioning."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Taken = Sequence[tuple[Array, Array | None]]
 
 
 class Sampled(Estimator):
-    """A model of a sample of the rows, which one process fits."""
+    """A model that one process fits on a sample of the rows."""
 
     ROWS: ClassVar[int | None] = None
-    """How many rows are fitted on at most, unless ``fit.rows`` says otherwise; None: all."""
+    """Most rows to fit on, unless ``fit.rows`` says otherwise; None: all."""
 
     @property
     def most(self) -> int | None:
-        """How many rows are fitted on at most; None: all."""
+        """Most rows to fit on; None: all."""
         most: int | None = self.training.get("rows", self.ROWS)
         return most
 
@@ -42,7 +42,7 @@ class Sampled(Estimator):
         return self.learn(taken, columns(rows.x), seed, threads)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
-        """Take the sample to the worker of the most threads, and fit on it there."""
+        """Send the sample to the worker with the most threads and fit there."""
         targets = None if rows.y is None else parts_of(client, rows.y)
         taken, _ = start(client, parts_of(client, rows.x), targets, self.most, seed)
         address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
@@ -61,11 +61,7 @@ def start(
 ) -> tuple[list[Future], int]:
     """Start taking a sample of rows, futures of (n, features) DataFrames and (n,) Series, where they lie.
 
-    Returns
-    -------
-    tuple
-        Futures of what ``take`` returns, in the order of the parts, and the number of rows that the sample is of.
-
+    Returns futures of what ``take`` returns, in the order of the parts, and the number of rows that the sample is of.
     """
     rows = client.gather(client.map(len, x, pure=False))
     own = zip(x, y or [None] * len(x), chosen_by_part(rows, most, seed), strict=True)
@@ -73,10 +69,7 @@ def start(
 
 
 def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
-    """Return the rows that are taken of each part, by their numbers in it, from the parts' numbers of rows.
-
-    At most so many: all, or a draw in which each row is as likely.
-    """
+    """Return the row numbers to take within each part, from the parts' sizes: all, or ``most`` drawn uniformly."""
     ends = np.cumsum(list(rows))
     if most is None or ends[-1] <= most:
         return [slice(None)] * len(ends)  # no part is copied
@@ -93,7 +86,7 @@ def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Arra
 
 
 def joined(taken: Taken) -> tuple[Array, Array]:
-    """Return the rows, in float64, which no estimator rounds again, and the labels of all parts on the host."""
+    """Return the rows in float64 and the labels of all parts, on the host."""
     features, labels = zip(*taken, strict=True)
     x, y = (np.concatenate([to_host(each) for each in side]) for side in (features, labels))
     return x.astype(np.float64), y

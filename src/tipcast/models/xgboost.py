@@ -281,20 +281,13 @@ class _Parts(xgboost.DataIter):
 def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: Sequence[str]) -> Fitted:
     """Keep the best rounds, and say on which device they were trained.
 
-    Raises
-    ------
-    TipcastError
-        C010 when XGBoost fell back to another device than the session's.
-
+    C010 when XGBoost fell back to another device than the session's.
     """
     used = booster.attr(DEVICE) or "unknown"
     if used.partition(":")[0] != planned.device:
-        raise TipcastError(
-            "C010",
-            "backend",
-            f"XGBoost computed on {used} and not on {planned.device}",
-            "run where XGBoost finds a GPU, or use backend=cpu",
-        )
+        what = f"XGBoost computed on {used} and not on {planned.device}"
+        fix = "run where XGBoost finds a GPU, or use backend=cpu"
+        raise TipcastError("C010", "backend", what, fix)
     trained = booster.num_boosted_rounds()
     info: dict[str, str | float] = {"device": used, "rounds": trained}
     if booster.attr("best_iteration") is not None:

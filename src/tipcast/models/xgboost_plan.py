@@ -17,32 +17,12 @@ from tipcast.models.base import check_names, positive, positive_int
 MISSING = -1.0
 """What features hold where a value is missing."""
 
-LEARNING = frozenset(
-    {
-        "base_score",
-        "colsample_bylevel",
-        "colsample_bynode",
-        "colsample_bytree",
-        "eval_metric",
-        "gamma",
-        "grow_policy",
-        "learning_rate",
-        "max_bin",
-        "max_cat_threshold",
-        "max_cat_to_onehot",
-        "max_delta_step",
-        "max_depth",
-        "max_leaves",
-        "min_child_weight",
-        "reg_alpha",
-        "reg_lambda",
-        "sampling_method",
-        "scale_pos_weight",
-        "subsample",
-        "tree_method",
-        "verbosity",
-    }
-)
+LEARNING = frozenset({
+    "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eval_metric", "gamma", "grow_policy",
+    "learning_rate", "max_bin", "max_cat_threshold", "max_cat_to_onehot", "max_delta_step", "max_depth", "max_leaves",
+    "min_child_weight", "reg_alpha", "reg_lambda", "sampling_method", "scale_pos_weight", "subsample", "tree_method",
+    "verbosity",
+})  # fmt: skip
 """Parameters that go to XGBoost as they are, by the names of its scikit-learn interface."""
 
 PARAMS = LEARNING | {"n_estimators", "device"}
@@ -121,35 +101,21 @@ def plan(
 ) -> Plan:
     """Translate a model's ``params``, by the names of XGBoost's scikit-learn interface, and ``fit``.
 
-    Parameters
-    ----------
-    params
-        ``n_estimators`` counts trees. A null leaves the choice to XGBoost.
-    training
-        ``num_boost_round``: rounds that the trees are spread over, null for one tree a round;
-        ``early_stopping_rounds``, null for never.
-    device, categorical, kind, classes
-        See ``build.build``; names of categories that the data lacks are of no effect.
-    tell
-        Whether to say what was translated.
+    Of ``params`` ``n_estimators`` counts trees, and a null leaves the choice to XGBoost. Of ``training``
+    ``num_boost_round`` are the rounds that the trees are spread over, null for one tree a round;
+    ``early_stopping_rounds`` may be null for never. The others as of ``build.build``; names of categories that the data
+    lacks are of no effect. ``tell`` says what was translated.
 
-    Raises
-    ------
-    TipcastError
-        C001 unknown name, C003 impossible count, C010 a device that is not the session's.
-
+    C001 unknown name, C003 impossible count, C010 a device that is not the session's.
     """
     check_names("params", list(params), PARAMS, HINTS)
     check_names("fit", list(training), TRAINING, {"n_estimators": "model.params.n_estimators"})
     given = {name: value for name, value in params.items() if value is not None}
     asked = str(given.pop("device", device))
     if asked.partition(":")[0] != device:
-        raise TipcastError(
-            "C010",
-            "model.params.device",
-            f"{asked} asked for, but this backend computes on {device}",
-            "choose the device by backend=cpu or backend=gpu",
-        )
+        what = f"{asked} asked for, but this backend computes on {device}"
+        fix = "choose the device by backend=cpu or backend=gpu"
+        raise TipcastError("C010", "model.params.device", what, fix)
     if given.get("tree_method") == "gpu_hist":
         if tell:
             side = "gpu" if device == "cuda" else device
@@ -173,12 +139,9 @@ def plan(
     trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
     rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:
-        raise TipcastError(
-            "C003",
-            "model.fit.num_boost_round",
-            f"{trees} trees do not spread evenly over {rounds} rounds",
-            "set it to null or to a divisor of model.params.n_estimators",
-        )
+        what = f"{trees} trees do not spread evenly over {rounds} rounds"
+        fix = "set it to null or to a divisor of model.params.n_estimators"
+        raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
     positive_int("model.params.max_bin", given.get("max_bin", 256))
     stop = training.get("early_stopping_rounds")
     native = {"objective": objective, "device": device, "num_parallel_tree": trees // rounds, **given}

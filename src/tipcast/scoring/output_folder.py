@@ -78,15 +78,9 @@ def read_manifest(content: bytes) -> Manifest | None:
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | None:
-    """Return what a file looks like without reading it, None where there is none.
+    """Return what a file looks like without reading it, None where there is none; D022 of a store that does not answer.
 
     ``strict`` looks at the time of the last change of anything too, which no copying tool sets back.
-
-    Raises
-    ------
-    TipcastError
-        D022 a store that does not answer.
-
     """
     if not address.scheme(uri):
         try:
@@ -125,18 +119,9 @@ def unchanged_file(uri: str, storage: Mapping[str, Any], known: str, digest: str
 
 
 def check_output_folder(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tuple[str, Manifest | None]:
-    """Refuse a folder that must not be replaced, and change nothing.
+    """Refuse (C004, C011, D022) a folder that must not be replaced, and change nothing.
 
-    Returns
-    -------
-    tuple
-        The folder's absolute path or address, and its manifest where it has one.
-
-    Raises
-    ------
-    TipcastError
-        C004 nothing named, C011 a folder that must not be replaced, D022 a store that does not answer.
-
+    Returns the folder's absolute path or address, and its manifest where it has one.
     """
     if not output.strip():
         raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
@@ -250,19 +235,10 @@ def _refused(output: str, what: str, fix: str) -> TipcastError:
 
 
 def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
-    """Find the files of a path, glob, folder or address, or of a list of them, and name their outputs.
+    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
 
-    Returns
-    -------
-    dict
-        Name below the folder of scores -> address; sorted by name. A folder's files keep their paths below it, those
-        of a glob below its fixed part, others their last name. Names of CSV files get ``.parquet`` at their end.
-
-    Raises
-    ------
-    TipcastError
-        C003 two files whose scores would have one name, C004 nothing named, D001 D002 D021 D022 as ``expand``.
-
+    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
+    CSV files end in ``.parquet``. C003 where two files' scores would have one name; see ``expand`` for other errors.
     """
     found: dict[str, str] = {}
     for pattern in patterns(given, key):

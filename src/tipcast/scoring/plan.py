@@ -16,6 +16,7 @@ from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
+from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.models.contributions import BIAS, FORMATS
 from tipcast.scoring.output_folder import Entry, Manifest, file_stamp, output_names, unchanged_file
@@ -87,7 +88,8 @@ def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
     depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, *config.facts.values()]
     depends += ["explain"] if config.explain else []  # scores of earlier releases stay as they are
-    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+    depends += [config.columns] if config.columns else []
+    return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
 
 def registry(config: ScoreConfig) -> str:
@@ -98,9 +100,7 @@ def registry(config: ScoreConfig) -> str:
 
 
 def check(config: ScoreConfig) -> None:
-    """Refuse values outside their range."""
-    if config.block_bytes < 1024:
-        raise TipcastError("C003", "block_bytes", f"must be at least 1024, got {config.block_bytes}", "use 33554432")
+    """Refuse values that there are not."""
     if config.compression not in COMPRESSIONS:
         raise TipcastError(
             "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
@@ -114,14 +114,7 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
 
 
 def check_model(fetched: Fetched, config: ScoreConfig) -> None:
-    """Refuse a model that does not tell what it predicts, or to explain what it cannot, or to keep a column it adds.
-
-    Raises
-    ------
-    TipcastError
-        C003, M006.
-
-    """
+    """Refuse (C003, M006) a model that does not tell what it predicts, or cannot be explained or kept columns of."""
     task = fetched.manifest.get("task")
     facts = task if isinstance(task, Mapping) else {}
     two_classes = facts.get("kind") == "classification"
@@ -170,20 +163,18 @@ def plan_files(
 ) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
-    With ``anew`` all are due, whatever is there.
-
-    Raises
-    ------
-    TipcastError
-        C003 C004 D001 D002 D021 configuration and names; the error of the only file, if that is refused; D022.
-
+    With ``anew`` all are due, whatever is there. The only file's error is raised, others' are in the plan.
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
+    check_names(dataset, config.columns, "columns")
     request = ScanRequest(
         columns=columns,
         optional=optional,
+        names=config.columns or fetched.manifest.get(NAMES, {}),
+        key="columns",
+        strict=bool(config.columns),
         nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
         facts=config.facts,
         block_bytes=config.block_bytes,

@@ -226,8 +226,7 @@ class ScoreRecord:
         if found.labelled:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
-            log(found.judge.lead({"scored": found.labelled}, known, self.task.classes), found.judge.figure)
-            for path, drawn in found.judge.figures(found.labelled, known, self.task.classes).items():
+            for path, drawn in found.judge.figures({"scored": found.labelled}, known, self.task.classes):
                 if path != SCORES_PLOT:
                     log(drawn, path)
 

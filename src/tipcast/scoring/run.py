@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +17,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import merged
-from tipcast.datasets.parquet import Joined
+from tipcast.datasets.base import counted, merged
 from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
@@ -27,7 +27,7 @@ from tipcast.scoring import swap
 from tipcast.scoring.output_folder import Entry, file_stamp
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
-from tipcast.scoring.writing import failures
+from tipcast.scoring.writing import Joined, failures
 from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
@@ -74,7 +74,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     """
     client, work = workers.client, _work(config, fetched, place)
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
-    local = not address.scheme(place.parts)
+    local, alone = not address.scheme(place.parts), workers.frames.batch_rows > 0
     with failures(plan.output):
         for at, item in enumerate(plan.due if local else ()):
             (Path(place.whole) / item.name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,19 +86,29 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
         common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen(item.facts)}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
-        whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, pure=False)
+        whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, alone=alone, pure=False)
         summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
         tasks |= {whole: (at, "whole"), summed: (at, "digest")}
         every += [*parts, whole, summed]
     results, found = Results(work.evaluator), dict[int, dict[str, Any]]()
     problems: dict[int, TipcastError] = {}
-    total_tasks, ended_tasks = len(every), as_completed(every)
+    total_tasks, n_parts, ended_tasks = len(every), len(every) - len(tasks), as_completed(every)
     del every  # a part that has ended is needed by its file's task only
+    if config.explain:
+        LOG.info(
+            "explain  contributions of %d features to each row of %s, which take far longer than the scores",
+            len(work.task.features),
+            counted(n_parts, "part"),
+        )
+    begun, explained = time.monotonic(), 0
     with progress("score") as told:
         for done, future in enumerate(ended_tasks, 1):
             told(done, total_tasks)
             at, kind = tasks.pop(future, (-1, ""))
             if not kind:
+                explained += config.explain
+                if config.explain and worth_a_line(explained, n_parts):
+                    LOG.info("explain  %d/%d parts after %.0f s", explained, n_parts, time.monotonic() - begun)
                 continue
             problem = future.exception() if future.status != "finished" else None
             if problem is not None and stops_all(problem):

@@ -130,14 +130,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def beside(output: Path) -> Iterator[LocalWork]:
-    """Make the hidden folder, and remove it with all that is in it at the end, however that comes.
-
-    Raises
-    ------
-    TipcastError
-        S011 a job that is at work on this folder.
-
-    """
+    """Make the hidden folder, and remove it at the end, however that comes; S011 where another job is at work."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with _alone(output):
         folder = Path(tempfile.mkdtemp(prefix=_prefix(output), dir=output.parent))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import WatchLimits
 from tipcast.evaluation import drift
 from tipcast.evaluation.estimate import Estimated, estimated, measured, of_known
@@ -128,18 +127,10 @@ class Findings:
 
 
 def find(account: Account, profile: Mapping[str, Any] | None) -> Findings:
-    """Hold rows that were scored against a model's training.
+    """Hold rows that were scored against a model's training, as ``profile`` of its manifest tells of it.
 
     A model is trained and tested on rows that have an answer, and of some tasks these are of another kind than others:
     where new rows have one, they alone are held against the training, and all rows otherwise.
-
-    Parameters
-    ----------
-    account
-        What the scoring found.
-    profile
-        ``profile`` of the model's manifest; None where it has none.
-
     """
     judge, total, told = account.judge, account.total, profile or {}
     known = of_known(total.predictions)
@@ -161,10 +152,3 @@ def find(account: Account, profile: Mapping[str, Any] | None) -> Findings:
         real=real,
         drifts=tuple((each.name, each.psi, each.chance) for each in moved),
     )
-
-
-def check_limits(limits: WatchLimits) -> None:
-    """Refuse limits that nothing or everything passes; C003."""
-    for name, value in vars(limits).items():
-        if value is not None and not value > 0:
-            raise TipcastError("C003", f"limit.{name}", f"must be above 0, got {value}", "use null for no limit")

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
+from distributed import secede
 
 from tipcast.compute.base import Array, Frames, to_host
-from tipcast.compute.cpu import CSV_CHUNK, DATES, MISSING
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period
-from tipcast.datasets.delimited import parsed
-from tipcast.datasets.parquet import Joined, concatenate, undamaged
+from tipcast.datasets.column_names import NAMES
+from tipcast.datasets.delimited import read_table
+from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
 from tipcast.models.contributions import contributions
 from tipcast.scoring.output_folder import file_sha256
-from tipcast.scoring.writing import added_columns, written
+from tipcast.scoring.writing import Joined, added_columns, join_parts, write_part, written
 from tipcast.tasks.base import Task
 
-ROW_GROUP = 1_000_000
-"""Most rows of a row group that is written."""
-HOST_THREADS = 8
-"""How many row groups a worker with one thread for its device writes at once."""
+WRITERS = threading.BoundedSemaphore(8)
+"""Files that a worker with one thread for its device writes at once."""
 Choose = Callable[[Sequence[str]], list[str]]
 """Of the names that a file has, those that are kept."""
 
@@ -71,8 +70,8 @@ class Work:
 class Scored:
     """A part, or all parts of a file."""
 
-    paths: tuple[str, ...]
-    """Of a part: its files, in order."""
+    path: str
+    """Of a part."""
     rows: int
     unscored: Mapping[str, int]
     """Reason -> rows whose prediction is null."""
@@ -88,7 +87,7 @@ class Scored:
 def score_fragment(
     fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work, seen: Period | None = None
 ) -> Scored:
-    """Score all rows of one fragment and write them as Parquet files whose names begin with a path.
+    """Score all rows of one fragment and write them as a part of the file that gets its scores.
 
     ``seen`` is the period of the rows that the model was trained on, where this fragment's are of the same kind.
     """
@@ -103,10 +102,11 @@ def score_fragment(
     kept = read_passthrough(fragment, dataset, work.keep, added_columns(work.task, explain=True), threads=alone)
     explained = [*contributions(scorer, matrix, predicted).T] if work.explain else []
     table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work, explained)
+    write_part(table, path, work.storage, threads=alone)
     profile = work.profile or {"features": {}, drift.SCORE: None}
     known = xp.zeros(len(matrix), dtype=xp.int8) if target is None else _known(target).astype(xp.int8)
     return Scored(
-        paths=write(table, path, work, HOST_THREADS if alone else 1),
+        path=path,
         rows=len(matrix),
         unscored=unscored,
         values=drift.count(matrix[good], work.task.features, profile["features"], known[good]),
@@ -181,29 +181,21 @@ def with_predictions(
     return pa.Table.from_arrays([*columns.values(), *added.values()], names=[*columns, *added])
 
 
-def write(table: pa.Table, path: str, work: Work, threads: int) -> tuple[str, ...]:
-    """Write a part as one file for each of its row groups, with checksums of pages; return their paths."""
-
-    def one(at: int) -> str:
-        piece = table.slice(at * ROW_GROUP, ROW_GROUP)
-        own = f"{path}.{at}"
-        with (
-            written(own, work.storage) as file,
-            pq.ParquetWriter(file, table.schema, compression=work.compression, write_page_checksum=True) as writer,
-        ):
-            writer.write_table(piece, row_group_size=ROW_GROUP)
-        return own
-
-    with ThreadPoolExecutor(threads) as pool:
-        return tuple(pool.map(one, range(max(-(-table.num_rows // ROW_GROUP), 1))))
-
-
 @travelling
-def join(path: str, parts: Sequence[Scored], work: Work) -> tuple[Joined, Scored]:
-    """Put a file's parts together, in their order."""
-    opened = [address.opened(part, work.storage) for each in parts for part in each.paths]
-    with written(path, work.storage, synced=True) as file:
-        joined = concatenate(opened, file, work.compression)
+def join(path: str, parts: Sequence[Scored], work: Work, *, alone: bool) -> tuple[Joined, Scored]:
+    """Put a file's parts together, in their order.
+
+    Where a worker is ``alone`` with a device, several files are written beside the next one's scoring.
+    """
+    with WRITERS if alone else nullcontext():
+        if alone:
+            secede()  # once a writer is free: or the next files' parts pile up on the disk
+        opened = [address.opened(part.path, work.storage) for part in parts]
+        with written(path, work.storage, synced=True) as file:
+            joined = join_parts(opened, file, work.compression)
+            if joined.rows != sum(part.rows for part in parts):
+                what = f"{joined.rows} rows of {sum(part.rows for part in parts)} are in its parts"
+                raise TipcastError("T008", address.shown(path), what, "check the disk, and repeat the command")
     return joined, total(parts, work.evaluator)
 
 
@@ -211,7 +203,7 @@ def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
     """Return the sums of several parts, or files."""
     reasons = dict.fromkeys(reason for part in parts for reason in part.unscored)
     return Scored(
-        paths=(),
+        path="",
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
         values=drift.total([part.values for part in parts]),
@@ -269,27 +261,13 @@ def _row_groups(file: pq.ParquetFile, fragment: Fragment, choose: Choose, thread
 def _csv(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) -> pa.Table:
     header = fragment.options["header"]
     chosen = choose([name for at, name in enumerate(header) if name != f"_{at}"])
-    types = dataset.csv_types(header, address.shown(fragment.uri))
+    mapped = fragment.options.get(NAMES, {})
+    seen = {name: name for name in header if name not in mapped} | {own: name for name, own in mapped.items()}
+    told = dataset.csv_types([seen[name] for name in header if name in seen], address.shown(fragment.uri))
+    types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
     whole = [name for name in chosen if types.get(name) == pa.int64()]  # some files write 1.0
-
-    convert = pa.csv.ConvertOptions(
-        include_columns=chosen or header[:1],
-        column_types=types | dict.fromkeys(whole, pa.float64()),
-        null_values=MISSING,
-        strings_can_be_null=True,
-        timestamp_parsers=DATES[fragment.options["dates"]],
-    )
-
-    def parse(rows: bytes, threads: bool = threads) -> pa.Table:
-        reading = pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header))
-        try:
-            return pa.csv.read_csv(pa.BufferReader(rows), reading, convert_options=convert)
-        except ValueError:
-            if not threads:
-                raise
-        return parse(rows, threads=False)  # which says where the fault is
-
-    table = parsed(fragment, parse)
+    types |= dict.fromkeys(whole, pa.float64())
+    table = read_table(fragment, chosen or header[:1], types, threads=threads)
     for name in whole:
         table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
     return table.select(chosen)
@@ -302,7 +280,7 @@ def _chosen(
     if keep is None:
         return [name for name in names if name not in added]
     where = address.shown(fragment.uri)
-    known = dataset.own_names(names, where)
+    known = {**dataset.own_names(names, where), **fragment.columns, **fragment.options.get(NAMES, {})}
     missing = [name for name in keep if name not in names and name not in known]
     if missing:
         what = f"missing column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which keep names"

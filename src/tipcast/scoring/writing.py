@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
@@ -17,7 +24,8 @@ from tipcast.models.contributions import BIAS
 from tipcast.tasks.base import Task
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
+ROW_GROUP = 1_000_000
+"""Most rows of a row group that is written."""
 UNFINISHED = f"*.{'[0-9a-f]' * 8}.tmp"
 """Files that a process was killed over."""
 
@@ -69,6 +77,67 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> It
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def write_part(table: pa.Table, path: str, storage: Mapping[str, Any], *, threads: bool) -> None:
+    """Write rows that a file gets as a stream of Arrow record batches, each of them a row group of the file."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=threads)
+    with written(path, storage) as file, pa.ipc.new_stream(file, table.schema, options=options) as stream:
+        stream.write_table(table.combine_chunks(), max_chunksize=ROW_GROUP)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A file that was put together."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class _Counted(io.RawIOBase):
+    """Counts and digests what is written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest, self._at = file, hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, content: Any) -> int:
+        self._file.write(content)
+        self._digest.update(content)
+        self._at += len(content)
+        return len(content)
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def join_parts(parts: Sequence[AbstractContextManager[BinaryIO]], target: BinaryIO, compression: str) -> Joined:
+    """Write the rows of parts of one schema, in their order, as one Parquet file with checksums of its pages.
+
+    A row group is in memory at a time; ``compression`` is pyarrow's name. ValueError: a part is no Arrow stream, or its
+    schema is another one.
+    """
+    out, rows = _Counted(target), 0
+    with contextlib.ExitStack() as stack:
+        writer: pq.ParquetWriter | None = None
+        for part in parts:
+            with part as file, pa.ipc.open_stream(file) as stream:
+                if writer is None:
+                    writer = stack.enter_context(
+                        pq.ParquetWriter(out, stream.schema, compression=compression, write_page_checksum=True)
+                    )
+                elif not stream.schema.equals(writer.schema):
+                    raise ValueError(f"the schema of a part is {stream.schema}, of the first one {writer.schema}")
+                for batch in stream:
+                    rows += batch.num_rows
+                    writer.write_batch(batch, row_group_size=ROW_GROUP)
+    return Joined(rows, out.tell(), out.sha256())
 
 
 @contextlib.contextmanager

@@ -92,6 +92,8 @@ def score(reporting: Reporting, x: Array, y: Array) -> float:
         if not np.isfinite(predictions).all():
             raise not_finite(study.objective.key(reporting.number))
         measured = study.measure(predictions, y)
+        if not np.isfinite(measured.metrics[study.objective.metric]):
+            raise not_finite(study.objective.key(reporting.number))
     trial = Trial(
         key=study.objective.key(reporting.number),
         number=reporting.number,
@@ -120,13 +122,8 @@ def device(fitted: Any, study: Study) -> str:
 def events(client: Any, study: Study, estimator: Any, rows: Split, proposals: Sequence[Proposal]) -> Iterator[Event]:
     """Search with scikit-learn's own estimator, in a thread, and yield what happens to the trials.
 
-    The rows are arrays on the driver.
-
-    Raises
-    ------
-    Exception
-        What ended the search before all trials were over: no worker is left.
-
+    The rows are arrays on the driver. What ended the search before all trials were over, as that no worker is left, is
+    raised.
     """
     reports: Reports = queue.SimpleQueue()
     ended: list[BaseException] = []

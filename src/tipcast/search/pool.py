@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import time
 from collections import deque
@@ -41,11 +42,17 @@ class Pool:
     """The slots of all workers, kept filled with trials.
 
     A trial may lose ``attempts`` workers, not counting those out of memory. One that takes longer than ``limit_s``
-    seconds has failed, and its worker is started anew.
+    seconds has failed, and its worker is started anew. ``timeout_s`` seconds after the first no
+    further trial begins.
     """
 
-    def __init__(self, workers: TrialWorkers, attempts: int, limit_s: float | None = None) -> None:
+    def __init__(
+        self, workers: TrialWorkers, attempts: int, limit_s: float | None = None, timeout_s: float | None = None
+    ) -> None:
         self._workers, self._study, self._attempts, self._limit_s = workers, workers.study, attempts, limit_s
+        self._timeout_s, self._until = math.inf if timeout_s is None else timeout_s, math.inf
+        self.timed_out = False
+        """Whether there was more to try."""
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
@@ -63,6 +70,7 @@ class Pool:
                 while told:
                     yield told.popleft()
                 if nothing_left and not self._running:
+                    self.timed_out = time.monotonic() > self._until and searcher.next() is not None
                     return
                 for job in self._ended():
                     told.append(self._outcome(job, searcher))
@@ -86,7 +94,8 @@ class Pool:
             free = {address: number for address, number in free.items() if number > 0}
             if not free and self._running:
                 return False
-            work, self._held = self._held or searcher.next(), None
+            late = time.monotonic() > self._until
+            work, self._held = self._held or (None if late else searcher.next()), None
             if work is None:
                 return not self._again
             if not free:
@@ -108,6 +117,7 @@ class Pool:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         key = f"{TRIAL}{self._key(job)}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
         job.worker = worker
+        self._until = min(self._until, time.monotonic() + self._timeout_s)
         args = (self._study.sweep, job.work, job.attempt)
         job.future = self._workers.submit(worker, key, partial(self._over, job), task.run, *args)
         self._running.append(job)

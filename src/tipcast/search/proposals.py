@@ -15,7 +15,7 @@ import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SearchSpec
-from tipcast.search.space import MOST, WHOLE, Axis, Space
+from tipcast.search.space import MOST, WHOLE, Axis, Space, inside
 from tipcast.search.trial import TREES, Objective, Proposal, Trial, Work
 
 if TYPE_CHECKING:
@@ -26,51 +26,47 @@ Known = Mapping[int, Trial]
 """Trials that ended in an earlier run of the sweep, by number."""
 Recorded = Mapping[int, Params]
 """Parameters that an earlier run of the sweep proposed, whatever came of them, by number."""
-FEWEST = 8
-"""Trials below which nothing can be said of what a parameter matters."""
 
 
 # Trials that are known beforehand
 
 
-def grid(spec: SearchSpec, space: Space, seed: int = 0, recorded: Recorded | None = None) -> list[Proposal]:
+def grid(
+    spec: SearchSpec, space: Space, seed: int = 0, recorded: Recorded | None = None, baseline: Params | None = None
+) -> list[Proposal]:
     """Return every combination of lists and of some points of ranges, the last parameter changing fastest.
 
-    Optuna's GridSampler shuffles them, which is of use only to a search that ends before the grid does.
-
-    Raises
-    ------
-    TipcastError
-        C003 for more combinations than ``search.trials`` or than anyone waits for.
-
+    Optuna's GridSampler shuffles them, which is of use only to a search that ends before the grid does. C003 for more
+    combinations than ``search.trials`` or than anyone waits for.
     """
     points = [axis.points(spec.points) for axis in space.values()]
     number, most = math.prod(map(len, points)), spec.trials or MOST
     if number > most:
-        raise TipcastError(
-            "C003",
-            "search.trials",
-            f"the grid has {number:,} points, more than {most:,}",
-            "search fewer parameters or values, or use search=random",
-        )
+        what = f"the grid has {number:,} points, more than {most:,}"
+        fix = "search fewer parameters or values, or use search=random"
+        raise TipcastError("C003", "search.trials", what, fix)
     return [Proposal(at, dict(zip(space, values, strict=True))) for at, values in enumerate(itertools.product(*points))]
 
 
-def random(spec: SearchSpec, space: Space, seed: int, recorded: Recorded | None = None) -> list[Proposal]:
+def random(
+    spec: SearchSpec, space: Space, seed: int, recorded: Recorded | None = None, baseline: Params | None = None
+) -> list[Proposal]:
     """Return draws of which no two are alike; a longer search begins with the trials of a shorter one.
 
-    Trials that are recorded keep the parameters that they have.
+    The first is the baseline, where there is one, also outside the space. Trials that are recorded keep the parameters
+    that they have.
     """
-    wanted, recorded = spec.trials or MOST, recorded or {}
+    wanted, recorded = spec.trials or MOST, {**({} if baseline is None else {0: baseline}), **(recorded or {})}
     sizes = [axis.size for axis in space.values()]
     possible = math.inf if None in sizes else math.prod(size or 0 for size in sizes)
-    if possible < wanted:
-        logging.getLogger("tipcast").warning("the space has %d points only: as many trials", possible)
     draws = _drawn(space, seed, possible)
+    possible += baseline is not None and not inside(space, recorded[0])
+    if possible < wanted:
+        logging.getLogger("tipcast").warning("there are %d points to try only: as many trials", possible)
     seen = {repr(dict(params)) for params in recorded.values()}
     found: list[Proposal] = []
     for number in range(int(min(wanted, possible))):
-        params = recorded.get(number) or _unlike(draws, seen)
+        params = recorded[number] if number in recorded else _unlike(draws, seen)
         if params is None:
             break
         found.append(Proposal(number, params))
@@ -131,7 +127,7 @@ def grouped(proposals: Iterable[Proposal]) -> list[Work]:
     groups: dict[str, list[Proposal]] = {}
     for proposal in proposals:
         rest = {name: value for name, value in proposal.params.items() if name != TREES}
-        groups.setdefault(repr(rest), []).append(proposal)
+        groups.setdefault(repr((rest, TREES in proposal.params)), []).append(proposal)
     return [
         Work(tuple(group), sizes=tuple(each.params[TREES] for each in group)) if len(group) > 1 else Work(tuple(group))
         for group in groups.values()
@@ -147,7 +143,8 @@ class Tpe:
 
     A trial is proposed when all but the ``max_concurrent`` - 1 trials before it have ended, and by these alone; the
     others count as poor, so that it spreads out. It draws by a seed of its own. So a proposal depends neither on the
-    number of workers nor on which trial ends first, and is the same when a sweep is resumed.
+    number of workers nor on which trial ends first, and is the same when a sweep is resumed. The first is the baseline,
+    where there is one; of its parameters the estimator knows those that are inside the space.
     """
 
     def __init__(
@@ -159,15 +156,16 @@ class Tpe:
         max_concurrent: int,
         known: Known,
         recorded: Recorded,
+        baseline: Params | None = None,
     ) -> None:
         import optuna  # takes a second
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.total = total
         self._space, self._distributions, self._seed, self._most = space, distributions(space), seed, max_concurrent
-        self._known, self._recorded = set(known), recorded
+        self._known, self._recorded = set(known), {**({} if baseline is None else {0: baseline}), **recorded}
         self._scores: dict[int, float | None] = {number: trial.score for number, trial in known.items()}
-        self._study = optuna.create_study(direction=_direction(objective))
+        self._study = optuna.create_study(direction=direction(objective))
         self._asked: list[optuna.Trial] = []
         self._told = 0
 
@@ -176,8 +174,9 @@ class Tpe:
         while (number := len(self._asked)) < self.total:
             if number in self._recorded:
                 params = self._recorded[number]
-                self._study.enqueue_trial({name: _inside(self._space[name], params[name]) for name in self._space})
-                self._asked.append(self._study.ask(self._distributions))
+                there = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
+                self._study.enqueue_trial({name: as_optuna(axis, params[name]) for name, axis in there.items()})
+                self._asked.append(self._study.ask({name: self._distributions[name] for name in there}))
                 if number in self._known:
                     continue
                 return Work((Proposal(number, params),))
@@ -237,13 +236,22 @@ class Halving:
 
     Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning, MLSys, algorithm 2, which has no end and so
     promotes from the highest rung first and before it begins anything. Where the number of trials is known, that order
-    gives most trees to trials of which better ones had only not begun yet.
+    gives most trees to trials of which better ones had only not begun yet. With a ``baseline`` trial 0 gets all its
+    trees whatever its rank, so that the chosen trial is never worse.
     """
 
     def __init__(
-        self, proposals: Sequence[Proposal], rungs: Sequence[int], eta: int, known: Known, objective: Objective
+        self,
+        proposals: Sequence[Proposal],
+        rungs: Sequence[int],
+        eta: int,
+        known: Known,
+        objective: Objective,
+        *,
+        baseline: bool = False,
     ) -> None:
         self.total = len(proposals)
+        self._always = {0} if baseline else set[int]()
         self._rungs, self._eta, self._objective = tuple(rungs), eta, objective
         self._proposals = {proposal.number: proposal for proposal in proposals}
         self._new = deque(proposal for proposal in proposals if proposal.number not in known)
@@ -292,39 +300,46 @@ class Halving:
     def _candidate(self) -> tuple[int, Trial] | None:
         for rung in range(len(self._rungs) - 1):
             ranked = sorted(self._results[rung].values(), key=self._objective.rank)
-            least = 0 if self._running or self._results[rung + 1] else 1  # one at least comes to the top
-            for trial in ranked[: max(len(ranked) // self._eta, least)]:
-                if trial.number not in self._promoted[rung]:
+            above = self._results[rung + 1].keys() - self._always
+            least = 0 if self._running or above else 1  # one at least comes to the top
+            for at, trial in enumerate(ranked):
+                chosen = at < max(len(ranked) // self._eta, least) or trial.number in self._always
+                if chosen and trial.number not in self._promoted[rung]:
                     return rung, trial
         return None
 
 
-Searcher = Listed | Tpe | Halving
+@final
+class InTurn:
+    """Searches of several models: a trial of each in turn, of n models trial k is number k // n of search k % n."""
+
+    def __init__(self, searches: Sequence[Listed | Tpe | Halving]) -> None:
+        self.total = sum(search.total for search in searches)
+        self._searches, self._turn = searches, 0
+
+    def next(self) -> Work | None:
+        """Return what the next of the searches that has something proposes."""
+        number = len(self._searches)
+        for turn in (at % number for at in range(self._turn, self._turn + number)):
+            if work := self._searches[turn].next():
+                self._turn = turn + 1
+                own = (dataclasses.replace(each, number=each.number * number + turn) for each in work.proposals)
+                return dataclasses.replace(work, proposals=tuple(own))
+        return None
+
+    def tell(self, trial: Trial) -> None:
+        """Pass it on to its search."""
+        own, turn = divmod(trial.number, len(self._searches))
+        self._searches[turn].tell(dataclasses.replace(trial, number=own))
+
+    def fail(self, number: int) -> None:
+        """Pass it on to its search."""
+        own, turn = divmod(number, len(self._searches))
+        self._searches[turn].fail(own)
+
+
+Searcher = Listed | Tpe | Halving | InTurn
 """Decides on the driver what is tried; called in the order of the trials' ends."""
-
-
-def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:
-    """Return parameter -> share of the differences among the scores that it explains; empty for too few trials.
-
-    Hutter, Hoos and Leyton-Brown (2014), An Efficient Approach for Assessing Hyperparameter Importance, ICML.
-    """
-    if len(trials) < FEWEST or len({trial.score for trial in trials}) == 1:
-        return {}
-    import optuna
-
-    searched = distributions(space)
-    study = optuna.create_study(direction=_direction(objective))
-    study.add_trials(
-        optuna.create_trial(
-            params={name: _inside(axis, trial.params[name]) for name, axis in space.items()},
-            distributions=searched,
-            value=trial.score,
-        )
-        for trial in trials
-    )
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-    shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    return {name: float(share) for name, share in shares.items()}
 
 
 # A space as Optuna has it: a list by the places of its values, which may be of any type
@@ -344,7 +359,8 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     return {name: distribution(axis) for name, axis in space.items()}
 
 
-def _direction(objective: Objective) -> Literal["maximize", "minimize"]:
+def direction(objective: Objective) -> Literal["maximize", "minimize"]:
+    """Return which way is better."""
     return "maximize" if objective.maximize else "minimize"
 
 
@@ -352,5 +368,6 @@ def _values(space: Space, params: Params) -> dict[str, Any]:
     return {name: axis.values[params[name]] if axis.kind == "list" else params[name] for name, axis in space.items()}
 
 
-def _inside(axis: Axis, value: Any) -> Any:
+def as_optuna(axis: Axis, value: Any) -> Any:
+    """Return a value of an axis."""
     return list(map(repr, axis.values)).index(repr(value)) if axis.kind == "list" else value

@@ -56,6 +56,13 @@ class Axis:
             return 1
         return int(self.high) - int(self.low) + 1 if self.kind in WHOLE else None
 
+    def contains(self, value: Any) -> bool:
+        """Tell whether a value is one of them."""
+        if self.kind == "list":
+            return repr(value) in map(repr, self.values)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high and (self.kind not in WHOLE or value == int(value))
+
     @property
     def tried(self) -> tuple[Any, ...]:
         """What is tried out beforehand: every value of a list, the bounds of a range."""
@@ -67,6 +74,11 @@ class Axis:
 Space = Mapping[str, Axis]
 
 
+def inside(space: Space, params: Mapping[str, Any]) -> bool:
+    """Tell whether parameters are a point of a space; those of a model as it is configured need not be."""
+    return all(name in params and axis.contains(params[name]) for name, axis in space.items())
+
+
 def _short(value: float) -> float:
     """Return a number of eight digits, enough to search by and to type again."""
     return float(f"{value:.8g}")
@@ -76,13 +88,8 @@ def parse(space: Mapping[str, Any]) -> dict[str, Axis]:
     """Read a space as yaml has it.
 
     It has parameter -> one of ``FORMS``, a range without its stop as Python's; null leaves the parameter out. Axes are
-    sorted by name: the order in which a file or a command line names them is of no effect.
-
-    Raises
-    ------
-    TipcastError
-        C003 for a form that is none of these, an empty list, bounds that are reversed or cannot be.
-
+    sorted by name: the order in which a file or a command line names them is of no effect. C003 for a form that is none
+    of these, an empty list, bounds that are reversed or cannot be.
     """
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
@@ -96,11 +103,7 @@ def merged(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> dict[str
 def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str], kind: str | None = None) -> None:
     """Let the estimator judge every value of the lists, and of the ranges the bounds and a value between.
 
-    Raises
-    ------
-    TipcastError
-        C001 a parameter that the model does not have, C003 a value that it refuses or nothing to search.
-
+    C001 a parameter that the model does not have, C003 a value that it refuses or nothing to search.
     """
     if not space:
         raise TipcastError("C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -45,9 +46,9 @@ class WorkerCache:
     grown: dict[int, tuple[float, int, Any]] = field(default_factory=dict)
     """Trial -> its score, its trees so far and their state."""
 
-    def ready(self, estimator: Any, threads: int) -> tuple[Any, tuple[Any, Any]]:
-        """Return what fits with these parameters share, and the validation rows."""
-        key = estimator.sharing
+    def ready(self, estimator: Any, threads: int, turn: int = 0) -> tuple[Any, tuple[Any, Any]]:
+        """Return what fits of a model with these parameters share, and the validation rows."""
+        key = turn, estimator.sharing
         with self.lock:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
@@ -116,7 +117,7 @@ class TrialSlots(WorkerPlugin):
 def load(sweep: str) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process; return what was read of each fragment's parts."""
     cache = CACHES[sweep]
-    cache.ready(_estimator(cache.study, {}), _threads())
+    cache.ready(_estimator(cache.study, {}, 0), _threads())
     return cache.counts
 
 
@@ -125,13 +126,8 @@ def run(sweep: str, work: Work, attempt: int) -> None:
     """Fit, measure and report.
 
     What came of it, one trial for each proposal as JSON, goes out as an event, ahead of the word that the task is done:
-    a result that Dask held on the worker would be lost with it, and the task computed again.
-
-    Raises
-    ------
-    TipcastError
-        M010 a prediction or metric that is not finite, S005 no memory; those of the estimator.
-
+    a result that Dask held on the worker would be lost with it, and the task computed again. M010 a prediction or
+    metric that is not finite, S005 no memory; those of the estimator.
     """
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
     cache = CACHES[sweep]
@@ -157,8 +153,8 @@ def failure(problem: Exception, where: str) -> TipcastError:
 
 def not_finite(where: str) -> TipcastError:
     """Return what is told of a trial whose predictions are no numbers."""
-    what = "non-finite metric: the model's predictions are not finite"
-    return TipcastError("M010", where, what, "search a smaller learning rate")
+    what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
+    return TipcastError("M010", where, what, "search a smaller learning rate, or rank by another search.metric")
 
 
 class RunningWork:
@@ -172,9 +168,10 @@ class RunningWork:
     def trials(self) -> list[Trial]:
         """Fit once, measure for each of the trials."""
         work = self.work
-        estimator = _estimator(self._study, work.proposals[0].params)
+        turn = self._study.turn(work.numbers[0])
+        estimator = _estimator(self._study, work.proposals[0].params, turn)
         with self._phase("wait"):
-            prepared, validation = self._cache.ready(estimator, _threads())
+            prepared, validation = self._cache.ready(estimator, _threads(), turn)
         if work.rounds is not None:
             return [self._grown(estimator, prepared, validation, work.rounds)]
         with self._phase("fit"):
@@ -207,13 +204,14 @@ class RunningWork:
             finite = bool(self._study.frames.xp.isfinite(predictions).all())
             x, y = validation  # clusters are judged by the rows themselves
             measured = self._study.measure(predictions, x if y is None else y) if finite else None
-        if measured is None:
+        score = measured.metrics[self._study.objective.metric] if measured else math.nan
+        if measured is None or not math.isfinite(score):
             raise not_finite(self._study.objective.key(proposal.number))
         return Trial(
             key=self._study.objective.key(proposal.number),
             number=proposal.number,
             params=proposal.params,
-            score=float(measured.metrics[self._study.objective.metric]),
+            score=float(score),
             metrics=measured.metrics,
             phases=dict(self._phases),
             worker=str(get_worker().address),
@@ -229,8 +227,9 @@ class RunningWork:
         self._phases[name] = time.perf_counter() - start
 
 
-def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
-    model = dataclasses.replace(study.model, params={**study.model.params, **params})
+def _estimator(study: Study, params: Mapping[str, Any], turn: int) -> Any:
+    model = (study.model, *study.others)[turn]
+    model = dataclasses.replace(model, params={**model.params, **params})
     task = study.recipe.task
     return build(model, study.device, study.categorical, task.kind, len(task.classes))
 

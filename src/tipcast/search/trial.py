@@ -75,6 +75,12 @@ class Study:
     """Of predictions and targets; importable on the workers."""
     again: bool
     """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
+    others: tuple[ModelSpec, ...] = ()
+    """Models that take turns with the first, see ``turn``."""
+
+    def turn(self, number: int) -> int:
+        """Return which of the models a trial is of."""
+        return number % (1 + len(self.others))
 
     @property
     def topic(self) -> str:

@@ -110,11 +110,7 @@ class TrialWorkers:
     def ended(self, done: queue.SimpleQueue[Ends], meanwhile: Callable[[], None]) -> list[Ends]:
         """Wait until something ends, and return all that has; look at the workers each time.
 
-        Raises
-        ------
-        TipcastError
-            K003 when no worker is able to work, or at work, for too long.
-
+        K003 when no worker is able to work, or at work, for too long.
         """
         idle_since = time.monotonic()
         while True:
@@ -225,12 +221,9 @@ def _end(done: queue.SimpleQueue[tuple[str, Any, Any]], future: Any) -> None:
 
 def _idle(wait_s: float) -> TipcastError:
     """Return the error of workers that do nothing."""
-    return TipcastError(
-        "K003",
-        "all workers",
-        f"not at work for {wait_s:g} s: paused for lack of memory, or gone",
-        "give workers more memory (cluster.memory_limit), or search on fewer rows",
-    )
+    what = f"not at work for {wait_s:g} s: paused for lack of memory, or gone"
+    fix = "give workers more memory (cluster.memory_limit), or search on fewer rows"
+    return TipcastError("K003", "all workers", what, fix)
 
 
 def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, tuple[int, bool]], set[str]]:

@@ -52,6 +52,10 @@ class Columns(Protocol):
     def features(self) -> tuple[str, ...]:
         """All features there are."""
 
+    @property
+    def nominal(self) -> tuple[str, ...]:
+        """Those that are of use as categories alone."""
+
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds that is to be predicted, by default the dataset's own."""
 
@@ -89,21 +93,10 @@ class Task:
         return self.kind != "clustering"
 
     def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:
-        """Make the target.
+        """Make the target of canonical name -> (rows,) array, ``columns`` among them; ``xp`` is their module.
 
-        Parameters
-        ----------
-        columns
-            Canonical name -> (rows,) array, ``columns`` among them.
-        xp
-            The arrays' module: numpy or cupy.
-
-        Returns
-        -------
-        array or None
-            (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN where a row has none;
-            None for clustering.
-
+        Returns (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN where a row has
+        none; None for clustering.
         """
         if not self.has_target:
             return None
@@ -149,9 +142,14 @@ def high_tip_card(columns: Mapping[str, Array], xp: ModuleType, *, threshold: fl
     return xp.where(columns["payment_type"] == CARD, high, xp.int8(-1))
 
 
-def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True) -> Array:
-    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by card."""
+def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True, **minutes: float) -> Array:
+    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by card.
+
+    ``minutes``: those of ``duration``; NaN where that has no answer.
+    """
     tip = columns["tip_amount"]
+    if minutes:
+        tip = xp.where(xp.isnan(duration(columns, xp, **minutes)), xp.nan, tip)
     return xp.where(columns["payment_type"] == CARD, tip, xp.nan) if card_only else tip
 
 
@@ -216,38 +214,17 @@ def _function(name: str) -> Target:
             _TARGETS[name] = entry.load()
     if name not in _TARGETS:
         installed = {entry.name for entry in importlib.metadata.entry_points(group=GROUP)}
-        raise TipcastError(
-            "C003",
-            "task.function",
-            f"no such target: {name}",
-            f"use {', '.join(sorted(installed | set(_TARGETS)))}, or install a package with an entry point in {GROUP}",
-        )
+        what = f"no such target: {name}"
+        fix = f"use {', '.join(sorted(installed | set(_TARGETS)))}, or install a package with an entry point in {GROUP}"
+        raise TipcastError("C003", "task.function", what, fix)
     return _TARGETS[name]
 
 
 def make_task(spec: TaskSpec, dataset: Columns) -> Task:
-    """Make a task of its configuration, and refuse what cannot be.
-
-    Parameters
-    ----------
-    spec
-        The composed task.
-    dataset
-        What it is asked of.
-
-    Raises
-    ------
-    TipcastError
-        C003 C004.
-
-    """
+    """Make a task of its configuration, asked of a dataset, and refuse what cannot be; C003 C004."""
     if spec.kind is not None and spec.kind not in KINDS:
         raise TipcastError("C003", "task.kind", f"no such kind: {spec.kind}", f"use {', '.join(KINDS)}")
-    if not 0 <= spec.validation < 1:
-        raise TipcastError("C003", "task.validation", f"{spec.validation} is no share", "use 0 (none) to below 1")
     threshold = {} if spec.threshold is None else {"threshold": spec.threshold}
-    if spec.threshold is not None and not 0 <= spec.threshold < 1e6:
-        raise TipcastError("C003", "task.threshold", f"{spec.threshold} is no tip over fare", "use 0 or more, as 0.2")
     params = {**spec.params, **threshold}
     resolved: Target | None = None
     values: tuple[float, ...] = ()
@@ -285,7 +262,8 @@ def _features(spec: TaskSpec, dataset: Columns, columns: Sequence[str]) -> tuple
     known = dataset.features
     others = [name for name in known if name not in columns]
     there = others if spec.function is None else list(known)
-    chosen = others if spec.features is None else list(spec.features)
+    usual = [name for name in others if name not in dataset.nominal]
+    chosen = usual if spec.features is None else list(spec.features)
     if not chosen:
         raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(there)}")
     if len(set(chosen)) < len(chosen):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -17,9 +17,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
 from tipcast.tracking import process
-from tipcast.tracking.abandoned import STATE, pages
-from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run, set_tags
-from tipcast.tracking.store import is_locked, redact, release
+from tipcast.tracking.abandoned import pages
+from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run
+from tipcast.tracking.store import is_locked, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
@@ -46,10 +46,6 @@ class Children:
     def __init__(self, parent: Run) -> None:
         self._parent = parent
         self._tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()})
-        self.open: dict[int, str] = {}
-        """Trial -> its run that is not closed."""
-        self._rests: set[str] = set()
-        """Runs that were finished before and opened again."""
 
     def begin(self, number: int, key: str, attempt: int, params: Mapping[str, Any]) -> str:
         """Open the run of an attempt at a trial."""
@@ -61,115 +57,71 @@ class Children:
             NUMBER: str(number),
             ATTEMPT: str(attempt),
             PROPOSED: json.dumps(dict(params)),
-            STATE: "running",
         }
         run = self._parent.client.create_run(self._parent.experiment_id, run_name=f"trial {number:03d}", tags=tags)
-        self.open[number] = str(run.info.run_id)
-        return self.open[number]
-
-    def reopen(self, number: int, run_id: str) -> None:
-        """Go on with a trial that was given more to do."""
-        set_tags(self._parent.client, run_id, process.tags())
-        self._parent.client.update_run(run_id, status="RUNNING")
-        self.open[number], self._rests = run_id, self._rests | {run_id}
-
-    def rest(self, number: int) -> str:
-        """Close the run of a trial that was given more to do and did not come to it: what it has stays."""
-        return self._close(number, "FINISHED", tags=_tags({STATE: "finished"}))
+        return str(run.info.run_id)
 
     def end(
         self,
-        number: int,
+        run_id: str,
         *,
         params: Mapping[str, Any],
         metrics: Mapping[str, float],
         tags: Mapping[str, object],
         curves: Mapping[str, Mapping[int, float]],
         step: int = 0,
-    ) -> str:
-        """Write what came of a trial with one batch, and close its run as FINISHED.
+    ) -> None:
+        """Write what came of a trial with one batch, all finite, and close its run as FINISHED.
 
-        Parameters
-        ----------
-        number
-            Of the trial.
-        params, metrics, tags
-            All finite.
-        curves
-            Metric -> step -> value.
-        step
-            Of ``metrics``.
-
-        Returns
-        -------
-        str
-            The run.
-
+        ``curves`` has metric -> step -> value; ``step`` is that of the other ``metrics``. The run of a trial that
+        was given more to do is FINISHED already.
         """
         now = int(time.time() * 1000)
         points = [Metric(name, float(value), now, step) for name, value in metrics.items()]
         points += [Metric(name, float(value), now, at) for name, of in curves.items() for at, value in of.items()]
-        return self._close(
-            number,
-            "FINISHED",
-            metrics=points,
-            params=[Param(name, str(value)[:MAX_PARAM]) for name, value in params.items()],
-            tags=_tags({STATE: "finished", **tags}),
-        )
+        given = [Param(name, str(value)[:MAX_PARAM]) for name, value in params.items()]
+        self._close(run_id, "FINISHED", tags, metrics=points, params=given)
 
-    def fail(self, number: int, code: str, message: object) -> str:
+    def fail(self, run_id: str, code: str, message: object) -> None:
         """Close the run of a trial that failed for good."""
-        return self._close(
-            number, "FAILED", tags=_tags({STATE: "failed", "error.code": code, "error.message": message})
-        )
+        self._close(run_id, "FAILED", {"error.code": code, "error.message": message})
 
-    def kill(self, number: int, reason: str) -> str:
-        """Close the run of an attempt that was cut off; a trial that was given more to do keeps what it has."""
-        if self.open[number] in self._rests:
-            return self.rest(number)
-        return self._close(number, "KILLED", tags=_tags({STATE: "killed", "error.message": reason}))
+    def kill(self, run_id: str, reason: str) -> None:
+        """Close the run of an attempt that was cut off."""
+        self._close(run_id, "KILLED", {"error.message": reason})
 
-    def _close(self, number: int, status: str, **batch: Any) -> str:
-        run_id = self.open[number]
-        self._parent.client.log_batch(run_id, **batch)
+    def _close(self, run_id: str, status: str, tags: Mapping[str, object], **batch: Any) -> None:
+        told = [RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()]
+        self._parent.client.log_batch(run_id, tags=told, **batch)
         self._parent.client.set_terminated(run_id, status)
-        del self.open[number]
-        return run_id
 
     @contextlib.contextmanager
     def closed(self, reason: str) -> Iterator[None]:
-        """Close whatever is open as KILLED, when a block ends otherwise than well."""
+        """Close what this process has left open as KILLED, when a block ends otherwise than well."""
         try:
             yield
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                self._end_all(reason)
+                self.close_open(reason, of=process.tags())
             raise
 
-    def _end_all(self, reason: str) -> None:
-        """Close all that is open; of a database that stays locked one call waits, and the next command closes the rest.
+    def close_open(self, reason: str, of: Mapping[str, str] | None = None) -> int:
+        """Close all that is open as KILLED, also what a signal kept from coming back; return how many.
 
-        Raises
-        ------
-        mlflow.exceptions.MlflowException
-            The database is locked, or strays cannot be found.
-
+        ``of`` are the tags of the process whose children they are; None: of any. Another may have taken the run over.
+        A database that stays locked is waited for once: the next command closes the rest.
         """
-        for number in list(self.open):
+        of = of or {}
+        running = [child for child in self.found() if child.status == "RUNNING"]
+        left = [child.run_id for child in running if of.items() <= child.tags.items()]
+        for run_id in left:
             try:
-                self.kill(number, reason)
+                self.kill(run_id, reason)
             except MlflowException as problem:  # such as of a child that was deleted
                 if is_locked(problem):
                     raise
-        self._end_strays(reason)
-
-    def _end_strays(self, reason: str) -> None:
-        """Close children that were made, but whose id a signal kept from coming back."""
-        for child in self.found():
-            if child.status == "RUNNING" and child.run_id not in self.open.values():
-                self.open[child.number] = child.run_id
-                self.kill(child.number, reason)
+        return len(left)
 
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""
@@ -183,33 +135,24 @@ class Children:
         points = self._parent.client.get_metric_history(run_id, name)
         return [float(point.value) for point in sorted(points, key=lambda point: (point.step, point.timestamp))]
 
-    def link(self, run_id: str) -> str:
-        """Return a child's address, relative to the pages of the store's server."""
-        return f"#/experiments/{self._parent.experiment_id}/runs/{run_id}?workflowType=machine_learning"
-
     def charts(self, metric: str, *, maximize: bool = True) -> str:
-        """Return where a browser compares the children as charts, best first."""
-        page = charts(self._parent.experiment_id, self._parent.id, metric, maximize=maximize)
-        if urlsplit(self._parent.store).scheme in {"http", "https"}:
-            return f"{redact(self._parent.store).rstrip('/')}/{page}"
-        return f"http://127.0.0.1:5000/{page}"
+        """Return the page that shows the children as charts, best first, relative to those of the store's server."""
+        wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'", safe="")
+        order = quote(f"metrics.`{metric}`", safe="")
+        return (
+            f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={wanted}&orderByKey={order}"
+            f"&orderByAsc={str(not maximize).lower()}&compareRunsMode=CHART&workflowType=machine_learning"
+        )
 
 
 def sweep_run(client: Any, run_id: str, job: str = "sweep") -> Any:
-    """Return the run of a sweep, or of another job that has children.
-
-    Raises
-    ------
-    TipcastError
-        S003 where there is none of that id.
-
-    """
+    """Return the run of a sweep, or of another job that has children; S003 where there is none of that id."""
     try:
         run = client.get_run(run_id)
     except MlflowException as problem:
         raise TipcastError("S003", f"run {run_id}", "is not there", f"name the run of a {job}") from problem
     if run.data.tags.get("job") != job or run.info.lifecycle_stage != "active":
-        raise TipcastError("S003", f"run {run_id}", f"is no {job}", f"name the run of a {job}")
+        raise TipcastError("S003", f"run {run_id}", f"is not a {job}", f"name the run of a {job}")
     return run
 
 
@@ -223,20 +166,6 @@ def clear_problem(client: Any, run_id: str) -> None:
     """Take away what the run of a sweep says of how it ended before."""
     for name in {"error.code", "error.message"} & set(client.get_run(run_id).data.tags):
         client.delete_tag(run_id, name)
-
-
-def charts(experiment_id: str, parent: str, metric: str, *, maximize: bool = True) -> str:
-    """Return the page that shows a sweep's children as charts, best first."""
-    wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{parent}'", safe="")
-    order = quote(f"metrics.`{metric}`", safe="")
-    return (
-        f"#/experiments/{experiment_id}/runs?searchFilter={wanted}&orderByKey={order}"
-        f"&orderByAsc={str(not maximize).lower()}&compareRunsMode=CHART&workflowType=machine_learning"
-    )
-
-
-def _tags(tags: Mapping[str, object]) -> Sequence[RunTag]:
-    return [RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()]
 
 
 def _child(run: Any) -> Child:

@@ -28,23 +28,14 @@ def redact(uri: str) -> str:
 
 
 def check_address(uri: str, name: str) -> None:
-    """Refuse an address that no URI is, C003.
-
-    Parameters
-    ----------
-    uri
-        Of a tracking store or model registry.
-    name
-        Of the key or variable that has it.
-
-    """
+    """Refuse (C003) the address of a store that no URI is; ``name`` is of the key or variable that has it."""
     try:
         parts = urlsplit(uri)
         if parts.scheme.lower() in {"http", "https"}:  # elsewhere a password may have a ":" or "/"
             _ = parts.port
     except ValueError:  # whose text may have the password
         raise TipcastError(
-            "C003", name, f"{redact(uri)} is no address", "use http://HOST:PORT, or sqlite:///FILE"
+            "C003", name, f"{redact(uri)} is not a URI", "use http://HOST:PORT, or sqlite:///FILE"
         ) from None
 
 
@@ -61,20 +52,9 @@ def check_user_info(uri: str) -> None:
 
 
 def check_credentials(uri: str, *, insecure: bool) -> None:
-    """Refuse to send a password or token to another machine without TLS, or without a check of its certificate.
+    """Refuse (C009) to send a password or token to another machine without TLS, or without a check of its certificate.
 
-    Parameters
-    ----------
-    uri
-        Of a tracking store, model registry or artifact store.
-    insecure
-        Whether to warn instead.
-
-    Raises
-    ------
-    TipcastError
-        C009.
-
+    With ``insecure`` that is only warned of.
     """
     parts = urlsplit(uri)
     if parts.scheme.lower() not in {"http", "https"} or is_loopback(parts.hostname):

@@ -1,8 +1,10 @@
-"""What a run says of itself, sorted by what people compare runs by."""
+"""A run as people name it, and what it says of itself, sorted by what runs are compared by."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,76 @@ from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import flatten
+from tipcast.tracking.abandoned import pages
 
 SECTIONS = ("configuration", "data", "versions", "seconds", "metrics")
-CONFIG, VERSIONS = "config.yaml", "versions.yaml"
+CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
-OF_CODE = ("tipcast.version", "mlflow.source.git.commit", "mlflow.source.git.dirty")
+OF_CODE = RELEASE, COMMIT, DIRTY = ("tipcast.version", "mlflow.source.git.commit", "mlflow.source.git.dirty")
+BEST = "sweep.best."
+"""What the tags of a sweep's best parameters begin with."""
 NOT_METRICS = ("seconds/", "system/", "history/", "memory/")
+
+LAST = "last"
+"""What stands for the newest run."""
+SHORTEST = 4
+"""Characters of an id that may stand for it."""
+LISTED = 5
+"""Runs that an ambiguous beginning is told of."""
+
+
+def find_run(client: Any, name: str, experiment: str | None = None, job: str | None = None) -> str:
+    """Return the id of the run that a user names.
+
+    Parameters
+    ----------
+    client
+        The store.
+    name
+        A whole id, which is returned as it is; the beginning of one, of at least 4 characters, of all runs that are
+        not deleted; ``last``, the newest run of an experiment.
+    experiment
+        The name of the one that ``last`` looks in; None: there is no ``last``.
+    job
+        What ``last`` is a run of, as ``sweep``; None: anything but a trial.
+
+    Raises
+    ------
+    TipcastError
+        T004 for no run, or for several.
+
+    """
+    if name == LAST and experiment is not None:
+        return _last(client, experiment, job)
+    if re.fullmatch("[0-9a-f]{32}", name):
+        return name
+    where, found = f"run {name}", list[Any]()
+    if re.fullmatch("[0-9a-f]+", name) and len(name) < SHORTEST:
+        what = f"is too short: {SHORTEST} characters of an id are needed"
+        raise TipcastError("T004", where, what, "name more of its id")
+    if re.fullmatch(f"[0-9a-f]{{{SHORTEST},31}}", name):
+        experiments = [each.experiment_id for each in pages(client.search_experiments)]
+        found = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
+    if not found:
+        fix = f"name the id of a run, or its first {SHORTEST} characters or more"
+        raise TipcastError("T004", where, "is not there: no id begins so", fix)
+    if len(found) > 1:
+        shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in found[:LISTED])
+        more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        raise TipcastError("T004", where, f"stands for {len(found)} runs: {shown}{more}", "name more of its id")
+    return str(found[0].info.run_id)
+
+
+def _last(client: Any, experiment: str, job: str | None) -> str:
+    """Return the newest run of a job in an experiment."""
+    there = client.get_experiment_by_name(experiment)
+    wanted = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
+    newest = ["attributes.start_time DESC"]
+    found = client.search_runs([there.experiment_id], wanted, max_results=1, order_by=newest) if there else []
+    if not found:
+        what = f"experiment {experiment} has no {job or 'run'}"
+        raise TipcastError("T004", f"run {LAST}", what, "name a run by its id, or set tracking.experiment")
+    return str(found[0].info.run_id)
 
 
 @dataclass(frozen=True)
@@ -40,12 +106,9 @@ def facts(client: Any, run_id: str) -> Facts:
         T004 where it is not.
 
     """
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as problem:
-        raise TipcastError("T004", f"run {run_id}", "is not there", "name a run of this store") from problem
+    run = run_of(client, run_id)
     tags, metrics = run.data.tags, run.data.metrics
-    config = flatten(_artifact(client, run_id, CONFIG))
+    config = flatten(artifact(client, run_id, CONFIG))
     versions = {name: tags[name] for name in OF_CODE if name in tags}
     phases = {name.partition("/")[2]: float(value) for name, value in metrics.items() if name.startswith("seconds/")}
     return Facts(
@@ -56,11 +119,19 @@ def facts(client: Any, run_id: str) -> Facts:
             "data": {
                 name: value for name, value in tags.items() if name.startswith(("data.", "sweep.study", "sweep.best"))
             },
-            "versions": versions | _artifact(client, run_id, VERSIONS),
+            "versions": versions | artifact(client, run_id, VERSIONS),
             "seconds": phases | ({"all": sum(phases.values())} if phases else {}),
             "metrics": {name: float(value) for name, value in metrics.items() if not name.startswith(NOT_METRICS)},
         },
     )
+
+
+def run_of(client: Any, run_id: str) -> Any:
+    """Return a run as MLflow has it; T004 where it is not."""
+    try:
+        return client.get_run(run_id)
+    except MlflowException as problem:
+        raise TipcastError("T004", f"run {run_id}", "is not there", "name a run of this store") from problem
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:
@@ -78,7 +149,21 @@ def config_text(client: Any, run_id: str | None, fix: str) -> str:
         raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
 
 
-def _artifact(client: Any, run_id: str, path: str) -> dict[str, Any]:
+def best_of(run: Any) -> dict[str, str]:
+    """Return parameter -> text of the value that a sweep's run has found; empty of others."""
+    return {name.removeprefix(BEST): value for name, value in run.data.tags.items() if name.startswith(BEST)}
+
+
+def table(client: Any, run_id: str, path: str) -> dict[str, list[Any]] | None:
+    """Return the columns of a table that a run has as an artifact; None where it has none."""
+    with contextlib.suppress(MlflowException, OSError, ValueError, KeyError, TypeError):
+        found = json.loads(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))
+        columns = zip(*found["data"], strict=True)
+        return {name: list(values) for name, values in zip(found["columns"], columns, strict=True)}
+    return None
+
+
+def artifact(client: Any, run_id: str, path: str) -> dict[str, Any]:
     """Return a mapping that a run has as a yaml file; empty where it has none."""
     with contextlib.suppress(MlflowException, OSError, yaml.YAMLError):
         found = yaml.safe_load(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))

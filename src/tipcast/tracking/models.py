@@ -25,6 +25,7 @@ from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
 from tipcast.tracking.credentials import is_loopback, redact
+from tipcast.tracking.facts import find_run
 from tipcast.tracking.portable import MANIFEST_VERSION
 from tipcast.tracking.registry import MANIFEST_TAG
 from tipcast.tracking.run import Run
@@ -100,37 +101,15 @@ def versions_of(client: Any, fetched: Fetched) -> list[str]:
 
 
 def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True) -> Fetched:
-    """Fetch a model of tipcast's and check it.
+    """Fetch a model of tipcast's into a folder, and check it.
 
     What is downloaded is ``MLmodel`` (read as data), the manifest and the native file. No code and no pickle of the
     model is opened, whatever its flavours. Of a version the manifest must be the one that the registry knows, so that
     who may write to the artifact store alone cannot exchange the model.
 
-    Parameters
-    ----------
-    client
-        What ``store.open_store`` returns.
-    model_uri
-        ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``.
-    folder
-        Where the files go; this process's own.
-    root
-        Folder under which a server on another machine may name files of this one.
-    parse
-        Whether to parse the native file in a child process; where not, call ``check_parses`` before it is loaded.
-
-    Returns
-    -------
-    Fetched
-
-    Raises
-    ------
-    TipcastError
-        C003 no address of a model; M001 no such model, version or alias, M002 features that are none of ours, M003 a
-        digest that differs, the registry's among them, M004 a format that is not read, M005 a model that tipcast did
-        not log, M007 a file that does not parse; T006 a store that is not fetched from, T007 one that does not give
-        the files.
-
+    ``model_uri`` is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``; ``root`` a
+    folder under which a server on another machine may name files of this one. Without ``parse`` call ``check_parses``
+    before the file is loaded. Errors are C003, M001 to M005, M007, T006 and T007.
     """
     found = locate(client, model_uri)
     check_location(client, found, root)
@@ -163,14 +142,7 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
 
 
 def check_parses(fetched: Fetched) -> None:
-    """Parse the native file in a child process, and hold its features against the manifest's.
-
-    Raises
-    ------
-    TipcastError
-        M002, M007, see ``fetch``.
-
-    """
+    """Parse the native file in a child process, and hold its features against the manifest's; M002, M007."""
     safe_load.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri, fetched.kind)
 
 
@@ -206,7 +178,7 @@ def _manifest_digest(path: Path, where: str) -> str:
         return str(described["metadata"]["tipcast"]["manifest_sha256"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
         raise TipcastError(
-            "M005", where, "is no model that tipcast logged", "score with a model that tipcast trained"
+            "M005", where, "is not a model that tipcast logged", "score with a model that tipcast trained"
         ) from problem
 
 
@@ -227,11 +199,14 @@ def _other(what: str, found: str, digest: str, where: str) -> TipcastError:
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
     """Return a manifest that this version knows how to follow."""
     try:
-        manifest: dict[str, Any] = json.loads(content)
-        version, format, file = manifest["version"], manifest["format"], manifest["file"]
-        names, _ = list(manifest["features"]), manifest["sha256"]["model"]
-    except (ValueError, KeyError, TypeError) as problem:
-        raise TipcastError("M005", where, f"its manifest is none of ours: {problem!r}", AGAIN) from problem
+        return _followed(json.loads(content), where)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:  # it may hold anything of any type
+        raise TipcastError("M005", where, f"its manifest cannot be used: {problem!r}", AGAIN) from problem
+
+
+def _followed(manifest: dict[str, Any], where: str) -> dict[str, Any]:
+    version, format, file = manifest["version"], manifest["format"], manifest["file"]
+    names, _ = list(manifest["features"]), manifest["sha256"]["model"]
     if version != MANIFEST_VERSION:
         raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
     if format not in native.PATHS:
@@ -243,8 +218,8 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
     if strangers or not names or len(set(names)) < len(names):
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-    if "profile" in manifest:
-        manifest["profile"] = dataset.profile(manifest["profile"])
+    if any("bins" in each for each in manifest.get("profile", {}).get("features", {}).values()):
+        del manifest["profile"]  # of the first version, which counted its rows otherwise
     return manifest
 
 
@@ -255,14 +230,7 @@ def used_by(run: Run, fetched: Fetched) -> None:
 
 
 def locate(client: Any, model_uri: str) -> Located:
-    """Find a model by its address.
-
-    Raises
-    ------
-    TipcastError
-        C003 no address of a model, M001 no such model, version, alias or run, M005 one that tipcast cannot have logged.
-
-    """
+    """Find a model by its address; C003, M001, and M005 for one that tipcast cannot have logged."""
     if match := _LOGGED.fullmatch(model_uri):
         return _logged(client, match[1], model_uri)
     if match := _VERSION.fullmatch(model_uri):
@@ -284,7 +252,7 @@ def locate(client: Any, model_uri: str) -> Located:
     raise TipcastError(
         "C003",
         "model_uri",
-        f"no address of a model: {redact(model_uri)}",
+        f"not a model URI: {redact(model_uri)}",
         "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/model",
     )
 
@@ -295,14 +263,21 @@ def _registered(client: Any, name: str) -> Any:
 
 
 def _version(client: Any, version: Any) -> Located:
-    uri = f"models:/{version.name}/{version.version}"
-    match = _LOGGED.fullmatch(version.source or "")
+    uri, source = f"models:/{version.name}/{version.version}", version.source or ""
+    match = _LOGGED.fullmatch(source)
     if model_id := version.model_id or (match and match[1]):
-        logged = _logged(client, model_id, uri)
-        return dataclasses.replace(logged, uri=uri, name=version.name, version=str(version.version), tags=version.tags)
-    raise TipcastError(
-        "M005", uri, "was registered from files, not from a model that tipcast logged", "train and register it again"
-    )
+        found = _logged(client, model_id, uri)
+    elif copied := _VERSION.fullmatch(source):  # MLflow's copy_model_version
+        gone = "the version that it is a copy of is not there"
+        found = _version(client, _found(lambda: client.get_model_version(*copied.groups()), uri, gone))
+    else:
+        raise TipcastError(
+            "M005",
+            uri,
+            "was registered from files, not from a model that tipcast logged",
+            "train and register it again",
+        )
+    return dataclasses.replace(found, uri=uri, name=version.name, version=str(version.version), tags=version.tags)
 
 
 def _logged(client: Any, model_id: str, uri: str) -> Located:
@@ -311,11 +286,17 @@ def _logged(client: Any, model_id: str, uri: str) -> Located:
 
 
 def _of_run(client: Any, run_id: str, name: str, uri: str) -> Located:
-    run = _found(lambda: client.get_run(run_id), uri, "no such run")
+    try:
+        whole = find_run(client, run_id)
+    except TipcastError as problem:  # as any model that is not there
+        raise TipcastError("M001", uri, f"run {run_id} {problem.what}", "name another run, or train first") from problem
+    run = _found(lambda: client.get_run(whole), uri, "no such run")
     outputs = run.outputs.model_outputs if run.outputs else []
     for model in (client.get_logged_model(output.model_id) for output in outputs):
         if model.name == name:
-            return Located(f"models:/{model.model_id}", model.artifact_location, None, None, run_id, model.model_id)
+            return Located(
+                f"models:/{model.model_id}", model.artifact_location, None, None, run.info.run_id, model.model_id
+            )
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
 
 
@@ -330,22 +311,9 @@ def _found(ask: Callable[[], Any], where: str, what: str) -> Any:
 
 
 def check_location(client: Any, found: Located, root: str | None) -> None:
-    """Refuse what a store on another machine must not choose: this machine's files, and odd ways to reach others.
+    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to reach others.
 
-    Parameters
-    ----------
-    client
-        Whose stores named the location.
-    found
-        The model.
-    root
-        Folder of this machine that a server may name all the same; None: there is none.
-
-    Raises
-    ------
-    TipcastError
-        T006.
-
+    ``root`` is a folder of this machine that a server may name all the same.
     """
     scheme = urlsplit(found.location).scheme.lower()
     if scheme in LOCATIONS:

@@ -33,6 +33,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 from tipcast.config.disk import FULL, temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, RawColumn
+from tipcast.datasets.column_names import NAMES, as_named
 from tipcast.models import native
 from tipcast.models.base import scoring_code
 from tipcast.tracking.run import MAX_DIGEST, Run
@@ -108,7 +109,7 @@ def log_model(
 
     """
     names: Sequence[str] = facts["features"]
-    columns = dataset.raw_columns(names, listed)
+    columns = as_named(dataset.raw_columns(names, listed), listed)
     outputs, task = _outputs(format, facts.get("task", {})), facts.get("task", {})
     signature = _signature(columns, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
@@ -122,7 +123,7 @@ def log_model(
         "sha256": digests,
         "dataset": dataset.name,
         "columns": [asdict(column) for column in columns],
-        "known_columns": list(dataset.known_columns),
+        "known_columns": [*dataset.known_columns, *listed.get(NAMES, {}).values()],
         "outputs": outputs,
         "labels": _labels(task),
         **dataset.facts(),

@@ -23,19 +23,18 @@ def tags() -> dict[str, str]:
     return {HOST: socket.gethostname(), PROCESS: json.dumps(known)}
 
 
+def named(run_tags: Mapping[str, str]) -> str:
+    """Return number and host of the process that a run's tags identify, in words."""
+    known = json.loads(run_tags.get(PROCESS) or "{}")
+    return f"process {known.get('pid', '?')} on {run_tags.get(HOST, '?')}"
+
+
 def has_exited(run_tags: Mapping[str, str], *, one_machine: bool = False) -> bool:
     """Tell whether the process that wrote a run has certainly ended.
 
     Process numbers mean something only within one boot of one kernel and one PID namespace: of other machines and
-    containers, even of the same host name, nothing is known. A copy of a virtual machine cannot be told from it.
-
-    Parameters
-    ----------
-    run_tags
-        Of the run.
-    one_machine
-        Whether only this machine can have written the run, so that an earlier boot under this host name was its own.
-
+    containers, even of the same host name, nothing is known. ``one_machine`` says that only this machine can have
+    written the run, so that an earlier boot under this host name was its own.
     """
     try:
         known = json.loads(run_tags[PROCESS])
@@ -45,27 +44,21 @@ def has_exited(run_tags: Mapping[str, str], *, one_machine: bool = False) -> boo
             return False
         if boot != here["boot"]:
             return one_machine and namespace == INITIAL  # containers may have boot ids of their own
-        return not alive(pid, start)
+        return not _alive(pid, start)
     except (KeyError, TypeError, ValueError, OverflowError, OSError):  # not our tags, or no /proc
         return False
 
 
-def alive(pid: int, start: str | None = None) -> bool:
+def _alive(pid: int, start: str) -> bool:
     """Tell whether a process of this PID namespace lives; one that waits for its parent to reap it does not.
 
-    Parameters
-    ----------
-    pid
-        Its number.
-    start
-        When it began, in clock ticks since the boot: the number may be another process's by now. None: whenever.
-
+    ``start`` tells when it began, in clock ticks since the boot: its number may be another process's by now.
     """
     try:
         state, began = _stat(pid)
     except OSError:
         return _answers(pid)  # hidepid= hides other users' processes, or forbids to read of them
-    return state not in {"Z", "X"} and start in {None, began}
+    return state not in {"Z", "X"} and start == began
 
 
 def _stat(pid: int) -> tuple[str, str]:

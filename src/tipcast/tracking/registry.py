@@ -45,40 +45,15 @@ def register(
     *,
     trial: str = "",
 ) -> Logged:
-    """Register a logged model under a name.
+    """Register a logged model under a name, which is made where it does not exist; return it with the version's URI.
 
     The version is made with all of its tags and its description in one step. Whatever ends the process in between, no
-    version is left that lacks some of them, and no name without a version where the name is new.
+    version is left that lacks some of them, and no name without a version where the name is new. Nothing is registered
+    (M011) whose ``difference``, see ``portable.parity``, is above 1e-5, that has a metric of the test rows that is not
+    finite, or whose manifest lacks a digest or the code's origin. The description is Markdown.
 
-    Parameters
-    ----------
-    run
-        The run that logged it.
-    logged
-        The model.
-    name
-        Of the registered model, made where it does not exist.
-    difference
-        What ``portable.parity`` found.
-    metrics
-        Of the test period; tags of the version.
-    description
-        Markdown for the version's page, cut to 5000 characters.
-    trial
-        Key of the sweep's trial that the model is of. A version that this run has registered of the same trial is
-        used rather than another made: its sweep was killed after that, and was resumed.
-
-    Returns
-    -------
-    Logged
-        With the registered version's URI.
-
-    Raises
-    ------
-    TipcastError
-        M011 when the difference is above 1e-5, a metric is not finite, or the manifest lacks a digest or the code's
-        origin: nothing is registered.
-
+    A version that this run has registered of the same ``trial`` of a sweep is used rather than another made: its sweep
+    was killed after that, and was resumed.
     """
     _check(name, logged, difference, metrics)
     client = run.client
@@ -201,16 +176,9 @@ def _undo(client: Any, run: Run, name: str, source: str, new: bool) -> None:
 
 
 def check_alias(alias: str) -> None:
-    """Refuse what MLflow takes for no alias.
-
-    Raises
-    ------
-    TipcastError
-        C003.
-
-    """
+    """Refuse what MLflow takes for no alias; C003."""
     if not ALIAS.fullmatch(alias) or RESERVED.fullmatch(alias):
-        raise TipcastError("C003", "alias", f"no name of an alias: {alias!r}", "use a word, as champion")
+        raise TipcastError("C003", "alias", f"not an alias: {alias!r}", "use a word, as champion")
 
 
 def alias_holder(client: Any, name: str, alias: str) -> str | None:
@@ -222,66 +190,27 @@ def alias_holder(client: Any, name: str, alias: str) -> str | None:
 def move_alias(
     client: Any, name: str, alias: str, version: str, *, before: str | None, facts: Mapping[str, str], forced: bool
 ) -> None:
-    """Move an alias, and leave tags ``alias.ALIAS.*`` that say since when, after which version and why.
+    """Move an alias from the version that held it ``before``; M022 where it has another holder by now.
 
-    The model's tag ``alias.ALIAS.previous`` keeps the former holder, to go back to. Where the alias cannot be moved,
-    the tags are those of before. MLflow moves an alias whoever holds it: looking first makes it unlikely that two
-    promotions pass each other, not impossible.
-
-    Parameters
-    ----------
-    client
-        What ``store.open_store`` returns.
-    name, alias, version
-        What is moved where.
-    before
-        The holder that the version was compared with; None: there was none.
-    facts
-        What else the tags say, as ``why``.
-    forced
-        Whether it is moved against the gate's word.
-
-    Raises
-    ------
-    TipcastError
-        M022 where the alias has another holder by now.
-
+    Tags ``alias.ALIAS.*`` of the version say since when, after which version, and the ``facts``, as why; the model's
+    tags ``alias.ALIAS.version`` and ``.previous`` keep the holder, so that a move by other means shows, and the former
+    one, to go back to. MLflow moves an alias whoever holds it: looking
+    first makes it unlikely that two promotions pass each other, not impossible.
     """
-    found = alias_holder(client, name, alias)
+    found, of = alias_holder(client, name, alias), f"alias.{alias}"
     if found != before:
-        raise TipcastError(
-            "M022",
-            f"models:/{name}@{alias}",
-            f"moved to version {found} while version {version} was compared with {before or 'none'}",
-            "promote again: it will be compared with the new holder",
-        )
-    now, of = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), f"alias.{alias}"
-    begins: dict[str, str | None] = {"since": now, "after": before or "none", **facts}
-    begins["forced"] = "true" if forced else None
-    earlier = client.get_model_version(name, version).tags
+        what = f"moved to version {found} while version {version} was compared with {before or 'none'}"
+        fix = "promote again: it will be compared with the new holder"
+        raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
+    client.set_registered_model_alias(name, alias, version)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    told = {"since": now, "after": before or "none", **facts, "forced": str(forced).lower()}
     try:
-        _tag(client, name, version, of, begins)
-        client.set_registered_model_alias(name, alias, version)
-    except BaseException as problem:
-        release(problem)
-        with contextlib.suppress(Exception):
-            if alias_holder(client, name, alias) != version:
-                _tag(client, name, version, of, {key: earlier.get(f"{of}.{key}") for key in begins})
-        raise
-    try:
-        _tag(client, name, version, of, {"until": None, "followed_by": None})  # of an earlier time
+        for key, value in told.items():
+            client.set_model_version_tag(name, version, f"{of}.{key}", value)
+        client.set_registered_model_tag(name, f"{of}.version", version)
         if before:
             client.set_registered_model_tag(name, f"{of}.previous", before)
-            _tag(client, name, before, of, {"until": now, "followed_by": version})
     except Exception as problem:  # the alias has moved, and that is what counts
-        told = redact(str(problem).partition("\n")[0])
-        LOG.warning("version %s holds %s, but not all tags say so: %s", version, alias, told)
-
-
-def _tag(client: Any, name: str, version: str, of: str, tags: Mapping[str, str | None]) -> None:
-    """Set a version's tags of an alias, and remove those whose value is None."""
-    for key, value in tags.items():
-        if value is None:
-            client.delete_model_version_tag(name, version, f"{of}.{key}")
-        else:
-            client.set_model_version_tag(name, version, f"{of}.{key}", value)
+        said = redact(str(problem).partition("\n")[0])
+        LOG.warning("version %s holds %s, but not all tags say so: %s", version, alias, said)

@@ -32,7 +32,7 @@ from mlflow.utils.mlflow_tags import (
 )
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
-from tipcast.config.disk import remove_abandoned, temporary_folder, writing
+from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -62,39 +62,6 @@ def set_tags(client: Any, run_id: str, tags: Facts) -> None:
     client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()])
 
 
-def dataset_input(uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> DatasetInput:
-    """Describe a dataset for MLflow.
-
-    Parameters
-    ----------
-    uri
-        The first file, without credentials, or what stands for a source that is made.
-    digest
-        Digest over all of the dataset's files.
-    name
-        What the page calls it.
-    context
-        ``train``, ``validation`` or ``test``.
-    profile
-        Rows and other facts, kept with the dataset.
-
-    """
-    if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
-            source = resolve_dataset_source(uri)
-    else:
-        source = CodeDatasetSource(tags={"made_by": uri})
-    dataset = Dataset(
-        name=name,
-        digest=digest[:MAX_DIGEST],
-        source_type=source._get_source_type(),
-        source=source.to_json(),
-        profile=json.dumps(dict(profile), allow_nan=False),
-    )
-    return DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
-
-
 @dataclass(frozen=True)
 class Run:
     """An open run; every method writes at once."""
@@ -112,19 +79,16 @@ class Run:
         self.client.log_batch(self.id, params=new)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Log metrics in their order, in one batch.
-
-        Raises
-        ------
-        TipcastError
-            M010 for a value that is not finite: MLflow would rank it first.
-
-        """
+        """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow would rank it first."""
         self._log([(name, value, step) for name, value in metrics.items()])
 
     def log_history(self, history: Mapping[str, Sequence[float]]) -> None:
         """Log one value for each round of each metric, in few batches."""
         self._log([(name, value, step) for name, values in history.items() for step, value in enumerate(values)])
+
+    def log_curve(self, name: str, values: Mapping[int, float]) -> None:
+        """Log the values of one metric by their steps."""
+        self._log([(name, value, step) for step, value in values.items()])
 
     def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
         for name, value, _ in points:
@@ -149,19 +113,27 @@ class Run:
         self.set_tags({"mlflow.note.content": markdown})
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:
-        """Log a dataset input.
+        """Log a dataset input of a ``context``: ``train``, ``validation`` or ``test``.
 
-        Parameters
-        ----------
-        uri, digest
-            The first file, or what stands for the source; digest over all of the dataset's files.
-        name, context
-            What the page calls it; ``train``, ``validation`` or ``test``.
-        profile
-            Rows and other facts, kept with the dataset.
-
+        ``uri`` is of its first file, or what stands for a source that is made; the digest is over all of its files; the
+        profile tells rows and other facts, kept with the dataset.
         """
-        self.client.log_inputs(self.id, datasets=[dataset_input(redact(uri), digest, name, context, profile)])
+        uri = redact(uri)
+        if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
+                source = resolve_dataset_source(uri)
+        else:
+            source = CodeDatasetSource(tags={"made_by": uri})
+        dataset = Dataset(
+            name=name,
+            digest=digest[:MAX_DIGEST],
+            source_type=source._get_source_type(),
+            source=source.to_json(),
+            profile=json.dumps(dict(profile), allow_nan=False),
+        )
+        given = DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
+        self.client.log_inputs(self.id, datasets=[given])
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
@@ -188,13 +160,22 @@ class Run:
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
 
+    def page(self, run_id: str) -> str:
+        """Return the address of a run of this experiment, relative to the pages of the store's server."""
+        return f"#/experiments/{self.experiment_id}/runs/{run_id}?workflowType=machine_learning"
+
+    def address(self, page: str) -> str:
+        """Return the address of a page of the store's server, or of the one that `mlflow ui` starts."""
+        served = urlsplit(self.store).scheme in {"http", "https"}
+        return f"{redact(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
+
     @property
     def link(self) -> str:
         """Where a browser shows the run, or how to start MLflow's pages for it."""
-        page = f"#/experiments/{self.experiment_id}/runs/{self.id}?workflowType=machine_learning"
+        address = self.address(self.page(self.id))
         if urlsplit(self.store).scheme in {"http", "https"}:
-            return f"{redact(self.store).rstrip('/')}/{page}"
-        return f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri {redact(self.store)}`"
+            return address
+        return f"{address} after `mlflow ui --backend-store-uri {redact(self.store)}`"
 
 
 @contextlib.contextmanager
@@ -213,30 +194,10 @@ def _artifact_named(client: Any, run_id: str, path: str) -> Iterator[None]:
 def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resume: str | None = None) -> Iterator[Run]:
     """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in every ending.
 
-    Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID.
-
-    Parameters
-    ----------
-    spec
-        Store, experiment, names.
-    name
-        What the run is called where the user names it nothing else.
-    tags, params
-        What is known already.
-    resume
-        A run to open again.
-
-    Yields
-    ------
-    Run
-        FINISHED at the end; FAILED with the tags ``error.code`` and ``error.message`` after an exception; KILLED after
-        Ctrl-C or SIGTERM.
-
-    Raises
-    ------
-    TipcastError
-        C009 for artifacts that a password or token would go to in the clear, T001 to T005 where the store fails.
-
+    It ends as FINISHED; as FAILED with the tags ``error.code`` and ``error.message`` after an exception; as KILLED
+    after Ctrl-C or SIGTERM; after S002 it is another process's, and left as it is. Open it before a Dask cluster:
+    workers must not inherit MLFLOW_RUN_ID. Errors are C009 for artifacts that a password or token would go to in the
+    clear, and T001 to T005 where the store fails.
     """
     joined = os.environ.get("MLFLOW_RUN_ID")
     store = resolve(spec)
@@ -244,7 +205,6 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
         LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
         joined = None
     client = open_store(spec)
-    remove_abandoned()
     try:
         with failures(store):
             close_abandoned(client, store, keep=resume or joined)
@@ -286,6 +246,8 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     tags = {"error.code": code, "error.message": problem} if failed else {}
     if monitor:
         _done(monitor.finish)
+    if code == "S002":  # the run is another process's by now
+        return
     told = not tags or _done(run.set_tags, tags)  # of a locked database each call waits for tracking.wait_s
     ended = _done(run.client.set_terminated, run.id, "FAILED" if failed else "KILLED")
     if ended and not told:
@@ -294,7 +256,7 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
         problem.add_note(KILLED)
     if not ended:
         LOG.warning(
-            "run %s could not be closed: the next train, sweep, score or promote on this machine does or names it",
+            "run %s could not be closed: the next train, sweep, score or promote on this machine does",
             run.id,
         )
 
@@ -313,14 +275,11 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     try:
         run = client.get_run(run_id)
     except MlflowException as problem:
-        raise TipcastError(
-            "T004",
-            f"MLFLOW_RUN_ID {run_id}",
-            f"is no run of {redact(resolve(spec))}",
-            "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store",
-        ) from problem
+        what = f"is not a run of {redact(resolve(spec))}"
+        fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
+        raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
     experiment = client.get_experiment(run.info.experiment_id).name
-    if experiment not in {spec.experiment, "Default"}:
+    if experiment != spec.experiment and "tracking.experiment" in run.data.params:  # as `-P` of `mlflow run`
         LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
@@ -345,12 +304,8 @@ def create(client: Any, spec: TrackingSpec, name: str) -> Any:
                 raise
             experiment_id = experiment.experiment_id
     elif experiment.lifecycle_stage != "active":
-        raise TipcastError(
-            "T004",
-            f"experiment {spec.experiment}",
-            "was deleted",
-            "restore it with `mlflow experiments restore`, or set tracking.experiment",
-        )
+        fix = "restore it with `mlflow experiments restore`, or set tracking.experiment"
+        raise TipcastError("T004", f"experiment {spec.experiment}", "was deleted", fix)
     else:
         experiment_id = experiment.experiment_id
     return client.create_run(
@@ -375,12 +330,6 @@ def tag_run(problem: TipcastError) -> None:
 
     Does nothing where the variable is not set: then no run waits, or the job has joined it and closes it itself. A
     store that fails is passed over, for the mistake is told on standard error anyway.
-
-    Parameters
-    ----------
-    problem
-        The mistake.
-
     """
     run_id = os.environ.get("MLFLOW_RUN_ID")
     if not run_id:

@@ -7,6 +7,7 @@ import http.client
 import logging
 import os
 import sqlite3
+import sys
 import traceback
 import urllib.error
 import urllib.request
@@ -40,29 +41,12 @@ def resolve(spec: TrackingSpec) -> str:
 
 
 def open_store(spec: TrackingSpec) -> Any:
-    """Open the store and make it MLflow's current one.
+    """Open the store, make it MLflow's current one, and return its ``mlflow.MlflowClient``.
 
-    Parameters
-    ----------
-    spec
-        Where, how often requests are repeated, how long a locked file is waited for.
-
-    Returns
-    -------
-    mlflow.MlflowClient
-
-    Raises
-    ------
-    TipcastError
-        C003 no address, C009 a password or token that would go to another machine in the clear, T001 server not
-        reached, T002 database that cannot be used, T003 credentials in the address.
-
+    C003 no address, C009 a password or token that would go to another machine in the clear, T001 server not reached,
+    T002 database that cannot be used, T003 credentials in the address.
     """
     uri = resolve(spec)
-    if not 0 <= spec.wait_s < 1e6:
-        raise TipcastError("C003", "tracking.wait_s", f"must be 0 to 1e6 seconds, got {spec.wait_s:g}", "use 60")
-    if spec.max_retries < 0:
-        raise TipcastError("C003", "tracking.max_retries", f"must be at least 0, got {spec.max_retries}", "use 5")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
@@ -98,71 +82,47 @@ def open_store(spec: TrackingSpec) -> Any:
 @contextlib.contextmanager
 def failures(uri: str) -> Iterator[None]:
     """Turn what MLflow, its database or its network raise into one line."""
+    try:
+        yield
+    except Exception as problem:
+        told = _told(problem, redact(uri), uri)
+        if told is None:
+            raise
+        raise TipcastError(*told) from problem
+
+
+def _told(problem: Exception, where: str, uri: str) -> tuple[str, object, str, str] | None:
+    """Return code, place, fact and fix of what a store is to blame for; None for other errors."""
     import mlflow.exceptions
     import requests
     import sqlalchemy.exc
 
-    try:
-        yield
-    except requests.RequestException as problem:
-        raise TipcastError(
-            "T001",
-            redact(uri),
-            f"the tracking server does not answer: {_first_line(problem)}",
-            "start it, or set tracking.uri",
-        ) from problem
-    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as problem:
-        raise TipcastError(
-            "T002",
-            redact(uri),
-            f"the database cannot be used: {_first_line(problem)}{shortage(uri, str(problem))}",
-            "check the file and the free space, or set tracking.uri",
-        ) from problem
-    except mlflow.exceptions.MlflowException as problem:
-        text = _first_line(problem)
+    text, short = first_line(problem), shortage(uri, str(problem))
+    unanswered, start = "the tracking server does not answer", "start it, or set tracking.uri"
+    if isinstance(problem, requests.RequestException):
+        return "T001", where, f"{unanswered}: {text}", start
+    if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error):
+        fix = "check the file and the free space, or set tracking.uri"
+        return "T002", where, f"the database cannot be used: {text}{short}", fix
+    if isinstance(problem, mlflow.exceptions.MlflowException):
         if is_locked(problem):
-            raise TipcastError(
-                "T002",
-                redact(uri),
-                "another process keeps the database locked",
-                "wait for it to end, or raise tracking.wait_s",
-            ) from problem
+            what = "another process keeps the database locked"
+            return "T002", where, what, "wait for it to end, or raise tracking.wait_s"
         if "Max retries exceeded" in text or "API request" in text:
-            raise TipcastError(
-                "T001", redact(uri), "the tracking server does not answer", "start it, or set tracking.uri"
-            ) from problem
-        raise TipcastError(
-            "T002",
-            redact(uri),
-            f"the tracking store refuses: {text}{shortage(uri, str(problem))}",
-            "see tracking in the configuration",
-        ) from problem
-    except ModuleNotFoundError as problem:
-        if not _from_mlflow(problem):
-            raise
-        raise TipcastError(
-            "T002", redact(uri), f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
-        ) from problem
-    except OSError as problem:
+            return "T001", where, unanswered, start
+        return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
+    if isinstance(problem, ModuleNotFoundError) and _from_mlflow(problem):
+        return "T002", where, f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
+    if isinstance(problem, OSError):
         full = problem.errno in FULL  # whoever wrote: what a job keeps for itself goes to the artifact store next
-        if not full and not _from_mlflow(problem):
-            raise
-        path = problem.filename2 or problem.filename or redact(uri)
-        raise TipcastError(
-            "T005",
-            path,
-            f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else ""),
-            "check rights and free space of the artifact store",
-        ) from problem
-    except Exception as problem:
-        if not type(problem).__module__.startswith("alembic"):  # what MLflow makes its tables with
-            raise
-        raise TipcastError(
-            "T002",
-            redact(uri),
-            f"the database is not of this MLflow's version: {_first_line(problem)}",
-            "use the MLflow that made it, or set tracking.uri",
-        ) from problem
+        if full or _from_mlflow(problem):
+            path = problem.filename2 or problem.filename or where
+            what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
+            return "T005", path, what, "check rights and free space of the artifact store"
+    if type(problem).__module__.startswith("alembic"):  # what MLflow makes its tables with
+        what = f"the database is not of this MLflow's version: {text}"
+        return "T002", where, what, "use the MLflow that made it, or set tracking.uri"
+    return None
 
 
 def is_locked(problem: BaseException) -> bool:
@@ -194,13 +154,9 @@ def _probe(uri: str) -> None:
     except urllib.error.HTTPError:
         return  # it answers; whether it lets us in, MLflow will say
     except (OSError, ValueError, http.client.HTTPException) as problem:
-        reason = getattr(problem, "reason", problem)
-        raise TipcastError(
-            "T001",
-            redact(uri),
-            f"no tracking server answers: {reason}",
-            "start it with `mlflow server`, or set tracking.uri",
-        ) from problem
+        what = f"no tracking server answers: {getattr(problem, 'reason', problem)}"
+        fix = "start it with `mlflow server`, or set tracking.uri"
+        raise TipcastError("T001", redact(uri), what, fix) from problem
 
 
 def _probe_database(uri: str) -> None:
@@ -235,19 +191,11 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
                 database.execute("PRAGMA journal_mode=WAL")
             yield
     except filelock.Timeout as problem:
-        raise TipcastError(
-            "T002",
-            path,
-            f"another process has held its lock for {wait_s:g} s",
-            "wait for it to end, or raise tracking.wait_s",
-        ) from problem
+        what = f"another process has held its lock for {wait_s:g} s"
+        raise TipcastError("T002", path, what, "wait for it to end, or raise tracking.wait_s") from problem
     except (sqlite3.Error, OSError) as problem:
-        raise TipcastError(
-            "T002",
-            path,
-            f"the database cannot be used: {_first_line(problem)}",
-            "check the file and its rights, or set tracking.uri",
-        ) from problem
+        what, fix = f"the database cannot be used: {first_line(problem)}", "check the file and its rights"
+        raise TipcastError("T002", path, what, f"{fix}, or set tracking.uri") from problem
 
 
 def _from_mlflow(problem: BaseException) -> bool:
@@ -258,7 +206,8 @@ def _from_mlflow(problem: BaseException) -> bool:
     )
 
 
-def _first_line(problem: BaseException) -> str:
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error, of a database's own where there is one; its kind where it says nothing."""
     cause: BaseException = getattr(problem, "orig", None) or problem
     return str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
 
@@ -273,6 +222,23 @@ def release(problem: BaseException) -> None:
     while cause:
         traceback.clear_frames(cause.__traceback__)  # leaves frames that still run
         cause = cause.__context__
+
+
+@contextlib.contextmanager
+def without_autologging() -> Iterator[None]:
+    """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time.
+
+    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off, or
+    the program is in a block of its own, nothing is switched.
+    """
+    if "mlflow" not in sys.modules:  # then it is not on
+        yield
+        return
+    from mlflow.utils import autologging_utils as its
+
+    on = not all(map(its.autologging_is_disabled, list(its.AUTOLOGGING_INTEGRATIONS)))
+    with its.disable_autologging() if on and not its._AUTOLOGGING_GLOBALLY_DISABLED else contextlib.nullcontext():
+        yield
 
 
 def load_model(model_uri: str, store: str | None) -> Any:

@@ -169,8 +169,30 @@ def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch) -
         begun = time.monotonic()
         client.submit(sum, [1, 2], pure=False).result()
     assert caught.value.code == "K003"
-    assert "all workers are paused" in caught.value.what
+    assert "paused for lack of memory" in caught.value.what  # whoever notices first, Dask or we
     assert 1 < time.monotonic() - begun < 20
+
+
+def test_paused_workers_finish_the_tasks_that_run() -> None:
+    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=True)
+    with dask.config.set({"distributed.worker.memory.pause": False}), connect(spec, "pandas") as client:
+        running = client.submit(time.sleep, 4, pure=False)
+        while not any(client.processing().values()):
+            time.sleep(0.05)
+        time.sleep(1)
+        client.run(_pause)
+        waiting = client.submit(sum, [1, 2], pure=False)
+        told = []
+        while not running.done():
+            told.append(client.run_on_scheduler(workers._all_paused))
+            time.sleep(0.2)
+        assert told
+        assert not any(told[:-1]), "it is at work"  # the last look may come as the task ends
+        until = time.monotonic() + 30
+        while not client.run_on_scheduler(workers._all_paused):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert not waiting.done()
 
 
 def test_a_session_says_what_it_has() -> None:

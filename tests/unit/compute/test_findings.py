@@ -14,6 +14,7 @@ import distributed
 import pytest
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
+from tests.conftest import NO_PAGES
 
 import tipcast
 from tipcast.compute import gpus
@@ -98,7 +99,7 @@ VERSIONS = {"python": "3.11", "dask": "2026.7.1", "xgboost": "3.2.0", "numpy": "
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     """Address of a scheduler with one worker in this process."""
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, **NO_PAGES}
     with distributed.LocalCluster(host="tcp://127.0.0.1", **options) as cluster:
         yield str(cluster.scheduler_address)
 

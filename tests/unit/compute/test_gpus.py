@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from tests.conftest import NO_PAGES
 
 from tipcast.compute import gpus, session
 from tipcast.compute.base import device_of, module_of, to_host
@@ -62,9 +63,7 @@ def test_order_and_end_are_cudas(monkeypatch: pytest.MonkeyPatch, named: str | N
 def single() -> Iterator[Client]:
     """One worker of one thread."""
     with (
-        distributed.LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        ) as cluster,
+        distributed.LocalCluster(processes=False, n_workers=1, threads_per_worker=1, **NO_PAGES) as cluster,
         Client(cluster, set_as_default=False) as connected,
     ):
         yield connected
@@ -83,7 +82,7 @@ def test_workers_of_several_threads_are_refused(client: Client) -> None:
 
 def test_workers_that_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "visible", lambda: [gpus.Gpu(0, "H", 1, "1", "GPU-1")])
-    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    options = {"processes": False, "threads_per_worker": 1, **NO_PAGES}
     with (
         distributed.LocalCluster(n_workers=2, **options) as cluster,
         Client(cluster, set_as_default=False) as client,

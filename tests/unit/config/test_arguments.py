@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
 from tipcast.config import job_schemas, schema
-from tipcast.config.arguments import LISTS, PATHS, as_given, parses, quoted, to_overrides
+from tipcast.config.arguments import LISTS, PATHS, as_given, named, parses, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -35,13 +35,35 @@ PAYLOADS = [
         (["--data.train", "trips/2018-*.parquet"], ["data.train=trips/2018-*.parquet"]),
         (["--data.train", "it's; rm -rf {x}"], ["data.train='it\\'s; rm -rf {x}'"]),
         (["--data.train", "[2019-01,2019-02]"], ["data.train=[2019-01,2019-02]"]),
-        (["--cfg", "job", "seed=1", "-p", "data"], ["--cfg", "job", "seed=1", "-p", "data"]),
+        (["--cfg", "job", "seed=1", "-p", "data"], ["--cfg=job", "seed=1", "--package=data"]),
+        (
+            ["-c=hydra", "--info", "--info", "config", "-r", "-i", "seed=1"],
+            ["--cfg=hydra", "--info=all", "--info=config", "--info=all", "seed=1"],
+        ),
         (["~data.test", "+data.x=1", "-m"], ["~data.test", "+data.x=1", "-m"]),
+        (["resume=12e45678", "--resume", "01234567"], ["resume='12e45678'", "resume=01234567"]),
+        (["resume=last"], ["resume=last"]),
         (["hydra.verbose=true"], ["hydra.verbose=true"]),
     ],
 )
 def test_forms(arguments: list[str], expected: list[str]) -> None:
     assert to_overrides(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["a1b2", "last", "paired=false"], ["runs=['a1b2','last']", "paired=false"]),
+        (["--info", "all"], ["--info", "all"]),
+        (["a1b2", "-i", "defaults", "c3d4"], ["runs=['a1b2','c3d4']", "-i", "defaults"]),
+        (["--cfg", "job", "a1b2", "last"], ["runs=['a1b2','last']", "--cfg", "job"]),
+        (["--seed", "3", "a1b2", "--print=json", "last"], ["runs=['a1b2','last']", "--seed", "3", "--print=json"]),
+        (["-r", "a1b2", "--help", "last"], ["runs=['a1b2','last']", "-r", "--help"]),
+    ],
+)
+def test_a_value_of_a_flag_is_no_run_to_compare(arguments: list[str], expected: list[str]) -> None:
+    assert named("compare", arguments) == expected
+    assert named("train", arguments) == arguments
 
 
 @pytest.mark.parametrize("given", ["model.params.max_leaves=64", "tracking.tags.a=b", "seed=1", "++data.rows=5"])
@@ -67,6 +89,8 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
         ("--seed", "C005"),
         ("-x", "C005"),
         ("=5", "C005"),
+        ("from=", "C005"),
+        ("--from=", "C005"),
         ("data.storage_options.secret=hunter2", "C007"),
         ("+tracking.password=hunter2", "C007"),
     ],
@@ -133,7 +157,7 @@ def test_keys_of_paths_are_those_of_the_schemas() -> None:
         "data": [schema.FilesData, schema.TlcData],
         "tracking": [schema.TrackingSpec],
         "cluster": [schema.SchedulerCluster, schema.SshCluster, schema.SlurmCluster],
-        "": [job_schemas.PrepareConfig, job_schemas.WatchConfig],
+        "": [job_schemas.PrepareConfig, job_schemas.WatchConfig, job_schemas.MultirunConfig],
     }
     keys = {
         f"{group}.{field.name}".lstrip(".")

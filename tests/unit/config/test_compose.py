@@ -34,9 +34,10 @@ def test_train_defaults(tmp_path: Path) -> None:
 def test_every_option_composes(group: str) -> None:
     options = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
     assert options
+    needed = {"ssh": ["cluster.hosts=[here]"], "openml": ["data.id=1"]}
     for option in options:
         more = ["data.train=a", "data.test=b"] if group == "data" else []
-        more += ["cluster.hosts=[here]"] if option == "ssh" else []
+        more += needed.get(option, [])
         assert load("train", f"{group}={option}", *more)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import HIDDEN, flatten, redact, retrained, to_plain
-from tipcast.config.schema import FilesData, Output
+from tipcast.config.plain import HIDDEN, flatten, redact, restored, retrained, to_plain
+from tipcast.config.plain import tested as source_of_tests
+from tipcast.config.schema import DataSpec, FilesData, Output
 
 
 def test_a_whole_configuration_becomes_plain() -> None:
@@ -77,6 +80,33 @@ def test_a_training_is_made_again_on_the_machine_of_a_watch() -> None:
     params = {**trained.model.params, "max_depth": 5, "max_features": "sqrt"}
     assert found.model == dataclasses.replace(trained.model, params=params)
     assert (found.tracking.register, found.tracking.experiment, found.cluster.n_workers) == ("tips", "here", 3)
+
+
+def test_it_is_told_where_the_run_kept_its_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tipcast")
+    words = ["data=tlc", "data.train=2019-01", "data.test=2019-02", f"data.cache={tmp_path / 'kept'}"]
+    text = yaml.safe_dump(to_plain(to_object(compose("train", words)[0].config)))
+    source_of_tests(text, DataSpec(test=None), "run 1")
+    assert not caplog.messages, "that folder is of another machine"
+    (tmp_path / "kept").mkdir()
+    source_of_tests(text, DataSpec(test=None), "run 1")
+    (line,) = caplog.messages
+    assert f"not {tmp_path / 'kept'}, where the run had its data; TIPCAST_CACHE chooses" in line
+
+
+def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIPCAST_CACHE", "/kept/here")
+    words = ["data=tlc", "data.train=2019-01", "data.test=2019-02"]
+    far = ["data.url='https://far/{colour}{month}.parquet'", "data.cache=/far"]
+    text = yaml.safe_dump(to_plain(to_object(compose("sweep", [*words, *far])[0].config)))
+    here = to_object(compose("sweep", words)[0].config)
+    mine = to_object(compose("sweep", [*words, "data.cache=/mine"])[0].config)
+    watch = to_object(compose("watch", ["model_uri=models:/tips/1", "input=a", "output=b"])[0].config)
+    assert here.data.cache == "/kept/here"
+    assert source_of_tests(text, DataSpec(test=None), "run 1") == here.data
+    assert retrained(text, watch, "tips", {}, "run 1").data == here.data
+    assert restored(text, to_object(compose("sweep", [])[0].config), "run 1").data == here.data
+    assert restored(text, mine, "run 1").data == mine.data, "the command line may choose them"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pytest import MonkeyPatch
 
-from tipcast.compute import cpu
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import delimited as csv
@@ -36,6 +35,9 @@ def test_extra_fields_with_values_are_not_fillers() -> None:
         (b"\xef\xbb\xbf\r\n", "D003", "empty"),
         (b"\x1f\x8b\x08", "D004", "gzip"),
         (b"PAR1xx", "D004", "binary"),
+        (b"\x89PNG", "D004", "binary"),
+        (b"a,\0", "D004", "binary"),
+        (b"\xca\xfe,x\n\x01\x02", "D004", "binary"),
         (b"<!DOCTYPE html>\n<p>a,b,c", "D005", "web page"),
         (b"a;b;c\n1;2;3\n", "D007", "';'"),
         (b"a\tb\n", "D007", r"'\\t'"),
@@ -79,7 +81,7 @@ def _refused(tmp_path: Path, rows: list[bytes]) -> TipcastError:
 )
 @pytest.mark.parametrize("at", [1, 13, 99])
 def test_the_first_fault_is_found(tmp_path: Path, monkeypatch: MonkeyPatch, bad: bytes, what: str, at: int) -> None:
-    monkeypatch.setattr(cpu, "CSV_CHUNK", 500)
+    monkeypatch.setattr(csv, "CSV_CHUNK", 500)
     rows = [b"2019-01-01 00:00:00,1.5,N\n"] * 100
     rows[at:at] = [b"\n", bad]
     problem = _refused(tmp_path, rows)

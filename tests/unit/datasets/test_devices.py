@@ -19,11 +19,11 @@ from tipcast.datasets import rows
 from tipcast.datasets.base import Listing
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.features import FEATURES
+from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts
 
 pytestmark = pytest.mark.gpu
-RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, FEATURES[:7]), subsets=True)
+RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, (*BASE_FEATURES, "zone_pair")), grouped=True)
 PICKUP = "tpep_pickup_datetime"
 
 
@@ -34,7 +34,7 @@ def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any
     splits = []
     for split in found.splits:
         columns = {}
-        for name, futures in {"x": split.x, "y": split.y, "card": split.subsets["card"]}.items():
+        for name, futures in {"x": split.x, "y": split.y, **split.groups}.items():
             home = session.client.map(lambda part: np.asarray(to_host(part)), futures, pure=False)
             parts = session.client.gather(home)
             columns[name] = np.concatenate(parts) if parts else np.empty(0)
@@ -81,6 +81,21 @@ def test_dirt_is_dropped_alike(cpu_session, gpu_session, trip_files: Any, name: 
     recipe = dataclasses.replace(RECIPE, cutoff=cut)
     listing = trip_files.listing(path, (*recipe.columns, *recipe.optional), block_bytes=50_000)
     assert same_rows(cpu_session, gpu_session, listing, recipe) > 5900
+
+
+def test_values_are_of_the_precision_of_the_device(cpu_session, gpu_session, trip_files: Any) -> None:
+    facts = {"name": "tip_amount", "kind": "regression", "classes": [], "function": "tip_amount", "params": {}}
+    task = from_facts({**facts, "columns": ["tip_amount", "payment_type"]}, BASE_FEATURES)
+    recipe = dataclasses.replace(RECIPE, task=task)
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", dirty)
+    listing = trip_files.listing(path, (*recipe.columns, *recipe.optional))
+    found = []
+    for session in (cpu_session, gpu_session):
+        _, (rows_of_session,) = loaded(session, listing, recipe)
+        found.append(rows_of_session["y"])
+        assert found[-1].dtype == session.frames.real
+    np.testing.assert_array_equal(found[0].astype(np.float32), found[1].astype(np.float32))
+    assert 300 < len(found[0]) < 700  # those paid by card
 
 
 @pytest.mark.parametrize(

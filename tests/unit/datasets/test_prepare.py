@@ -68,7 +68,7 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
     assert part.y.dtype == np.int32
     assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
     assert part.counts.classes == (998 - part.y.sum(), part.y.sum())
-    assert part.subsets == {}
+    assert part.groups == {}
     assert part.counts.extra == {"missing_passengers": 1}
 
 
@@ -91,27 +91,8 @@ def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
         assert tuple(part.counts.rows for part in parts) == rows
 
 
-def test_card_and_cash(trip_files: Any, frames: Frames) -> None:
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), subsets=True)
-    path = trip_files.write("yellow_tripdata_2019-02.parquet")
-    (fragment,) = trip_files.listing(path, (*recipe.columns, *recipe.optional)).fragments
-    (part,) = prepare_fragment(fragment, frames, recipe)
-    payment = trip_files.trips()["payment_type"]
-    assert part.subsets["card"].tolist() == (payment == 1).tolist()
-    assert part.counts.extra["cash"] == int((payment == 2).sum())
-
-
-def test_without_a_payment_column_no_row_is_known_to_be_paid_by_card(trip_files: Any, frames: Frames) -> None:
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), subsets=True)
-    (fragment,) = _listing(trip_files, recipe, lambda frame: frame.drop(columns="payment_type")).fragments
-    (part,) = prepare_fragment(fragment, frames, recipe)
-    assert not part.subsets["card"].any()
-    assert len(part.subsets["card"]) == part.counts.rows == 1000
-    assert part.counts.extra["cash"] == 0
-
-
 def test_groups_of_trips(trip_files: Any, frames: Frames) -> None:
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("passenger_count",)), subsets=True)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("passenger_count",)), grouped=True)
     assert recipe.optional == ("payment_type", "VendorID", "PULocationID")
     path = trip_files.write("yellow_tripdata_2019-02.parquet", lambda frame: frame.drop(columns="VendorID"))
     fragments = trip_files.listing(path, (*recipe.columns, "payment_type", "PULocationID")).fragments
@@ -129,5 +110,6 @@ def test_groups_of_trips(trip_files: Any, frames: Frames) -> None:
     said = [dataset.group_label(*of) for of in (("pickup_weekday", 6), ("payment_type", 1), ("PULocationID", 132))]
     assert said == ["Sunday", "card", "132"]
     assert dataset.group_label("payment_type", 9) == "9"
-    without = prepare_fragment(fragments[0], frames, dataclasses.replace(recipe, subsets=False))
+    assert part.counts.extra["cash"] == (trips["payment_type"] == 2).sum()
+    without = prepare_fragment(fragments[0], frames, dataclasses.replace(recipe, grouped=False))
     assert without[0].groups == {}

@@ -173,10 +173,13 @@ def test_a_file_that_changes_after_it_was_listed(trip_files: Any, frames: Any) -
 
 def test_only_the_columns_asked_for_are_read(trip_files: Any, frames: Any) -> None:
     for name in ("t_2019-02.parquet", "t_2019-02.csv"):
-        (fragment,) = trip_files.listing(trip_files.write(name)).fragments
+        path = trip_files.write(name)
+        (fragment,) = trip_files.listing(path).fragments
         assert list(read_fragment(fragment, frames, ("tip_amount", "pickup"))) == ["tip_amount", "pickup"]
         with pytest.raises(TipcastError, match="D007.*'airport_fee'"):
             read_fragment(fragment, frames, ("airport_fee",))
+        path.unlink()
+        assert read_fragment(fragment, frames, ()) == {}
 
 
 def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None:

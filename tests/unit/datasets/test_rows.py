@@ -38,19 +38,18 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     cut = int(pd.Timestamp("2019-02-01").value // 1000)
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut, subsets=True)
+    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut, grouped=True)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
     loaded = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     first, second = loaded.splits
     assert (first.counts.rows, second.counts.rows) == (700, 495)
     for split in (first, second):
-        x, y, card = (session.client.gather(futures) for futures in (split.x, split.y, split.subsets["card"]))
+        x, y = (session.client.gather(futures) for futures in (split.x, split.y))
         assert tuple(len(part) for part in x) == tuple(len(part) for part in y) == split.parts
         assert sum(split.parts) == split.counts.rows
         assert all(split.parts), "empty parts are left out"
         assert sum(int(part.sum()) for part in y) == split.counts.classes[1]
         assert split.positive_rate == split.counts.classes[1] / split.counts.rows
-        assert sum(len(part) for part in card) == split.counts.rows
         assert split.counts.bytes == split.counts.rows * (len(NAMES) + 1) * 4
     assert {uri.rpartition("/")[2]: counts.rows_read for uri, counts in loaded.per_file.items()} == {
         paths[0].name: 700,
@@ -62,7 +61,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
 
 
 def test_summary_of_nothing_is_no_number() -> None:
-    nothing = rows.Rows([], [], {}, Counts(0, 0, {}), ())
+    nothing = rows.Rows([], [], Counts(0, 0, {}), ())
     assert np.isnan(nothing.positive_rate)
     assert nothing.summary()["partitions"] == 0
     assert "rows_read" not in nothing.summary()

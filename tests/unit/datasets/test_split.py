@@ -51,8 +51,6 @@ def test_a_share_of_the_rows_far_from_that_of_the_time_is_said() -> None:
 @pytest.mark.parametrize(
     ("train", "test", "share", "code"),
     [
-        (JANUARY, FEBRUARY, 1.0, "C003"),
-        (JANUARY, FEBRUARY, -0.1, "C003"),
         (FEBRUARY, JANUARY, 0.15, "D019"),
         (JANUARY, JANUARY, 0.15, "D018"),
         (JANUARY, (JANUARY[1] - 1, FEBRUARY[1]), 0.15, "D018"),

@@ -133,7 +133,7 @@ def test_the_kind_is_what_the_column_says(
     _, y, _ = rows_of(opened, Recipe(opened, asked))
     missing = int(frame()[target].isna().sum())
     assert len(y) == HOURS - missing, "a row without an answer is dropped"
-    assert y.dtype == (np.float32 if found == "regression" else np.int32)
+    assert y.dtype == (np.float64 if found == "regression" else np.int32)
     if found != "regression":
         assert sorted(set(y)) == list(range(len(asked.classes)))
 
@@ -153,6 +153,16 @@ def test_what_cannot_be_asked(table: Callable[..., Table], settings: dict[str, A
     with pytest.raises(TipcastError) as caught:
         task(table(), **settings)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1, "1"), ("yes", "yes")])
+@pytest.mark.parametrize("kind", [None, "classification"])
+def test_a_target_of_one_value(tmp_path: Path, value: object, shown: str, kind: str | None) -> None:
+    pd.DataFrame({"x": range(300), "y": value}).to_csv(tmp_path / "const.csv", index=False)
+    opened = Table.open(TableData("table", str(tmp_path / "const.csv"), test=None, test_share=0.2, block_bytes=4096))
+    with pytest.raises(TipcastError, match=rf"all rows of column 'y' have the same value \({shown}\)") as caught:
+        task(opened, "y", kind=kind)
+    assert caught.value.code == "D015"
 
 
 def test_a_random_split_is_by_rows_and_leaves_none_out(table: Callable[..., Table]) -> None:
@@ -204,7 +214,7 @@ def test_a_saved_model_knows_its_columns(table: Callable[..., Table]) -> None:
 def parts_of(opened: Table, draw: Draw | None = None) -> list[Any]:
     """Return the parts of each fragment of the test side, with the groups of their rows."""
     asked = dataclasses.replace(task(opened, "class"), features=("size",))
-    recipe = Recipe(opened, asked, draw=draw, subsets=True)
+    recipe = Recipe(opened, asked, draw=draw, grouped=True)
     fragments = opened.scan("test", recipe.columns, recipe.optional).fragments
     return [prepare_fragment(fragment, CpuFrames(), recipe) for fragment in fragments]
 

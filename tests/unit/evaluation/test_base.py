@@ -52,9 +52,6 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
     assert found.metrics["within_one"] == pytest.approx(expected)
     assert list(found.metrics)[-2:] == ["within_one", "rows"]
     assert Regression().evaluate_here(predicted, truth).metrics["within_one"] == pytest.approx(expected)
-    masks = [client.submit(np.array, part, pure=False) for part in np.split(truth > 0, (10, 700))]
-    some = Regression().evaluate(client, *parts, masks=masks)
-    assert some.metrics["within_one"] == pytest.approx(np.mean((np.abs(truth - predicted) <= 1)[truth > 0]))
 
 
 def test_a_users_metric_of_classes(client: Client) -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from tipcast.datasets.taxi.dataset import in_edges
 from tipcast.evaluation import drift
 from tipcast.evaluation.classification import Classification
 
@@ -184,30 +183,3 @@ def test_classes_that_none_was_of(client: Client) -> None:
     assert found.labels == ["0", "1", "2"]
     assert found.now == [0.45, 0.55, 0]
     assert found.verdict == "little"
-
-
-def test_profiles_of_older_models_are_read() -> None:
-    """Bins were ranges of codes: of missing values, of whole ones, of distances' places among borders."""
-    old = {
-        "rows": 1000,
-        "features": {
-            "pickup_hour": {"bins": [[0, 0], [1, 8], [9, 301]], "shares": [0.1, 0.4, 0.5]},
-            "PULocationID": {"bins": [[0, 0], [5, 5], [75, 75], []], "shares": [0.0, 0.3, 0.2, 0.5]},
-            "trip_distance": {"bins": [[0, 0], [1, 1], [2, 96], [97, 301]], "shares": [0.0, 0.2, 0.7, 0.1]},
-        },
-        "score": {"split": "test", "rows": 500, "bins": [[0, 24], [25, 49]], "shares": [0.5, 0.5],
-                  "histogram": [0.02] * 50},
-    }  # fmt: skip
-    found = in_edges(old)
-    assert found["features"]["pickup_hour"] == {"edges": [0, 8], "shares": [0.1, 0.4, 0.5, 0]}
-    assert found["features"]["PULocationID"] == {"values": [-1, 4, 74], "shares": [0, 0.3, 0.2, 0.5]}
-    assert found["features"]["trip_distance"]["edges"] == pytest.approx([0, 0.1, 200])
-    assert in_edges(found) == found
-    rows = np.array([[-1, 4, 0.05], [7, 74, 0.1], [8, 5, 250], [23, -1, 3]], dtype=np.float32)
-    counts = drift.count(rows, list(old["features"]), found["features"])
-    assert counts["pickup_hour"].tolist() == [1, 1, 2, 0]
-    assert counts["PULocationID"].tolist() == [1, 1, 1, 1]
-    assert counts["trip_distance"].tolist() == [0, 1, 2, 1, 0]
-    moved = drift.drifts(found, counts, np.full(50, 10))
-    assert moved[0].labels == ["0.00 to 0.50", "0.50 to 1.00"]
-    assert moved[0].psi == pytest.approx(0)

@@ -64,14 +64,6 @@ def test_classes_that_no_row_is_of(client: Client) -> None:
     assert found.metrics["class_3/recall"] == 0
 
 
-def test_masks_choose_rows(client: Client) -> None:
-    probabilities, truth = rows()
-    mask = np.random.default_rng(1).random(4000) < 0.3
-    found = JUDGE.estimate(client, *(spread(client, values) for values in (probabilities, truth, mask)))
-    assert found.value == pytest.approx(JUDGE.evaluate_here(probabilities[mask], truth[mask]).headline)
-    assert found.rows == mask.sum()
-
-
 def test_while_rows_are_scored() -> None:
     probabilities, truth = rows()
     truth[::2] = -1

@@ -46,7 +46,7 @@ def _delong(labels: Any, first: Any, second: Any) -> tuple[float, float]:
 def _found(client: Client, labels: Any, first: Any, second: Any, cuts: Sequence[int] = (), **more: Any) -> Difference:
     parts = [np.split(values, cuts) for values in (first, second, labels)]
     futures = [[client.submit(np.array, part, pure=False) for part in each] for each in parts]
-    aucs = tuple(Classification().estimate(client, scores, futures[2]).value for scores in futures[:2])
+    aucs = tuple(Classification().evaluate(client, scores, futures[2]).headline for scores in futures[:2])
     given: dict[str, Any] = {"replicates": 2000, "seed": 0, **more}
     return bootstrap(client, *futures, aucs, parts=[len(part) for part in parts[0]], **given)
 

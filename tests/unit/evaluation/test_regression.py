@@ -53,14 +53,6 @@ def test_r2_of_targets_far_from_zero() -> None:
     assert evaluation.metrics["r2"] == pytest.approx(reference.r2_score(truth, predicted), rel=1e-9)
 
 
-def test_masks_choose_rows(client: Client) -> None:
-    predicted, truth = rows()
-    mask = np.random.default_rng(1).random(5000) < 0.3
-    found = JUDGE.estimate(client, *(spread(client, values) for values in (predicted, truth, mask)))
-    assert found.value == pytest.approx(reference.root_mean_squared_error(truth[mask], predicted[mask]), rel=1e-6)
-    assert found.rows == mask.sum()
-
-
 def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     truth, hits = np.sqrt(1 + 0.2**2), 0  # of normal errors with mean 0.2 and deviation 1
     for seed in range(400):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from distributed import Client, LocalCluster
+from tests.conftest import NO_PAGES
 
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
@@ -78,7 +79,7 @@ def fit_on() -> Callable[..., Fitted]:
         def split(parts: Sequence[Rows]) -> SplitRows:
             sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
             sizes = tuple(len(x) for x, _ in parts)
-            return SplitRows(*sides, {}, Counts(sum(sizes), sum(sizes), {}), sizes)
+            return SplitRows(*sides, Counts(sum(sizes), sum(sizes), {}), sizes)
 
         return fit_model(client, spec, "cpu", split(train), split(validation) if validation else None, seed, **more)
 
@@ -95,7 +96,7 @@ def parts(rows) -> list[Rows]:
 def short_lived(forked: None) -> Iterator[Client]:
     """Two workers that a test may kill."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, **NO_PAGES, host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as connected,
     ):
         yield connected

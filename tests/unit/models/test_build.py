@@ -135,8 +135,8 @@ def test_check_accepts_what_is_shipped(spec, model):
     [
         ("os.system", "C006.*outside sklearn"),
         ("sklearn.os.system", "C002"),
-        ("sklearn.utils.murmurhash3_32", "C002.*no class with fit"),
-        ("sklearn.preprocessing.StandardScaler", "C002.*no class with fit and predict"),
+        ("sklearn.utils.murmurhash3_32", "C002.*not a class with fit"),
+        ("sklearn.preprocessing.StandardScaler", "C002.*not a class with fit and predict"),
         ("sklearn.ensemble.NoForest", "C002"),
     ],
 )
@@ -171,3 +171,19 @@ def test_an_override_names_another_class(spec, parts):
 def test_check_knows_the_kind(spec, model, kind, param, value, expected):
     with pytest.raises(TipcastError, match=expected):
         check(spec(model, **{param: value}), kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "kind"),
+    [
+        ("ridge", "cuda", "regression"),
+        ("incremental_linear", "cpu", "regression"),
+        ("linear_dask", "cpu", "regression"),
+        ("kmeans", "cpu", "clustering"),
+        ("random_forest", "cpu", "regression"),
+    ],
+)
+def test_where_categories_are_not_known(spec, name, device, kind):
+    with pytest.raises(TipcastError, match=r"C003.*task.categorical.*knows no categories"):
+        build(spec(name), device, ("zone",), kind)
+    assert build(spec("ridge"), "cpu", ("zone",), "regression").categorical == ("zone",)

@@ -99,3 +99,21 @@ def test_a_sample_of_the_parts(client: Client) -> None:
     taken = np.concatenate([parts[0][3::7], parts[1][4::7], parts[2][::7]])
     assert values.tolist() == taken.tolist()
     assert np.abs(added.sum(axis=1) - margin(found, taken)).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_a_figure_of_small_trees_has_all_rows(kind: str) -> None:
+    assert contributions.drawn_rows(booster(kind)) == 500
+
+
+def test_a_figure_of_deep_trees_has_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as many as the same steps allow, whether trees are of rounds or side by side."""
+    found = {kind: booster(kind) for kind in ("classification", "forest")}
+    for each in found.values():
+        dump = each.get_dump()
+        leaves = sum(tree.count("leaf=") for tree in dump)
+        steps = leaves * np.log2(leaves / len(dump)) ** 2
+        monkeypatch.setattr(contributions, "DRAWN_STEPS", 200.5 * steps)
+        assert contributions.drawn_rows(each) == 200
+    monkeypatch.setattr(contributions, "DRAWN_STEPS", 1.0)
+    assert contributions.drawn_rows(found["forest"]) == 50

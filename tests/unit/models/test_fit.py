@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from distributed import Client, LocalCluster
+from tests.conftest import NO_PAGES
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
@@ -51,7 +52,10 @@ def test_a_part_that_failed_tells_why(pair):
 
 
 def test_parts_that_nobody_holds_any_more_end_the_training(monkeypatch):
-    with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=1, processes=False, **NO_PAGES) as cluster,
+        Client(cluster) as client,
+    ):
         part = client.submit(float, 1, pure=False)
         monkeypatch.setattr(client, "who_has", lambda parts: {each.key: () for each in parts})
         with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
@@ -75,7 +79,7 @@ def test_a_lost_worker_ends_the_wait(short_lived):
 
 
 def test_a_closed_scheduler_ends_the_wait():
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NO_PAGES) as cluster:
         client = Client(cluster, set_as_default=False)
         workers = list(client.nthreads())
         threading.Timer(0.5, client.close).start()
@@ -87,7 +91,7 @@ def test_a_closed_scheduler_ends_the_wait():
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """A scheduler that other processes reach; looked at often."""
     monkeypatch.setattr(fits, "WAIT_S", 0.3)
-    with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as made:
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", **NO_PAGES) as made:
         yield made
 
 

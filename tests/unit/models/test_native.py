@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import treelite
+import xgboost
 import yaml
 
 from tipcast.config.conf_files import conf_dir
@@ -17,7 +18,7 @@ from tipcast.config.schema import ModelSpec
 from tipcast.models import native
 from tipcast.models.base import Split, scoring_code
 from tipcast.models.build import build
-from tipcast.models.fit import every_way
+from tipcast.models.fit import every_way, hold
 
 SMALL = {
     "xgboost": {"n_estimators": 20, "max_depth": 4},
@@ -125,6 +126,23 @@ def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):
     scorer = pickle.loads(pickle.dumps(native.XGBoostScorer(booster, 1, "cuda")))
     assert scorer.device == "cuda"
     assert '"device":"cpu"' in scorer.booster.save_config().replace(" ", "")
+
+
+class Told(xgboost.Booster):
+    """Keeps the parameters that it is told: this machine may lack the device."""
+
+    def set_param(self, params, value=None):
+        self.told = dict(params)
+
+
+def test_a_scorer_is_set_up_before_another_worker_may_fetch_it(client, parts, spec):
+    raw = build(spec("xgboost"), "cpu").fit(Split(*parts[0]), seed=0).model.save_raw("ubj")
+    scorer = native.XGBoostScorer(Told(model_file=raw), 2, "cuda")
+    assert "device" not in scorer.booster.told
+    held = hold(client, scorer).result()
+    assert held.booster.told == {"nthread": 2, "device": "cuda"}
+    held.booster.told = {}
+    assert pickle.loads(pickle.dumps(held)).booster.told == {"nthread": 2, "device": "cuda"}  # as the other worker does
 
 
 def test_a_forest_of_a_newer_treelite_is_loaded_without_a_word(spec, parts, tmp_path, capfd):

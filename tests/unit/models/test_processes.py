@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.fit import predict, predict_saved
+from tipcast.models.fit import hold, hold_saved, predict
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
@@ -58,10 +58,10 @@ def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
 def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joined, rows):
     x, y = _futures(pair, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    first = predict(pair, model.scorer, x[:1])
+    first = predict(pair, hold(pair, model.scorer), x[:1])
     first[0].result()
     os.kill(pair.run(os.getpid)[next(iter(pair.who_has(first)[first[0].key]))], signal.SIGKILL)
-    scores = predict(pair, model.scorer, x)
+    scores = predict(pair, hold(pair, model.scorer), x)
     np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
     np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
     pair.wait_for_workers(2, timeout=30)
@@ -70,7 +70,7 @@ def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joi
 def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts, spec, joined, rows, tmp_path):
     x, _ = _futures(pair, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    scores = predict_saved(pair, model.save(tmp_path), "cpu", x)
+    scores = predict(pair, hold_saved(pair, model.save(tmp_path), "cpu"), x)
     pair.gather(scores)
     os.kill(pair.run(os.getpid)[next(iter(pair.who_has(scores)[scores[0].key]))], signal.SIGKILL)
     for found, part in zip(scores, parts, strict=True):

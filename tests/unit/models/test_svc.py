@@ -1,4 +1,4 @@
-"""The classifier is scikit-learn's, its probabilities too, and the sample the same however the rows are parted."""
+"""The classifier is scikit-learn's, its probabilities too, and the sample the same for any partitioning."""
 
 from __future__ import annotations
 

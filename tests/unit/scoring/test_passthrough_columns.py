@@ -69,6 +69,15 @@ def test_csv_by_the_types_of_the_tlc(tmp_path: Path, found: Found) -> None:
     assert kept.equals(expected.replace_schema_metadata(None))
 
 
+def test_a_csv_column_whose_name_another_has_is_text(tmp_path: Path) -> None:
+    trips().assign(cost=2.5, fare_amount="none").to_csv(tmp_path / "a_2019-02.csv", index=False)
+    wanted = ScanRequest(("pickup",), block_bytes=1 << 20, names={"fare_amount": "cost"})
+    (fragment,) = scan_file(str(tmp_path / "a_2019-02.csv"), wanted).fragments
+    kept = read_passthrough(fragment, Taxi(), None, ADDED)
+    assert kept.schema.field("cost").type == pa.float64()
+    assert kept["fare_amount"].to_pylist() == ["none"] * 100
+
+
 def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path, found: Found) -> None:
     lines = trips().to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")

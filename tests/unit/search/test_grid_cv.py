@@ -16,6 +16,7 @@ from distributed import CancelledError, Client, LocalCluster
 from distributed.scheduler import KilledWorker
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
+from tests.conftest import NO_PAGES
 
 from tipcast.evaluation.two_classes import TRIAL_STEPS
 from tipcast.models.base import Split
@@ -95,7 +96,7 @@ def test_the_same_rows_are_searched_again_and_again(pair: Client, study: Callabl
 
 def test_one_thread_is_enough(study: Callable[..., Study], rows: Split) -> None:
     with (
-        LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        LocalCluster(processes=False, n_workers=1, threads_per_worker=1, **NO_PAGES) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         events = list(grid_cv.events(client, study(model("svc")), Noisy(), rows, proposals(0.0, 0.5)))
@@ -139,7 +140,7 @@ def test_a_search_without_workers_ends(forked: None, study: Callable[..., Study]
             time.sleep(0.05)
 
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, **NO_PAGES, host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         threading.Thread(target=killed, daemon=True).start()

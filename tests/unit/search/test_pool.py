@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from tests.conftest import NO_PAGES
 
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets import rows
@@ -19,7 +21,7 @@ from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.search import task
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Halving, Listed, grid, random
+from tipcast.search.proposals import Halving, InTurn, Listed, grid, random
 from tipcast.search.space import merged, parse
 from tipcast.search.task import SLOT
 from tipcast.search.trial import Begun, Ended, Failed, Measured, Proposal, Study, Trial
@@ -65,7 +67,7 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
 def workers(request: pytest.FixtureRequest) -> Any:
     """Workers and threads of each, in this process."""
     number, threads = request.param
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    options = {"processes": False, **NO_PAGES}
     with LocalCluster(n_workers=number, threads_per_worker=threads, **options) as cluster, Client(cluster) as client:
         yield client
 
@@ -97,6 +99,41 @@ def test_a_grid_over_trees_is_fitted_once_for_each_depth(client: Client, study: 
         assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals), name
         fits = [trials[number].phases["fit"] for number in range(3)]
         assert fits == pytest.approx([fits[0], 3 * fits[0], 2 * fits[0]]), "seconds of one fit are split by trees"
+
+
+def slow(scores: Any, labels: Any) -> Measured:
+    time.sleep(0.1)
+    return digest(scores, labels)
+
+
+def test_no_trial_begins_after_the_timeout_and_those_that_run_are_finished(client: Client, study: Made) -> None:
+    common = made_with(study(model("xgboost", n_estimators=2)), measure=slow)
+    proposals = random(search("random", 40), merged(common.model, {}, alone=False), 0)
+    workers = TrialWorkers(client, common, 1, 10)
+    with workers.opened():
+        workers.load(1)
+        pool = Pool(workers, 3, timeout_s=0.3)
+        events = list(pool.events(Listed(proposals, {}, cuts=False)))
+        begun = [event.work.numbers[0] for event in events if isinstance(event, Begun)]
+        ended = [event.work.numbers[0] for event in events if isinstance(event, Ended)]
+        assert pool.timed_out
+        assert sorted(ended) == begun == list(range(len(begun)))
+        assert 2 <= len(begun) < 40
+        pool = Pool(workers, 3, timeout_s=60)
+        assert len(list(pool.events(Listed(proposals[:4], {}, cuts=False)))) == 8
+        assert not pool.timed_out
+
+
+def test_models_that_take_turns(client: Client, study: Made) -> None:
+    models = model("xgboost", n_estimators=3), model("logistic"), model("random_forest", n_estimators=3)
+    common = made_with(study(models[0], again=True), others=models[1:])
+    spaces = [merged(each, {}, alone=False) for each in models]
+    lists = [random(search("random", 2), space, 0) for space in spaces]
+    trials, _ = swept(client, common, InTurn([Listed(proposals, {}, cuts=False) for proposals in lists]))
+    assert sorted(trials) == list(range(6))
+    for turn, (each, proposals) in enumerate(zip(models, lists, strict=True)):
+        alone = serial(made_with(study(each)), proposals)
+        assert {number: trials[number * 3 + turn].score for number in alone} == alone, each.name
 
 
 def test_models_without_shared_matrices(client: Client, study: Made) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster, Status, get_worker
+from tests.conftest import NO_PAGES
 
 from tipcast.config.errors import TipcastError
 from tipcast.search import task
@@ -53,7 +54,7 @@ def works(number: int, homes: Sequence[str | None] = (None,)) -> list[Work]:
 def workers(request: pytest.FixtureRequest) -> Iterator[Client]:
     """Workers and threads of each, in this process."""
     number, threads = request.param
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    options = {"processes": False, **NO_PAGES}
     with LocalCluster(n_workers=number, threads_per_worker=threads, **options) as cluster, Client(cluster) as client:
         yield client
 
@@ -123,7 +124,7 @@ def paused(scores: Any, labels: Any) -> Measured:
 @pytest.mark.parametrize("number", [2, 3])
 def test_workers_that_are_paused_get_nothing(study: Made, number: int) -> None:
     common = Study(**{**vars(study(model("xgboost", n_estimators=2))), "measure": paused})
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}  # or Dask would end the pause
+    options = {"processes": False, **NO_PAGES, "memory_limit": 0}  # or Dask would end the pause
     found: list[Event] = []
     with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
         hosts = TrialWorkers(client, common, 1, 2)
@@ -138,7 +139,7 @@ def test_workers_that_are_paused_get_nothing(study: Made, number: int) -> None:
 
 @contextlib.contextmanager
 def one_worker() -> Iterator[tuple[LocalCluster, Client]]:
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    options = {"processes": False, **NO_PAGES}
     with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
         yield cluster, client
 

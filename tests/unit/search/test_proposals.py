@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.search.proposals import Halving, Listed, Tpe, grid, grouped, importance, ladder, random
+from tipcast.search.importance import importance
+from tipcast.search.proposals import Halving, InTurn, Listed, Tpe, grid, grouped, ladder, random
 from tipcast.search.space import merged, parse
 from tipcast.search.trial import Objective, Proposal, Trial
 
@@ -69,11 +70,18 @@ def quality(params: Any) -> float:
 
 
 def asked(
-    trials: int, at_once: int, known: Any = None, recorded: Any = None, *, first: int = 0, objective: Objective = AUC
+    trials: int,
+    at_once: int,
+    known: Any = None,
+    recorded: Any = None,
+    *,
+    first: int = 0,
+    objective: Objective = AUC,
+    baseline: Any = None,
 ) -> list[Proposal]:
     """Run a search of so many slots; the trial of a place in those that run ends next."""
     sign = 1 if objective.maximize else -1
-    searcher = Tpe(SPACE, 3, objective, trials, 4, known or {}, recorded or {})
+    searcher = Tpe(SPACE, 3, objective, trials, 4, known or {}, recorded or {}, baseline)
     running: list[Any] = []
     found = []
     while True:
@@ -107,6 +115,46 @@ def test_tpe_goes_on_where_it_was() -> None:
     other = {**recorded, 3: {**recorded[3], "max_depth": 4}, 15: {**recorded[15], "max_depth": 4}}
     rest = asked(40, 3, known, other)
     assert rest[0].params["max_depth"] == 4, "what was proposed stays, whoever proposed it"
+
+
+@pytest.mark.parametrize("more", [{}, {"gamma": 9.0, "colsample_bytree": "all"}], ids=["inside", "partly outside"])
+def test_tpe_begins_with_the_baseline(more: dict[str, Any]) -> None:
+    baseline = {**asked(1, 1)[0].params, "max_depth": 6, "learning_rate": 0.1, **more}
+    found = asked(30, 1, baseline=baseline)
+    assert found[0].params == baseline
+    for at_once, first in ((3, 1), (16, 3)):
+        assert asked(30, at_once, first=first, baseline=baseline) == found
+    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in found[:20]}
+    rest = asked(30, 3, known, {p.number: p.params for p in found[:20]}, baseline=baseline)
+    assert rest == found[20:]
+    without = asked(30, 1)
+    early = {p.number: p.params for p in without[:20]}
+    known = {number: ended(number, params, quality(params)) for number, params in early.items()}
+    assert asked(30, 1, known, early, baseline=baseline) == without[20:], "what was proposed before there was one stays"
+
+
+def test_a_search_at_random_begins_with_the_baseline() -> None:
+    baseline = {**random(search("random", 1), SPACE, 3)[0].params, "learning_rate": 0.1}
+    found = random(search("random", 9), SPACE, 4, None, baseline)
+    assert found[0] == Proposal(0, baseline)
+    assert found[1:] == [Proposal(p.number + 1, p.params) for p in random(search("random", 8), SPACE, 4)]
+    assert random(search("random", 5), SPACE, 4, None, baseline) == found[:5]
+    recorded = {p.number: p.params for p in found if p.number in {0, 1, 3}}
+    assert random(search("random", 9), SPACE, 4, recorded, baseline) == found
+
+
+def test_a_baseline_that_leaves_all_parameters_to_the_library() -> None:
+    found = random(search("random", 4), SPACE, 4, None, {})
+    assert found[0] == Proposal(0, {})
+    assert found[1:] == [Proposal(p.number + 1, p.params) for p in random(search("random", 3), SPACE, 4)]
+
+
+@pytest.mark.parametrize(("a", "points"), [(2, 6), (7, 7)], ids=["inside", "outside"])
+def test_the_baseline_of_a_small_space(a: int, points: int) -> None:
+    space = parse({"a": [1, 2, 3], "b": {"int": [0, 1]}})
+    found = random(search("random", 100), space, 0, None, {"a": a, "b": 1})
+    assert found[0].params == {"a": a, "b": 1}
+    assert len(found) == len({repr(p.params) for p in found}) == points
 
 
 def test_tpe_survives_failures() -> None:
@@ -161,10 +209,17 @@ def test_rungs(most: int, eta: int, least: int | None, rungs: tuple[int, ...]) -
 
 
 def halved(
-    trials: int, eta: int, rungs: tuple[int, ...], at_once: int, over: int = 0, objective: Objective = AUC
+    trials: int,
+    eta: int,
+    rungs: tuple[int, ...],
+    at_once: int,
+    over: int = 0,
+    objective: Objective = AUC,
+    *,
+    baseline: bool = False,
 ) -> tuple[Any, dict[int, int]]:
     proposals = [Proposal(number, {"number": number}) for number in range(trials)]
-    searcher = Halving(proposals, rungs, eta, {}, objective)
+    searcher = Halving(proposals, rungs, eta, {}, objective, baseline=baseline)
     running: list[Any] = []
     reached: dict[int, int] = {}
     grown = 0
@@ -194,6 +249,35 @@ def test_halving_gives_the_best_the_most(at_once: int, maximize: bool) -> None:
     if at_once == 1:
         assert sorted(reached.values()) == [1] * 18 + [3] * 6 + [9] * 3
         assert {number for number, rounds in reached.items() if rounds == 9} == {24, 25, 26}
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_the_baseline_of_halving_gets_all_its_trees_beside_the_others(at_once: int) -> None:
+    _, without = halved(27, 3, (1, 3, 9), 1, over=-1)
+    _, reached = halved(27, 3, (1, 3, 9), at_once, over=-1, baseline=True)
+    assert reached[0] == 9
+    assert reached[26] == 9
+    if at_once == 1:
+        assert reached == without | {0: 9}, "it takes nobody's place"
+    _, few = halved(2, 3, (1, 3), 1, over=-1, baseline=True)
+    assert few == {0: 3, 1: 3}
+
+
+def test_several_searches_take_turns() -> None:
+    lists = [[Proposal(number, {"of": name}) for number in range(count)] for name, count in (("a", 3), ("b", 1))]
+    third = Tpe(parse({"c": [1, 2, 3, 4]}), 0, AUC, 2, 1, {}, {})
+    searcher = InTurn([*(Listed(proposals, {}, cuts=False) for proposals in lists), third])
+    assert searcher.total == 6
+    found = {}
+    while work := searcher.next():
+        (proposal,) = work.proposals
+        found[proposal.number] = proposal.params
+        if "c" in proposal.params:
+            searcher.tell(ended(proposal.number, proposal.params, 0.5))
+    assert list(found)[:4] == [0, 1, 2, 3]
+    assert [number for number, params in found.items() if "of" not in params] == [2, 5], "the second after the first"
+    listed = {number: params["of"] for number, params in found.items() if "of" in params}
+    assert listed == {0: "a", 1: "b", 3: "a", 6: "a"}
 
 
 def test_a_trial_that_needs_no_more_trees_keeps_its_place() -> None:

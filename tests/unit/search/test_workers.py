@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
+from tests.conftest import NO_PAGES
 
 from tipcast.search import task
 from tipcast.search.workers import TrialWorkers
@@ -37,7 +38,7 @@ with Client(sys.argv[1]) as client:
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     """One worker in this process, and a scheduler that others reach."""
-    options = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
+    options = {"processes": False, "protocol": "tcp", **NO_PAGES}
     with LocalCluster(n_workers=1, threads_per_worker=1, **options) as made:
         yield made
 

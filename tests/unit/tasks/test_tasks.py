@@ -59,7 +59,7 @@ def test_whole_numbers_below_zero_are_values() -> None:
 
 def test_no_column_of_the_answer_is_a_feature_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_TARGETS", {"dear": lambda columns, xp: columns["price"] > 9})
-    table = SimpleNamespace(features=("price", "size"))
+    table = SimpleNamespace(features=("price", "size"), nominal=())
     spec = TaskSpec(name="mine", kind="classification", function="dear", columns=["price"], features=None, validation=0)
     assert make_task(spec, table).features == ("size",)
 
@@ -67,7 +67,13 @@ def test_no_column_of_the_answer_is_a_feature_by_itself(monkeypatch: pytest.Monk
 def test_clusters_have_no_target() -> None:
     task = shipped("clusters")
     assert task.target({}, np) is None
-    assert task.features == Taxi().features
+    assert task.features == tuple(name for name in Taxi().features if name != "zone_pair"), "of use as a category alone"
+
+
+def test_tips_of_some_minutes() -> None:
+    """A trip without a duration has no answer, however it was paid."""
+    task = Task("tip", "regression", ("a",), function="tip_amount", params={"card_only": False, "longest": 60})
+    np.testing.assert_array_equal(task.target(TRIPS, np), [np.nan, 2.01, 3.0, np.nan, np.nan])
 
 
 @pytest.mark.parametrize("name", ["high_tip", "high_tip_card", "tip_amount", "duration", "clusters"])
@@ -134,8 +140,6 @@ def test_a_path_names_no_function(name: str, monkeypatch: pytest.MonkeyPatch) ->
         ({"features": ["pickup_hour", "pickup_hour"]}, "task.features"),
         ({"features": ["tip"]}, "task.features"),
         ({"categorical": ["PULocationID"]}, "task.categorical"),
-        ({"validation": 1.0}, "task.validation"),
-        ({"threshold": -1.0}, "task.threshold"),
         ({"function": None}, "task.target"),
     ],
 )

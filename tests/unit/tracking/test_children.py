@@ -13,18 +13,26 @@ from tipcast.tracking.children import Children
 from tipcast.tracking.run import open_run
 
 
-def test_what_is_open_is_closed_also_what_was_just_made(spec: TrackingSpec) -> None:
+def test_what_is_open_is_closed(spec: TrackingSpec) -> None:
     with open_run(spec, name="xgboost", tags={"job": "sweep"}, params={}) as run:
         children = Children(run)
         with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
-            for number in range(3):
-                children.begin(number, f"key{number}", 1, {"max_depth": number})
-            children.end(0, params={}, metrics={}, tags={}, curves={})
-            del children.open[2]  # a signal came before its id did
+            runs = [children.begin(number, f"key{number}", 1, {"max_depth": number}) for number in range(3)]
+            children.end(runs[0], params={}, metrics={}, tags={}, curves={})
             raise KeyboardInterrupt
         assert [child.status for child in children.found()] == ["FINISHED", "KILLED", "KILLED"]
         assert {child.tags.get("error.message") for child in children.found()} == {None, "the sweep was stopped"}
-        assert not children.open
+
+
+def test_what_another_process_has_open_is_left(spec: TrackingSpec) -> None:
+    with open_run(spec, name="xgboost", tags={"job": "sweep"}, params={}) as run:
+        children = Children(run)
+        with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
+            runs = [children.begin(number, f"key{number}", 1, {}) for number in range(2)]
+            run.client.set_tag(runs[1], process.HOST, "elsewhere")  # it has taken the sweep over
+            raise KeyboardInterrupt
+        assert [child.status for child in children.found()] == ["KILLED", "RUNNING"]
+        assert children.close_open("the sweep's process was gone") == 1
 
 
 def test_a_locked_database_is_waited_for_once_for_all_of_them(
@@ -32,31 +40,19 @@ def test_a_locked_database_is_waited_for_once_for_all_of_them(
 ) -> None:
     spec.wait_s = 0.2
     path = str(spec.uri).removeprefix("sqlite:///")
-    killed: list[int] = []
+    killed: list[str] = []
     with (
         contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database,
         open_run(spec, name="xgboost", tags={"job": "sweep"}, params={}) as run,
     ):
         children = Children(run)
         kill = children.kill
-        monkeypatch.setattr(children, "kill", lambda number, why: (killed.append(number), kill(number, why)))
+        monkeypatch.setattr(children, "kill", lambda run_id, why: (killed.append(run_id), kill(run_id, why)))
         with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
-            for number in range(3):
-                children.begin(number, f"key{number}", 1, {"max_depth": number})
+            runs = [children.begin(number, f"key{number}", 1, {"max_depth": number}) for number in range(3)]
             database.execute("BEGIN IMMEDIATE")
             raise KeyboardInterrupt
         database.execute("ROLLBACK")
-        assert killed == [0]
-        tags = [run.client.get_run(run_id).data.tags for run_id in children.open.values()]
+        assert killed == runs[:1]
+        tags = [run.client.get_run(run_id).data.tags for run_id in runs]
         assert [process.HOST in each for each in tags] == [True] * 3, "the next command closes them"
-
-
-def test_a_trial_that_is_opened_again_names_this_process(spec: TrackingSpec) -> None:
-    with open_run(spec, name="xgboost", tags={"job": "sweep"}, params={}) as run:
-        children = Children(run)
-        run_id = children.begin(0, "key0", 1, {})
-        children.end(0, params={}, metrics={}, tags={}, curves={})
-        run.client.set_tag(run_id, process.PROCESS, "another's")
-        children.reopen(0, run_id)
-        assert run.client.get_run(run_id).data.tags[process.PROCESS] == process.tags()[process.PROCESS]
-        children.rest(0)

@@ -128,7 +128,25 @@ def test_a_model_of_a_run(registry: Registry) -> None:
     run_id = registry.run.id
     found = get(registry, f"runs:/{run_id}/model", parse=False)
     assert found.run_id == run_id
+    assert get(registry, f"runs:/{run_id[:12]}/model", parse=False).run_id == run_id
     assert refused(registry, f"runs:/{run_id}/other").code == "M001"
+
+
+def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
+    client, model_id = registry.client, registry.id("treelite")
+    client.copy_model_version("models:/treelite/1", "production")
+    client.copy_model_version("models:/production/1", "abroad")
+    mlflow.register_model(f"models:/{model_id}", "by_hand")
+    for name in ("production", "abroad", "by_hand"):
+        found = get(registry, f"models:/{name}/1", parse=False)
+        assert (found.uri, found.name, found.version) == (f"models:/{name}/1", name, "1")
+        assert (found.model_id, found.run_id) == (model_id, registry.run.id)
+    client.delete_registered_model("production")
+    problem = refused(registry, "models:/abroad/1")
+    assert problem.code == "M001"
+    assert "the version that it is a copy of is not there" in str(problem)
+    for name in ("abroad", "by_hand"):
+        client.delete_registered_model(name)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +158,11 @@ def test_a_model_of_a_run(registry: Registry) -> None:
         ("models:/nobody@champion", "M001", "no such registered model"),
         ("models:/m-0123456789abcdef0123456789abcdef", "M001", "no such logged model"),
         ("runs:/0123456789abcdef0123456789abcdef/model", "M001", "no such run"),
-        ("models:/treelite", "C003", "no address of a model"),
-        ("models:/treelite/latest", "C003", "no address of a model"),
-        ("treelite", "C003", "no address of a model"),
-        ("file:///etc", "C003", "no address of a model"),
+        ("runs:/nothing/model", "M001", "no id begins so"),
+        ("models:/treelite", "C003", "not a model URI"),
+        ("models:/treelite/latest", "C003", "not a model URI"),
+        ("treelite", "C003", "not a model URI"),
+        ("file:///etc", "C003", "not a model URI"),
         ("https://user:secret@host/model", "C003", "https://host/model"),
     ],
 )
@@ -230,6 +249,11 @@ BASE = list(features.BASE_FEATURES)
         ({"file": "/etc/passwd"}, "M005"),
         ({"file": ".."}, "M005"),
         ({"sha256": {}}, "M005"),
+        ({"format": []}, "M005"),
+        ({"file": None}, "M005"),
+        ({"profile": None}, "M005"),
+        ({"profile": {"features": []}}, "M005"),
+        ({"profile": {"features": {BASE[0]: None}}}, "M005"),
     ],
 )
 def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], code: str) -> None:

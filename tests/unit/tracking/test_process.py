@@ -21,13 +21,11 @@ def written(**changes: Any) -> dict[str, str]:
 
 def test_this_process_is_alive() -> None:
     assert not process.has_exited(process.tags())
-    assert process.alive(os.getpid())
 
 
 def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its parent has not taken notice
-    assert not process.alive(child.pid)
     assert process.has_exited(written(pid=child.pid))
     child.wait()
     assert process.has_exited(written(pid=child.pid))

@@ -132,6 +132,20 @@ def test_the_launchers_run_is_joined_once(spec: TrackingSpec, monkeypatch: pytes
     assert found.info.run_name == "xgboost"
 
 
+@pytest.mark.parametrize("typed", [True, False])
+def test_another_experiment_than_the_launchers_is_told_of_where_it_was_asked_for(
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, typed: bool
+) -> None:
+    client = open_store(spec)
+    launched = client.create_run(client.create_experiment("by the launcher"))
+    if typed:
+        client.log_param(launched.info.run_id, "tracking.experiment", "taxi")
+    monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
+    with _made(spec):
+        pass
+    assert ("the launcher's experiment by the launcher, not in taxi" in caplog.text) == typed
+
+
 def test_a_name_that_somebody_gave_is_kept(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     client = open_store(spec)
     launched = client.create_run(client.create_experiment("taxi"), run_name="March, again")
@@ -143,7 +157,7 @@ def test_a_name_that_somebody_gave_is_kept(spec: TrackingSpec, monkeypatch: pyte
 
 def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    with pytest.raises(TipcastError, match="is no run of sqlite") as caught, _made(spec):
+    with pytest.raises(TipcastError, match="is not a run of sqlite") as caught, _made(spec):
         raise AssertionError("not reached")
     assert caught.value.code == "T004"
     assert "MLFLOW_RUN_ID" in os.environ, "the command line tags the launcher's run by it"
@@ -308,7 +322,7 @@ def test_a_lock_that_does_not_end(
         run.log_metrics({"test/auc": 0.5})
     assert caught.value.code == "T002"
     locked.execute("ROLLBACK")
-    what = "the next train, sweep, score or promote on this machine does or names it"
+    what = "the next train, sweep, score or promote on this machine does"
     assert caplog.messages == [f"run {run.id} could not be closed: {what}"]
     client = open_store(spec)
     assert client.get_run(run.id).info.status == "RUNNING"

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import mlflow
 import pytest
+from mlflow.utils import autologging_utils
 from tests import warm
 
 import tipcast
@@ -25,7 +27,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import store
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.run import open_run
-from tipcast.tracking.store import DEFAULT_URI, failures, open_store, redact, resolve
+from tipcast.tracking.store import DEFAULT_URI, failures, open_store, redact, resolve, without_autologging
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
@@ -372,11 +374,11 @@ def test_a_run_whose_artifacts_would_get_credentials_fails(
 def test_what_is_no_address_is_told_in_one_line(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     for name in ("MLFLOW_REGISTRY_URI", "MLFLOW_TRACKING_URI"):
         monkeypatch.setenv(name, uri)
-        with pytest.raises(TipcastError, match=rf"C003. {name}:.*is no address") as caught:
+        with pytest.raises(TipcastError, match=rf"C003. {name}:.*is not a URI") as caught:
             open_store(spec)
         assert "s3cret" not in str(caught.value)
         spec.uri = None
-    with pytest.raises(TipcastError, match=r"C003. tracking.uri:.*is no address"):
+    with pytest.raises(TipcastError, match=r"C003. tracking.uri:.*is not a URI"):
         resolve(_spec(uri))
 
 
@@ -426,15 +428,28 @@ def test_credentials_that_may_be_sent(
     assert line.startswith("http://trusted.example:5000 is reached without TLS (tracking.insecure)")
 
 
-@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_waited_is_refused(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(TipcastError, match="C003.*tracking.wait_s"):
-        open_store(TrackingSpec(uri=f"sqlite:///{tmp_path / 'a.db'}", experiment="a", wait_s=seconds))
-
-
 def test_a_database_server_that_is_not_there_is_told_in_seconds(free_port: Callable[[], int]) -> None:
     start = time.monotonic()
     with pytest.raises(TipcastError, match="the database cannot be used") as caught:
         open_store(TrackingSpec(uri=f"postgresql+psycopg://127.0.0.1:{free_port()}/mlflow", experiment="taxi"))
     assert caught.value.code == "T002"
     assert time.monotonic() - start < 20
+
+
+def test_autologging_is_switched_off_only_where_it_is_on() -> None:
+    def off() -> bool:
+        return bool(autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED)
+
+    with without_autologging():
+        assert not off(), "it was off before: other threads may turn it on"
+    mlflow.autolog(silent=True)
+    try:
+        with without_autologging():
+            assert off()
+        assert not off()
+        with autologging_utils.disable_autologging():
+            with without_autologging():
+                pass
+            assert off(), "the program's own block goes on"
+    finally:
+        mlflow.autolog(disable=True, silent=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -27,10 +27,9 @@ from tipcast.datasets.base import (
     Period,
     RawColumn,
     ScanRequest,
-    check_least,
     timed,
 )
-from tipcast.datasets.listing import LEAST_BLOCK, named_by, read_fragment
+from tipcast.datasets.listing import named_by, read_fragment, request_of
 from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME, SPARSE
 
@@ -60,7 +59,7 @@ TOO_MANY = (
     ),
     ("tip_missing", "D012", "missing", "column {tip_amount} is empty", ""),
     ("zone_missing", "D012", "missing", "column {zones} is empty", ""),
-    ("bad_zone", "D013", "bad_zone", f"column {{zones}} is no taxi zone (1 to {LAST_ZONE})", ""),
+    ("bad_zone", "D013", "bad_zone", f"column {{zones}} is not a taxi zone (1 to {LAST_ZONE})", ""),
     (
         MISSING_PASSENGERS,
         "D012",
@@ -70,14 +69,14 @@ TOO_MANY = (
     ),
 )
 """Reason, code, name in ``data.limits``, what is wrong, and what to do where that is not to mend the file."""
+EVER = NULL_TIME + 1, np.iinfo(np.int64).max
+"""The period of rows whose pick-up may be at any time."""
 OF_PICKUP = ("pickup_hour", "pickup_weekday")
 GROUPS = {
     "pickup_weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     "payment_type": ("flex fare", "card", "cash", "no charge", "dispute", "unknown", "voided"),
 }
 """Name -> groups by their number, see the TLC's data dictionaries."""
-MILES = np.concatenate(([0.0], np.geomspace(0.1, 200, 96)))
-"""Borders that distances were counted between: code i was from the one before to the i-th, code 0 was missing."""
 
 
 @dataclass(frozen=True)
@@ -98,39 +97,29 @@ class Taxi(Dataset):
     code: ClassVar[ModuleType] = features
     features = features.FEATURES
     time = "pickup"
-    known_columns = (*schema.SPELLINGS, "store_and_fwd_flag")
+    known_columns = (*schema.SPELLINGS, *schema.TIMES, "store_and_fwd_flag")
     optional = ("payment_type", "VendorID", "PULocationID")
     sparse = SPARSE
-    subset_names = ("card",)
+    nominal = ("zone_pair",)
     group_names = ("PULocationID", "pickup_hour", "pickup_weekday", "payment_type", "VendorID")
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List trips, see ``Dataset.scan``; the pick-up is always among the columns.
 
-        Raises
-        ------
-        TipcastError
-            C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
-
+        C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
         data = self.spec
         if not isinstance(data, SampleData | FilesData | TlcData):
             fix = "use data=sample, data=files or data=tlc"
             raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
         named, key = named_by(data, which), f"data.{which}"
-        extra, facts = tuple(optional), {"colour": data.colour}
-        request = ScanRequest(tuple(dict.fromkeys(("pickup", *columns))), extra, nullable=extra, facts=facts)
+        needed, extra, facts = dict.fromkeys(("pickup", *columns)), tuple(optional), {"colour": data.colour}
+        request = request_of(data, tuple(needed), extra, nullable=extra, facts=facts)
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
             return files.list_months(named, data.url, data.cache, request, key)
-        check_least(data, LEAST_BLOCK)
-        storage = dict(data.storage_options)
-        return files.list_files(named, replace(request, block_bytes=data.block_bytes, storage=storage), key)
-
-    def profile(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a profile whose bins are edges or values, see ``in_edges``."""
-        return in_edges(told)
+        return files.list_files(named, request, key)
 
     @classmethod
     def check_facts(cls, facts: Mapping[str, Any]) -> None:
@@ -169,18 +158,14 @@ class Taxi(Dataset):
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
     ) -> tuple[Array | None, dict[str, int]]:
-        return usable(columns, timed(period), xp)
+        kept = self.spec is not None and self.spec.limits.stray is None
+        return usable(columns, EVER if kept else timed(period), xp)
 
     def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
         """Count trips without a number of passengers, as read, and those paid in cash, as kept."""
         if not cleaned:
             return {MISSING_PASSENGERS: missing_passengers(columns)}
         return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
-
-    def subsets(self, columns: Mapping[str, Array], xp: ModuleType) -> dict[str, Array]:
-        """Return which trips are known to be paid by card."""
-        rows = len(columns["pickup"])
-        return {"card": columns["payment_type"] == CARD if "payment_type" in columns else xp.zeros(rows, dtype=bool)}
 
     def groups(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> dict[str, Array]:
         """Return zone, payment and vendor as the files number them, and hour and weekday of the pick-up."""
@@ -254,13 +239,8 @@ def usable(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> tupl
     """Find the rows that can be used.
 
     A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size, zones 1 to 265, the
-    pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at.
-
-    Returns
-    -------
-    tuple
-        (rows,) bool mask of the rows to keep, None for all; and reason -> rows dropped, each under its first reason.
-
+    pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at. Returns a
+    (rows,) bool mask of the rows to keep, None for all; and reason -> rows dropped, each under its first reason.
     """
     keep: Array | None = None
     for name in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
@@ -337,27 +317,7 @@ def _check_file(where: str, names: Mapping[str, str], counts: Counts, limits: Li
     found = {**counts.dropped, **counts.extra}
     for reason, code, limit, fault, fix in TOO_MANY:
         rows = found.get(reason, 0)
-        if rows > getattr(limits, limit) * counts.rows_read:
+        most = getattr(limits, limit)
+        if most is not None and rows > most * counts.rows_read:
             what = f"{fault.format(**own, zones=zones)} in {rows} of {counts.rows_read} rows"
             raise TipcastError(code, where, what, f"{fix or 'mend the file'}, or raise data.limits.{limit}")
-
-
-def in_edges(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile whose bins are edges or values; one that is so, as all later ones are, stays as it is.
-
-    Bins were ranges of codes: 0 for a missing value, else one more than a whole value, or a distance's place among
-    ``MILES``. The first bin was of what is missing; an empty one stood for all values without a bin.
-    """
-    score = {"edges": np.linspace(0, 1, len(profile["score"]["histogram"]) + 1).tolist(), **profile["score"]}
-    features = {
-        name: each if "bins" not in each else _described(name, each) for name, each in profile["features"].items()
-    }
-    return {**profile, "features": features, "score": score} if features != profile["features"] else dict(profile)
-
-
-def _described(name: str, old: Mapping[str, Any]) -> dict[str, Any]:
-    codes = [each[0] for each in old["bins"] if each]
-    values = [float(MILES[code - 1]) if name == "trip_distance" else float(code - 1) for code in codes]
-    if len(codes) < len(old["bins"]):
-        return {"values": values, "shares": list(old["shares"])}
-    return {"edges": values[1:], "shares": [*old["shares"], 0.0]}  # below the first edge is what is missing

@@ -45,12 +45,17 @@ _FROM_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
     "pickup_minute": lambda minute, hour, week: minute - hour * 60,
 }
 _FROM_ZONE = {"pickup_airport": "PULocationID", "dropoff_airport": "DOLocationID"}
+_FROM_PAIR = "zone_pair"
 _AS_IS = ("passenger_count", "PULocationID", "DOLocationID", "trip_distance")
 SPARSE = ("VendorID", "RatecodeID", "trip_type")
 """Features as they are in a file, missing in all rows of one that has no such column, as yellow trips no trip_type."""
 
-FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE, *SPARSE)
+FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE, _FROM_PAIR, *SPARSE)
 """All features there are."""
+
+_ZONES = np.arange(1, LAST_ZONE + 1).astype(str)
+_RANKS = [np.argsort(np.argsort(np.char.add(_ZONES, end))) for end in ("_", "")]
+"""Of zones as the first and as the second half of a pair, in the order of texts as 43_151."""
 
 
 def _remainder(values: Any, divisor: int) -> Any:
@@ -62,8 +67,24 @@ def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the canonical raw columns that features are made of; KeyError for a name that is no feature."""
     if strangers := [name for name in names if name not in FEATURES]:
         raise KeyError(strangers[0])
-    columns = ["pickup" if name in _FROM_TIME else _FROM_ZONE.get(name, name) for name in names]
-    return tuple(dict.fromkeys(columns))
+    return tuple(dict.fromkeys(column for name in names for column in _sources(name)))
+
+
+def _sources(name: str) -> tuple[str, ...]:
+    """Return the raw columns of a feature."""
+    if name == _FROM_PAIR:
+        return "PULocationID", "DOLocationID"
+    return ("pickup",) if name in _FROM_TIME else (_FROM_ZONE.get(name, name),)
+
+
+def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:
+    """Return the numbers of pairs of zones, in the order of their texts; missing where one is no zone."""
+    known = (first >= 1) & (first <= LAST_ZONE) & (second >= 1) & (second <= LAST_ZONE)
+    ranks = [
+        xp.asarray(rank)[xp.where(known, zone, 1).astype(np.int64) - 1]
+        for zone, rank in zip((first, second), _RANKS, strict=True)
+    ]
+    return xp.where(known, ranks[0] * LAST_ZONE + ranks[1], MISSING)
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
@@ -90,6 +111,9 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
             continue
         if name in SPARSE and name not in columns:
             column[...] = MISSING
+            continue
+        if name == _FROM_PAIR:
+            column[...] = _pairs(columns["PULocationID"], columns["DOLocationID"], xp)
             continue
         values = columns[_FROM_ZONE.get(name, name)]
         if name in _FROM_ZONE:

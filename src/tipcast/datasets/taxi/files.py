@@ -51,7 +51,7 @@ def parse_months(wanted: Any, key: str) -> list[str]:
         first, dots, last = (text.strip() for text in str(item).partition(".."))
         last = last if dots else first
         if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last)):
-            raise TipcastError("C003", key, f"{str(item)!r} is no month", MONTHS)
+            raise TipcastError("C003", key, f"{str(item)!r} is not a month", MONTHS)
         if last < first:
             raise TipcastError("C003", key, f"{str(item)!r} ends before it starts", "write the earlier month first")
         found.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
@@ -98,11 +98,7 @@ class _MonthCounts:
 def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
     """Find trip files and the fragments in them, in time order, then by name.
 
-    Raises
-    ------
-    TipcastError
-        D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
-
+    D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
     """
     scans, notes = scan_files(named, request, key, scan_file)
     coloured = [(file.uri, file.facts["colour"]) for file in scans if file.facts["colour"]]
@@ -119,21 +115,17 @@ def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
 def scan_file(uri: str, request: ScanRequest) -> FileScan:
     """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and its dates.
 
-    Raises
-    ------
-    TipcastError
-        D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types, D009 no rows,
-        D010 no usable pickup time, D012 a column without values.
-
+    D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types, D009 no rows, D010
+    no usable pickup time, D012 a column without values.
     """
     return _scan_parquet(uri, request) if check_format(uri, request) == "parquet" else _scan_csv(uri, request)
 
 
 def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
-    footer = parquet.read_footer(uri, request.storage)
-    columns = schema.map_columns(footer.schema.names, where, request.columns, request.optional)
-    notes = [*schema.remarks(columns), *_check_types(footer.schema, columns, where)]
+    footer = parquet.read_footer(uri, request)
+    columns, remarks = _columns(footer.names, where, request)
+    notes = [*remarks, *_check_types(footer.schema, columns, where)]
     footer.check_rows()
     _check_nulls(footer, {name: own for name, own in columns.items() if name not in request.nullable}, where)
     ranges = footer.time_ranges(columns["pickup"])
@@ -143,7 +135,7 @@ def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     elif all(found and (found[1] < period[0] or found[0] >= period[1]) for found in ranges):
         what = f"column {columns['pickup']!r}: all {footer.rows} rows lie outside the period in the file's name"
         raise TipcastError("D010", where, what, "rename the file, or check its pickup column")
-    colour = schema.colour_in(footer.schema.names, uri, where, request.facts.get("colour"))
+    colour = schema.colour_in(dict(footer.names), uri, where, request.facts.get("colour"))
     return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
 
 
@@ -151,7 +143,7 @@ def _scan_csv(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
     period = _period_in_name(address.last_name(uri))
     look = delimited.look(uri, request, period)
-    columns = schema.map_columns(look.head.names, where, request.columns, request.optional)
+    columns, remarks = _columns(look.names, where, request)
     whole = look.fragment(columns, schema.TIMES, period or (0, 0))
     for at, end in enumerate(look.ends(whole)):  # so that most damage shows before a cluster starts
         read = read_fragment(end, CpuFrames())
@@ -164,9 +156,18 @@ def _scan_csv(uri: str, request: ScanRequest) -> FileScan:
             counts.add(read_fragment(fragment, CpuFrames(), ("pickup",))["pickup"])
         period = counts.period(where)
         whole = look.fragment(columns, schema.TIMES, period)
-    notes = (*schema.remarks(columns), *look.notes)
-    colour = schema.colour_in(look.head.names, uri, where, request.facts.get("colour"))
+    notes = (*remarks, *look.notes)
+    colour = schema.colour_in(dict(look.names), uri, where, request.facts.get("colour"))
     return FileScan(uri, look.cut(whole, request.block_bytes), period, look.digest, {"colour": colour}, notes)
+
+
+def _columns(
+    names: Sequence[tuple[str, str]], where: str, request: ScanRequest
+) -> tuple[dict[str, str], Sequence[str]]:
+    """Return canonical name -> a file's own, and remarks on names that are neither the TLC's nor mapped by the user."""
+    own = dict(names)
+    found = schema.map_columns([seen for seen, _ in names], where, request.columns, request.optional, request.key)
+    return {name: own[seen] for name, seen in found.items()}, schema.remarks(found)
 
 
 def _check_types(arrow: pa.Schema, columns: Mapping[str, str], where: str) -> Sequence[str]:
@@ -215,13 +216,8 @@ def _inferred(footer: parquet.Footer, own: str, ranges: Sequence[Period | None],
 def list_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> Listing:
     """Fetch the months that the cache lacks, and list them all.
 
-    ``url`` has ``{colour}`` and ``{month}`` in it, ``cache`` is a folder, ``key`` what messages call ``months``.
-
-    Raises
-    ------
-    TipcastError
-        C003 colour, months or pattern; D001 a month that is not published, D022 no network; those of ``list_files``.
-
+    ``url`` has ``{colour}`` and ``{month}`` in it, ``cache`` is a folder, ``key`` what messages call ``months``. C003
+    colour, months or pattern; D001 a month that is not published, D022 no network; those of ``list_files``.
     """
     files = [_fetch(*month) for month in _addresses(months, url, cache, request.facts.get("colour"), key)]
     return list_files([str(file) for file in files], request, key)
@@ -233,7 +229,7 @@ def _addresses(months: object, url: str, cache: str, colour: str | None, key: st
     ending = next((ending for ending in (*PARQUET, *CSV) if address.last_name(url).endswith(ending)), None)
     if "{month}" not in url or ending is None:
         fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
-        raise TipcastError("C003", "data.url", "is no address of months", fix)
+        raise TipcastError("C003", "data.url", "is not an address of months", fix)
     folder = Path(cache).expanduser().absolute()
     return [
         (url.replace("{colour}", chosen).replace("{month}", month), folder / f"{chosen}_tripdata_{month}{ending}")

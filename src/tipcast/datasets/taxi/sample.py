@@ -12,7 +12,7 @@ import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest, check_blocks, check_least
+from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest, check_blocks
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample_tables as profile
 from tipcast.datasets.taxi.files import parse_months
@@ -293,9 +293,6 @@ def sample_block(
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
     """List the blocks of a period, over whose months rows are spread by their days; C003 colour, months or numbers."""
     check_colour(data.colour)
-    check_least(data, {"rows": 1, "block_rows": 1, "seed": 0})
-    if data.seed >= 2**63:
-        raise TipcastError("C003", "data.seed", f"{data.seed} is too large", "use less than 2**63")
     check_blocks("rows", data.rows, data.block_rows)
     names = column_names(data.colour)
     columns = map_columns(names, f"sample trips ({data.colour})", request.columns, request.optional)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.address import last_name
@@ -73,7 +73,7 @@ def _fold(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_FOLDED = {_fold(spelling): canonical for canonical, spellings in _TLC.items() for spelling in spellings} | _OTHERS
+_FOLDED = {_fold(own): name for name, spellings in _TLC.items() for own in (name, *spellings)} | _OTHERS
 
 
 def check_colour(colour: object) -> str:
@@ -91,11 +91,12 @@ def tlc_name(name: str, colour: str) -> str:
 
 
 def map_columns(
-    names: Sequence[str], where: str, needed: Sequence[str], optional: Sequence[str] = ()
+    names: Sequence[str], where: str, needed: Sequence[str], optional: Sequence[str] = (), key: str = "data.columns"
 ) -> dict[str, str]:
     """Return canonical name -> a file's own, of all columns needed, and of those that are optional where they are.
 
-    D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids; ``where`` is the file.
+    D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids; ``where`` is the file,
+    ``key`` is of the configuration, which maps a user's names.
     """
     wanted = tuple(dict.fromkeys((*needed, *optional)))
     found: dict[str, str] = {}
@@ -111,26 +112,28 @@ def map_columns(
         found[canonical] = name
     missing = [name for name in needed if name not in found]
     if missing:
-        raise _missing(missing, names, where)
+        raise _missing(missing, names, where, needed, key)
     return {name: found[name] for name in wanted if name in found}
 
 
-def _missing(missing: Sequence[str], names: Sequence[str], where: str) -> TipcastError:
+def _missing(missing: Sequence[str], names: Sequence[str], where: str, needed: Sequence[str], key: str) -> TipcastError:
     folded = {_fold(name) for name in names}
     if _YEAR_2009 in folded:
         what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
         return TipcastError("D017", where, what, "use months from 2016-07 on")
     if set(missing) & set(ZONES) and folded & _COORDINATES:
         return no_zones(where)
-    own = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
-    hint, fix = "", "use the TLC's trips from 2016-07 on"
+    colour = colour_of(names) or "yellow"
+    own = [tlc_name(name, colour) for name in missing]
+    hint = ""
     if len(own) < 3:  # of more, the names alone fill the line
         near = [match for name in own for match in difflib.get_close_matches(name, names, 1, 0.7)]
         hint = f", {' and '.join(map(repr, near))} among them" if near else ""
-        fix = "use a yellow- or green-taxi file of the TLC from 2016-07 on, or rename the file's column"
     several = f"column{'s' if len(own) > 1 else ''} {', '.join(map(repr, own))}"
     what = f"missing {several} ({counted(len(names), 'column')} found{hint})"
-    return TipcastError("D007", where, what, fix)
+    others = [tlc_name(name, colour) for name in needed if name not in missing]
+    more = f" (needed too: {', '.join(others)})" if others else ""
+    return TipcastError("D007", where, what, f"map its own names by {key}={{{own[0]}: ITS_NAME}}{more}")
 
 
 def no_zones(where: str) -> TipcastError:
@@ -144,7 +147,7 @@ def has_coordinates(names: Sequence[str]) -> bool:
     return bool({_fold(name) for name in names} & _COORDINATES)
 
 
-def colour_of(names: Sequence[str]) -> str | None:
+def colour_of(names: Iterable[str]) -> str | None:
     """Return ``yellow`` or ``green`` as the name of the pickup column says, None where it does not."""
     prefixes = {_fold(name)[:4] for name in names if _fold(name).endswith("pickupdatetime")}
     if "lpep" in prefixes:
@@ -154,11 +157,11 @@ def colour_of(names: Sequence[str]) -> str | None:
 
 def remarks(mapping: Mapping[str, str]) -> tuple[str, ...]:
     """Return one line saying which names are not the TLC's own, or nothing."""
-    strange = [f"{own} as {canonical}" for canonical, own in mapping.items() if own not in _TLC[canonical]]
+    strange = [f"{own} as {name}" for name, own in mapping.items() if own not in (name, *_TLC[name])]
     return (f"columns read under other names: {', '.join(strange)}",) if strange else ()
 
 
-def colour_in(names: Sequence[str], uri: str, where: str, wanted: str | None) -> str | None:
+def colour_in(names: Iterable[str], uri: str, where: str, wanted: str | None) -> str | None:
     """Return a file's colour by its columns, else by its name; D007 it is not the one that is wanted."""
     by_columns = colour_of(names)
     if by_columns and wanted and by_columns != wanted:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
@@ -14,20 +15,44 @@ from tipcast.evaluation.plots import style
 
 COLORS = (style.BLUE, style.ORANGE, "#009e73", "#cc79a7", "#8a6d00")
 """Of the Okabe-Ito palette, the yellow darkened: lines on white."""
+STYLES: tuple[Any, ...] = ("-", style.DASHES, ":")
 SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", style.BLUE])
 """From the worst score to the best."""
 
 
-def roc_overlay(curves: Sequence[tuple[str, Sequence[float]]], subtitle: str) -> bytes:
-    """Draw true-positive rates at even false-positive rates from 0 to 1, by label, the best first; five at most."""
-    figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
+Curves = Mapping[str, Mapping[str, Sequence[float]]]
+"""Label -> the columns of its table, as an evaluator makes it."""
+
+
+def roc_overlay(curves: Curves, subtitle: str, title: str = "ROC curves of test rows") -> bytes:
+    """Draw ROC curves (``fpr``, ``tpr``), the first in front."""
+    figure, axes = style.page(title, subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], **style.GUIDE)
-    for (label, rates), color in reversed(list(zip(curves, COLORS, strict=False))):
-        axes.plot(np.linspace(0, 1, len(rates)), rates, color=color, linewidth=2.2, label=label)
+    _lines(axes, curves, "fpr", "tpr")
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     style.key(axes, "lower right", reverse=True)
     return style.png(figure)
+
+
+def predicted_overlay(curves: Curves, subtitle: str) -> bytes:
+    """Draw mean true values of test rows (``true``) by their prediction (``predicted``), the first in front."""
+    figure, axes = style.page("Predicted and mean true values", subtitle)
+    every = [value for table in curves.values() for value in table["predicted"]]
+    ends = [min(every), max(every)]
+    axes.plot(ends, ends, **style.GUIDE)
+    _lines(axes, curves, "predicted", "true")
+    style.name_axes(axes, "predicted value", "mean true value")
+    style.key(axes, "upper left", reverse=True)
+    return style.png(figure)
+
+
+def _lines(axes: Axes, curves: Curves, x: str, y: str) -> None:
+    """Draw lines, told apart by color and, where there are more, by dashes."""
+    for at, (label, table) in reversed([*enumerate(curves.items())]):
+        dashes, color = divmod(at, len(COLORS))
+        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)]}
+        axes.plot(table[x], table[y], linewidth=2.2, label=label, **look)
 
 
 def parallel(

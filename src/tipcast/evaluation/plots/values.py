@@ -68,17 +68,8 @@ def contributions(
 ) -> bytes:
     """Draw what each feature adds to rows' predictions: a point a row, beside the mean of their sizes.
 
-    The axis ends where 1 of 200 points lie beyond; these are drawn at its ends.
-
-    Parameters
-    ----------
-    values, added
-        Features (rows, features), and what each adds to the margin (rows, features).
-    names
-        Of the features.
-    subtitle
-        The line below the title.
-
+    ``values`` are features (rows, features), and ``added`` what each adds to the margin (rows, features). The axis ends
+    where 1 of 200 points lie beyond; these are drawn at its ends.
     """
     sizes = np.abs(added).mean(axis=0)
     chosen = np.argsort(-sizes, kind="stable")[:MOST_FEATURES]
@@ -140,21 +131,10 @@ def clusters(found: Map, rows: Ints, subtitle: str) -> bytes:
 def centroids(
     rows: Floats, groups: Sequence[int] | None, found: Mapping[str, Floats], shares: Sequence[float], subtitle: str
 ) -> bytes:
-    """Draw rows and the centroids of several clusterings of them.
+    """Draw rows (rows, 2) on two principal components, and the centroids of several clusterings of them.
 
-    Parameters
-    ----------
-    rows
-        (rows, 2) on two principal components.
-    groups
-        (rows,) of the groups that rows were made of; None where nothing is known of such.
-    found
-        Name of a clustering -> (clusters, 2) its centroids.
-    shares
-        Of the variance, by component.
-    subtitle
-        The line below the title.
-
+    ``groups`` (rows,) are those that rows were made of, None where nothing is known of such; ``found`` has the name of
+    a clustering -> (clusters, 2) its centroids; ``shares`` are those of the variance, by component.
     """
     figure, axes = style.page("Centroids of every rung", subtitle)
     colors: Any = style.FAINT

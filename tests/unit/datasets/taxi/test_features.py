@@ -69,6 +69,17 @@ def test_needed_columns() -> None:
         needed_columns(["pickup_moon"])
 
 
+def test_pairs_of_zones_are_in_the_order_of_their_texts() -> None:
+    """As DictVectorizer sorts them; a pair with a zone that is missing or none is missing."""
+    first, second = np.meshgrid(np.arange(1, 266), np.arange(1, 266))
+    columns = {"PULocationID": first.ravel(), "DOLocationID": second.ravel().astype(float)}
+    numbers = compute(columns, ["zone_pair"])[:, 0]
+    texts = [f"{pickup}_{dropoff:.0f}" for pickup, dropoff in zip(*columns.values(), strict=True)]
+    assert numbers[np.argsort(texts)].tolist() == list(range(265 * 265))
+    odd = {"PULocationID": np.array([np.nan, 1.0, 266.0]), "DOLocationID": np.array([1, 0, 3])}
+    assert compute(odd, ["zone_pair"])[:, 0].tolist() == [-1, -1, -1]
+
+
 def test_values_that_cannot_be() -> None:
     times = ["2008-12-31T23:59:59", "2009-01-01", "2049-12-31T23:59:59", "2050-01-01", "NaT", "2019-04-01"]
     columns = {

@@ -24,12 +24,12 @@ def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
     trip_files.refused(tmp_path / "none.parquet", "D001", "none.parquet")
     trip_files.refused(tmp_path / "none*.parquet", "D001", "none*.parquet")
     os.mkfifo(tmp_path / "pipe.parquet")
-    trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet: is no regular file")
+    trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet: is not a regular file")
     for path in ("x" * 300 + ".csv", "~nobody-of-this-name/x.csv", "a\0b.csv"):
-        with pytest.raises(TipcastError, match="D001.*is no path"):
+        with pytest.raises(TipcastError, match="D001.*is not a path"):
             trip_files.listing(path)
     for host in ("https://[u:hunter2@x/a.csv", "s3://[x/a.csv"):
-        with pytest.raises(TipcastError, match=r"D021.*://\.\.\.: is no address"):
+        with pytest.raises(TipcastError, match=r"D021.*://\.\.\.: is not an address"):
             trip_files.listing(host)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "_hidden.csv").write_text("a")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import Limits
+from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets.base import Counts, Fragment, Listing
 from tipcast.datasets.rows import Recipe, check_counts
 from tipcast.datasets.taxi.dataset import Taxi, missing_passengers, usable
@@ -161,3 +161,16 @@ def test_what_is_left_must_do(sums: dict[str, Any], code: str) -> None:
 
 def test_the_fewest_rows_can_be_set() -> None:
     _check(Limits(min_rows=1), rows=5, classes=(4, 1))
+
+
+def test_rows_outside_the_period_are_kept_where_that_is_asked() -> None:
+    spec = FilesData("files", "a", "b", None, Limits(stray=None), block_bytes=1)
+    columns = _columns()
+    columns["pickup"][:2] = 5, -(2**63)
+    keep, dropped = Taxi(spec).clean(columns, PERIOD, np)
+    assert keep is not None
+    assert dropped == {"pickup_missing": 1}
+    np.testing.assert_array_equal(keep, np.arange(10) != 1)
+    fragment = Fragment("a.parquet", "parquet", (0,), {}, PERIOD, "")
+    listing = Listing((fragment,), PERIOD, ("a.parquet",), "", "trips")
+    Taxi(spec).check_files(listing, {"a.parquet": Counts(10, 10, {"outside_period": 9})}, spec.limits)

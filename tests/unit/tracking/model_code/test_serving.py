@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import http.client
 import io
 import json
+import os
 import re
 import sqlite3
+import subprocess
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,10 +30,30 @@ from tipcast.tracking.model_code.serving import MOST, strict, told
 from tipcast.tracking.registry import register
 from tipcast.tracking.run import open_run
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
+    from mlflow.pyfunc.scoring_server.client import ScoringServerClient
+
 TIMES = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
 GREEN = {TIMES["yellow"]: TIMES["green"]}
 ROWS = [0, 1, 2, 5, 10, 11]
 """One without its time, some without passengers."""
+HOOKS = """
+import schemathesis
+
+@schemathesis.serializer("text/csv", "application/vnd.apache.parquet")
+def as_it_is(ctx, value):
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+@schemathesis.check
+def one_line(ctx, response, case):
+    if response.status_code == 400:
+        told = response.json()
+        assert "stack_trace" not in told and "unexpected error" not in told["message"], told
+        assert "\\n" not in told["message"] and len(told["message"]) <= 400, told
+"""
+"""What schemathesis is told of this server: its types of content, and what each refusal is."""
+EXAMPLES = 300
 
 
 def _of(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
@@ -165,6 +191,36 @@ def test_params_are_sent_with_json(urls: Callable[[str], str], natives: Any, tri
         assert "text/csv" not in message, "the rows are not what is wrong"
 
 
+def test_params_that_are_cast_or_passed_over(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+    split = json.loads(trips.iloc[ROWS].to_json(orient="split", date_format="iso", index=False))
+    expected = natives["xgboost-ubj"][1][ROWS]
+    for params, found in (
+        ({"output": "label", "threshold": 0}, np.ones(len(ROWS))),
+        ({"output": "label", "threshold": 1}, np.zeros(len(ROWS))),
+        ({"outputs": "label"}, expected),
+        ({}, expected),
+        (None, expected),
+    ):
+        status, answer = _ask(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+        assert status == 200, answer
+        np.testing.assert_allclose(answer["predictions"], found, atol=1e-6, err_msg=str(params))
+    assert "must be a dictionary" in _refused(urls("yellow"), json.dumps({"dataframe_split": split, "params": [1]}))
+
+
+def test_mlflows_client_of_its_server(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+    host, _, port = urls("yellow").removeprefix("http://").partition(":")
+    client = ScoringServerClient(host, port)
+    client.wait_server_ready()
+    assert client.get_version() == mlflow.__version__
+    found = client.invoke(trips.iloc[ROWS]).get_predictions()[0]
+    np.testing.assert_allclose(found, natives["xgboost-ubj"][1][ROWS], atol=1e-6)
+    labels = client.invoke(trips.iloc[ROWS], params={"output": "label", "threshold": 0}).get_predictions()[0]
+    assert labels.tolist() == [1] * len(ROWS)
+    for path in ("/ping", "/health"):
+        with urllib.request.urlopen(f"{urls('yellow')}{path}", timeout=30) as answer:
+            assert (answer.status, answer.read()) == (200, b"\n")
+
+
 def test_what_stands_in_quotes_stays() -> None:
     answer = '{"predictions": [NaN, "NaN", "a \\"NaN\\" b", {"NaN": NaN}, 1]}'
     assert strict(answer) == '{"predictions": [null, "NaN", "a \\"NaN\\" b", {"NaN": null}, 1]}'
@@ -260,6 +316,77 @@ def test_a_content_type_that_is_not_taken(urls: Callable[[str], str], kind: str)
         urllib.request.urlopen(request, timeout=30)
     with caught.value as refusal:
         assert refusal.code == 415
+
+
+def test_a_body_without_a_content_type(urls: Callable[[str], str]) -> None:
+    connection = http.client.HTTPConnection(urls("yellow").removeprefix("http://"), timeout=30)
+    with contextlib.closing(connection):
+        connection.request("POST", "/invocations", b"{}")
+        assert connection.getresponse().status == 415
+
+
+def _description() -> dict[str, Any]:
+    """Return what `/invocations` takes as OpenAPI; any value may stand where a right one does."""
+    any_value: dict[str, Any] = {"type": ["null", "boolean", "number", "string", "array", "object"]}
+    right = {TIMES["yellow"]: {"type": "string", "format": "date-time"}}
+    right |= {name: {"type": "integer", "minimum": 0, "maximum": 300} for name in ("PULocationID", "DOLocationID")}
+    columns = {**right, "passenger_count": {"type": ["null", "number"]}}
+    loose = {name: {"anyOf": [each, any_value]} for name, each in columns.items()}
+    row = {"type": "object", "required": list(right), "anyOf": [{"properties": columns}, {"properties": loose}]}
+    lists = {name: {"type": "array", "items": each} for name, each in loose.items()}
+    split = {
+        "columns": {"type": "array", "items": {"enum": [*columns, "VendorID", None, 1]}},
+        "data": {"type": "array", "items": {"type": "array", "items": any_value, "minItems": 3, "maxItems": 5}},
+        "index": {"type": "array", "items": {"type": "integer"}},
+    }
+    forms = {
+        "dataframe_records": {"type": "array", "items": row},
+        "dataframe_split": {"type": "object", "properties": split},
+        "instances": {"type": "array", "items": row},
+        "inputs": {"anyOf": [{"type": "object", "properties": lists}, {"type": "array", "items": row}]},
+    }
+    params = {"output": {"anyOf": [{"enum": ["label", "probability", "contributions", "features"]}, any_value]}}
+    params["threshold"] = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, any_value]}
+    beside = {"params": {"type": "object", "properties": params}}
+    of_json = [
+        {"type": "object", "properties": {name: form, **beside}, "required": [name]} for name, form in forms.items()
+    ]
+    line = "2019-0[1-9]-[0-3][0-9]( [0-2][0-9]:[0-5][0-9]:00)?,[0-9]{1,3},[0-9a-z.]{0,4}"
+    header = f"{TIMES['yellow']},PULocationID,DOLocationID"
+    of_csv = {"anyOf": [{"type": "string", "pattern": f"^{header}(\n{line}){{0,5}}$"}, {"type": "string"}]}
+    bodies = {
+        "application/json": {"schema": {"anyOf": of_json}},
+        "text/csv": {"schema": of_csv},
+        "application/vnd.apache.parquet": {"schema": {"type": "string"}},
+    }
+    post = {"requestBody": {"required": True, "content": bodies}, "responses": {"200": {"description": "predictions"}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "a model", "version": "1"},
+        "paths": {"/invocations": {"post": post}},
+    }
+
+
+def test_schemathesis_finds_no_server_error(urls: Callable[[str], str], tmp_path: Path) -> None:
+    """After our description of `/invocations`, and after the server's own, which describes no body."""
+    python = os.environ.get("TIPCAST_SCHEMATHESIS_PYTHON")
+    if not python:
+        pytest.skip("set TIPCAST_SCHEMATHESIS_PYTHON to a Python with schemathesis")
+    (tmp_path / "description.json").write_text(json.dumps(_description()))
+    (tmp_path / "hooks.py").write_text(HOOKS)
+    url = urls("yellow")
+    options = ["--url", url, "--checks", "not_a_server_error,one_line", "--max-examples", str(EXAMPLES), "--seed", "1"]
+    options += ["--generation-database", "none", "--suppress-health-check", "all", "--request-timeout", "60"]
+    options += ["--continue-on-failure", "--no-shrink", "--warnings", "off"]
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for described in ("description.json", f"{url}/openapi.json"):
+        done = subprocess.run(
+            [Path(python).with_name("schemathesis"), "--no-color", "run", described, *options],
+            cwd=tmp_path, env={**outside, "SCHEMATHESIS_HOOKS": "hooks"},
+            capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+        print(done.stdout)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_long_errors_keep_their_end() -> None:

@@ -1,0 +1,62 @@
+"""What a configuration alone shows to be wrong: refused before the libraries of its job load, which takes seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import DoctorConfig, SweepConfig
+from tipcast.config.schema import SearchSpec, TrackingSpec
+from tipcast.evaluation.base import ranking
+from tipcast.search.space import MOST
+
+SEARCHES = ("random", "tpe", "grid", "halving")
+THROUGH = ("pool", "joblib")
+
+
+def check(config: Any) -> None:
+    """Refuse a job's configuration; see also ``config.bounds``.
+
+    C003 names and values that there are not.
+    """
+    if hasattr(config, "tracking") and type(config) is not DoctorConfig:  # which tells all it finds in its table
+        check_tracking(config.tracking)
+    if isinstance(config, SweepConfig) and config.resume is None:  # else the run has search and task
+        check_search(config)
+
+
+def check_tracking(spec: TrackingSpec) -> None:
+    """Refuse names that MLflow would."""
+    if not spec.experiment.strip():
+        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
+    name = spec.register
+    if name is not None and (not name or set(name) & set("/:")):
+        raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", "use a name without / and :")
+
+
+def check_search(config: SweepConfig) -> None:
+    """Refuse a search that cannot be, whatever the data are."""
+    _check_spec(config.search)
+    if not config.task.validation:
+        what = "trials are compared on validation rows"
+        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
+    if config.task.kind is not None:  # else the target column tells
+        ranking(config.task.kind, config.search.metric, "search.metric")
+
+
+def _check_spec(spec: SearchSpec) -> None:
+    if spec.name not in SEARCHES:
+        raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
+    if spec.through not in THROUGH:
+        raise TipcastError("C003", "search.through", f"no such way: {spec.through}", f"use {' or '.join(THROUGH)}")
+    if (spec.trials or 0) > MOST:
+        what = f"must be at most {MOST:,}, got {spec.trials:,}"
+        raise TipcastError("C003", "search.trials", what, f"use {MOST:,} or fewer")
+    if spec.timeout_s is not None and spec.through == "joblib":
+        what = "GridSearchCV tries all that it was given"
+        raise TipcastError("C003", "search.timeout_s", what, "leave it out, or use search.through=pool")
+    if spec.baseline and spec.name == "grid":
+        what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
+        raise TipcastError("C003", "search.baseline", what, fix)
+    if spec.trials is None and spec.name != "grid":
+        raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")

@@ -1,0 +1,182 @@
+"""`tipcast train from=RUN`: how an earlier run was trained, and what of its code, versions and data is another now."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tipcast import __version__
+from tipcast.config.arguments import QUOTE, REPEAT, quoted
+from tipcast.config.compose import compose, to_object
+from tipcast.config.conf_files import options
+from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import MultirunConfig
+from tipcast.config.plain import recorded
+from tipcast.config.schema import TrackingSpec
+from tipcast.jobs.opening import UNTOLD
+from tipcast.jobs.train_record import DIGEST
+from tipcast.measure.origin import moved, source
+from tipcast.tracking.facts import (
+    COMMIT,
+    DIRTY,
+    FILES,
+    RELEASE,
+    artifact,
+    best_of,
+    config_text,
+    facts,
+    find_run,
+    run_of,
+)
+from tipcast.tracking.store import failures, open_store, resolve
+
+if TYPE_CHECKING:
+    from tipcast.jobs.train import Plan
+
+LOG = logging.getLogger("tipcast")
+
+JOBS = ("train", "sweep")
+"""Of runs that have trained one model."""
+STORE = (
+    "-m", "--multirun", "--config-dir=", "experiment=",
+    *(f"tracking{key}=" for key in ("", ".uri", ".experiment", ".insecure", ".max_retries", ".wait_s")),
+)  # fmt: skip
+"""How flags and overrides begin that say which store is asked; with ``-m``, that of the first configuration."""
+DATA = {"train": "data.digest", "test": "data.test_digest"}
+"""Side of the data -> tag of a run that has its digest."""
+
+
+def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
+    """Return overrides with the whole id of the run that one of them names, and how that run was trained."""
+    store = _of_some_source([word for word in overrides if word.startswith(STORE)])
+    tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
+    run_id, trained = load(tracking, named.removeprefix(REPEAT).strip(QUOTE))
+    return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
+
+
+def _of_some_source(overrides: Sequence[str]) -> Any:
+    """Compose a training of the source that ``experiment=`` sets keys of: that of a run which is not known yet."""
+    try:
+        return compose("train", overrides)[0].config
+    except TipcastError as problem:
+        if problem.code != "C001":
+            raise
+        for source in options("data"):
+            with contextlib.suppress(TipcastError):
+                return compose("train", [*overrides, f"data={source}"])[0].config
+        raise
+
+
+def load(tracking: TrackingSpec, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the id of the run that a user names, and how it was trained, see ``config.plain.recorded``.
+
+    Raises
+    ------
+    TipcastError
+        T004 no such run, M023 one that has trained no model, or does not tell how.
+
+    """
+    client = open_store(tracking)
+    with failures(resolve(tracking)):
+        run_id = find_run(client, name, tracking.experiment, "train")
+        run, where = run_of(client, run_id), f"run {run_id}"
+        job = run.data.tags.get("job")
+        if job not in JOBS:
+            what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
+            raise TipcastError("M023", where, what, "name the run of a training or a sweep")
+        text = config_text(client, run_id, "train with tipcast train, and name what it shall be")
+        return run_id, recorded(text, best_of(run), where, artifact(client, run_id, FILES))
+
+
+@dataclass(frozen=True)
+class Original:
+    """A run that is repeated."""
+
+    run_id: str
+    experiment_id: str
+    metrics: Mapping[str, float]
+    differs: Mapping[str, str]
+    """``code``, ``versions``, ``backend`` or ``data`` -> what it was and is, where that is another now."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What the run that repeats it is tagged with."""
+        return {"repeat.of": self.run_id, **{f"repeat.{name}": how for name, how in self.differs.items()}}
+
+    def remark(self, command: str, metrics: Mapping[str, float]) -> str:
+        """Return a paragraph of Markdown on what was changed, what differs, and whether test metrics are the same."""
+        page = f"#/experiments/{self.experiment_id}/runs/{self.run_id}?workflowType=machine_learning"
+        words = [word for word in shlex.split(command)[2:] if _part(word) not in UNTOLD or _part(word) == "model"]
+        changed = f" with `{shlex.join(words)}`" if words else ""
+        lines = [f"Repeats [run {self.run_id}]({page}){changed}. {self.compared(metrics)}"]
+        return "\n".join([*lines, *(f"- {name}: {how}" for name, how in self.differs.items())])
+
+    def compared(self, metrics: Mapping[str, float]) -> str:
+        """Say in a sentence whether test metrics are equal to the last bit."""
+        names = [name for name in metrics if name.startswith("test/") and name in self.metrics]
+        if not names:
+            return "There are no test metrics of both to compare."
+        others = [name for name in names if metrics[name] != self.metrics[name]]
+        if not others:
+            return f"All {len(names)} test metrics are equal to the last bit."
+        first = others[0]
+        how = f"{first} was {self.metrics[first]:.6g}, is {metrics[first]:.6g}"
+        return f"Of {len(names)} test metrics {len(others)} differ: {how}."
+
+
+def _part(word: str) -> str:
+    """Return the part of the configuration that an override changes."""
+    return word.lstrip("+").partition("=")[0].partition(".")[0]
+
+
+def original(config: MultirunConfig, plan: Plan) -> Original | None:
+    """Hold a training against the run that it repeats, if it does; what differs is a warning.
+
+    Raises
+    ------
+    TipcastError
+        D024 data of other digests, unless ``other_data`` allows them.
+
+    """
+    if config.repeat is None:
+        return None
+    client = open_store(config.tracking)
+    with failures(resolve(config.tracking)):
+        run, had = run_of(client, config.repeat), facts(client, config.repeat).sections["versions"]
+    tags, device = run.data.tags, run.data.tags.get("device", config.backend.name)
+    digests = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
+    data = [
+        f"{side} {tags.get(tag, 'not known')}, now {digests[side]}"
+        for side, tag in DATA.items()
+        if tags.get(tag) != digests[side]
+    ]
+    if data and not config.other_data:
+        what = f"the data here are not those that it was trained on: digest of {'; '.join(data)}"
+        fix = "name the same by data.train and data.test, or train on these with other_data=true"
+        raise TipcastError("D024", f"run {config.repeat}", what, fix)
+    found = {
+        "code": _code(had),
+        "versions": "; ".join(moved(had)),
+        "backend": "" if device == config.backend.name else f"{device}, now {config.backend.name}",
+        "data": "; ".join(data),
+    }
+    differs = {name: how for name, how in found.items() if how}
+    if differs:
+        told = "; ".join(f"{name} {how}" for name, how in differs.items())
+        LOG.warning("not all is as in run %s: %s", config.repeat, told)
+    return Original(config.repeat, run.info.experiment_id, run.data.metrics, differs)
+
+
+def _code(had: Mapping[str, Any]) -> str:
+    """Return what of the code is another than a run had, or is in no commit; nothing where all is the same."""
+    now = source()
+    was, dirty = had.get(COMMIT), had.get(DIRTY) == "true"
+    found = [] if had.get(RELEASE) == __version__ else [f"tipcast {had.get(RELEASE)}, now {__version__}"]
+    found += [] if was == now.commit else [f"commit {was or 'not known'}, now {now.commit or 'not known'}"]
+    found += ["uncommitted changes then"] if dirty else []
+    found += ["uncommitted changes now"] if now.diff else []
+    return "; ".join(found)

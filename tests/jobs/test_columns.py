@@ -1,0 +1,126 @@
+"""Own names of columns, from training to scores: what the model takes, and what scoring and preparing make of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from tests.jobs.conftest import run_job
+from tests.jobs.test_repeat import write
+
+from tipcast.config.errors import TipcastError
+
+Job = Callable[..., Any]
+OWN = {"tpep_pickup_datetime": "started_at", "PULocationID": "from zone", "fare_amount": "price"}
+COLUMNS = "columns={pickup: started_at, PULocationID: 'from zone', fare_amount: price}"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Months of trips by the TLC's names, and the same by a user's own."""
+    base = tmp_path_factory.mktemp("months")
+    (base / "own").mkdir()
+    for month in ("2019-01", "2019-02"):
+        write(base / "tlc", month)
+        trips = pd.read_parquet(base / "tlc" / f"yellow_{month}.parquet").rename(columns=OWN)
+        trips.to_parquet(base / "own" / f"yellow_{month}.parquet", index=False)
+    return base / "tlc", base / "own"
+
+
+def trained(store: str, folder: Path, *words: str) -> Any:
+    named = [f"data.{side}={folder}/yellow_2019-{month}.parquet" for side, month in (("train", "01"), ("test", "02"))]
+    words = ("data=files", *named, "model.params.n_estimators=5", "tracking.experiment=columns", *words)
+    return run_job(store, "train", *words)
+
+
+@pytest.fixture(scope="module")
+def models(store: str, folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """A model of trips by the TLC's names, and one of the same by a user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("models"))
+        usual = trained(store, folders[0])
+        own = trained(store, folders[1], f"data.{COLUMNS}", "tracking.register=own")
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)
+    return usual, own
+
+
+def test_the_same_model_that_takes_rows_by_the_user_s_names(
+    models: tuple[Any, Any], folders: tuple[Path, Path], store: str
+) -> None:
+    usual, own = models
+    assert own.said["metrics"] == usual.said["metrics"]
+    assert own.run.data.params["data.columns.pickup"] == "started_at"
+    mlflow.set_tracking_uri(store)
+    mlflow.set_registry_uri(store)
+    model = mlflow.pyfunc.load_model(own.said["model_uri"])
+    names = model.metadata.signature.inputs.input_names()
+    assert names == ["started_at", "passenger_count", "from zone", "DOLocationID"]
+    assert list(model.input_example) == names
+    trips = pd.read_parquet(folders[1] / "yellow_2019-02.parquet")
+    found = model.predict(trips)
+    other = mlflow.pyfunc.load_model(usual.said["model_uri"])
+    assert np.array_equal(found, other.predict(pd.read_parquet(folders[0] / "yellow_2019-02.parquet")))
+    with pytest.raises(mlflow.MlflowException, match="started_at"):
+        model.predict(pd.read_parquet(folders[0] / "yellow_2019-02.parquet"))
+
+
+def scores(job: Job, uri: str, given: Path, out: Path, *words: str) -> Any:
+    job("score", f"model_uri={uri}", f"input={given}", f"output={out}", *words)
+    return pq.read_table(out / "yellow_2019-02.parquet")
+
+
+def test_files_are_scored_by_the_names_of_the_training_the_dataset_or_the_command(
+    job: Job, models: tuple[Any, Any], folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    usual, own = (each.said["model_uri"] for each in models)
+    expected = scores(job, usual, folders[0], tmp_path / "a")["probability"]
+    by_training = scores(job, own, folders[1], tmp_path / "b")
+    assert by_training["probability"].equals(expected)
+    assert (
+        by_training.column_names[: len(OWN)] == pq.read_schema(folders[1] / "yellow_2019-02.parquet").names[: len(OWN)]
+    )
+    assert scores(job, own, folders[0], tmp_path / "c")["probability"].equals(expected)
+    kept = scores(job, usual, folders[1], tmp_path / "d", COLUMNS, "keep=[pickup,tip_amount]")
+    assert kept["probability"].equals(expected)
+    assert kept.column_names[:2] == ["started_at", "tip_amount"]
+    with pytest.raises(TipcastError, match=r"D007.*by columns=\{"):
+        scores(job, usual, folders[1], tmp_path / "e")
+    with pytest.raises(TipcastError, match="C003.*columns: taxi has no column 'picked_up'"):
+        scores(job, usual, folders[1], tmp_path / "f", "columns={picked_up: started_at}")
+
+
+def test_a_csv_keeps_the_types_of_what_is_mapped(
+    job: Job, models: tuple[Any, Any], folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    trips = pd.read_parquet(folders[1] / "yellow_2019-02.parquet")
+    trips.to_csv(tmp_path / "yellow_2019-02.csv", index=False)
+    job("score", f"model_uri={models[1].said['model_uri']}", f"input={tmp_path}/yellow_2019-02.csv", "output=csv")
+    scored = pd.read_parquet(tmp_path / "csv")
+    assert scored["started_at"].equals(trips["started_at"])
+    assert scored["from zone"].dtype == "int64"
+
+
+def test_prepared_months_have_the_usual_names(job: Job, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    job("prepare", "data=files", f"data.months={folders[1]}", f"data.{COLUMNS}", "out=usual")
+    names = pq.read_schema(tmp_path / "usual" / "yellow_tripdata_2019-01.parquet").names
+    assert {"tpep_pickup_datetime", "PULocationID", "fare_amount"} <= set(names)
+    assert not set(OWN.values()) & set(names)
+
+
+def test_a_watch_trains_on_the_mapped_names_again(
+    job: Job, models: tuple[Any, Any], folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "new", "2019-03")
+    path = tmp_path / "new" / "yellow_2019-03.parquet"
+    pd.read_parquet(path).rename(columns=OWN).to_parquet(path, index=False)
+    words = ["model_uri=models:/own/1", f"input={path}", "output=watched", "limit.psi=1e-9", "limit.auc_drop=1e-9"]
+    ended = job("watch", *words, f"retrain={shutil.copytree(folders[1], tmp_path / 'retrain')}")
+    assert ended.said["challenger"] == "models:/own/2"

@@ -1,0 +1,220 @@
+"""`tipcast train from=RUN`: a run is trained again, and what is another than it was is told or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+import yaml
+
+import tipcast
+from tipcast import api, cli
+from tipcast.config import conf_files
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.split import of_months
+from tipcast.datasets.taxi.sample import sample_block
+from tipcast.jobs.repeat import Original
+
+MONTHS = ("2019-01", "2019-02")
+HERE = ("cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2",
+        "cluster.performance_report=false", "tracking.system_metrics=false")  # fmt: skip
+
+
+def write(folder: Path, month: str, rows: int = 3000) -> None:
+    """Write a month of trips."""
+    trips = pd.DataFrame(sample_block(of_months(month, month), 0, 1, rows, "yellow"))
+    times = {name: trips[name].astype("datetime64[us]") for name in trips if name.endswith("_datetime")}
+    folder.mkdir(exist_ok=True)
+    trips.assign(**times).to_parquet(folder / f"yellow_{month}.parquet", index=False)
+
+
+@pytest.fixture(scope="module")
+def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Any, Any]]:
+    """A store, the folder of a colleague, and a training and a sweep of files in it, by their relative paths."""
+    folder = tmp_path_factory.mktemp("colleague")
+    store = f"sqlite:///{shutil.copy(tables, folder)}"
+    for month in MONTHS:
+        write(folder / "trips", month)
+    settings = {
+        "data": {"source": "files", "train": "trips/*-01.parquet", "test": "trips/*-02.parquet"},
+        "model": {"name": "xgboost", "params": {"n_estimators": 5, "subsample": 0.7}},
+        "seed": 7,
+        "tracking": {"uri": store, "experiment": "shared", "register": "shared"},
+        "overrides": HERE,
+    }
+    with contextlib.chdir(folder):
+        trained = tipcast.train(**settings)
+        space = {"learning_rate": {"log": [1e-5, 9e-5]}}
+        swept = tipcast.sweep(search={"name": "random", "trials": 2, "space": space}, **settings)
+    yield store, folder, trained, swept
+    mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture
+def again(shared: tuple[str, Path, Any, Any], tmp_path: Path) -> Callable[..., Any]:
+    """Train again, from another folder."""
+    (tmp_path / "mine").mkdir()
+    os.chdir(tmp_path / "mine")  # the fixture ``_alone`` puts it back
+
+    def run(repeat: str, *words: str, **settings: Any) -> Any:
+        done = tipcast.train(repeat=repeat, tracking={"uri": shared[0]}, overrides=[*HERE, *words], **settings)
+        return mlflow.MlflowClient(shared[0]).get_run(done.run_id), done
+
+    return run
+
+
+def measured(run: Any) -> dict[str, float]:
+    """Return what a run's model was measured to be."""
+    return {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "validation/"))}
+
+
+@pytest.mark.parametrize("job", [2, 3], ids=["train", "sweep"])
+def test_the_same_metrics_to_the_bit_from_another_folder(
+    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], job: int, logged: list[str]
+) -> None:
+    first = mlflow.MlflowClient(shared[0]).get_run(shared[job].run_id)
+    run, done = again(first.info.run_id)
+    assert measured(run) == measured(first)
+    assert len(measured(run)) > 10
+    for name in ("seed", "model.params.subsample", "task.name"):
+        assert run.data.params[name] == first.data.params[name]
+    assert run.data.params["data.train"] == f"['{shared[1]}/trips/yellow_2019-01.parquet']"
+    assert run.data.tags["repeat.of"] == first.info.run_id
+    assert not {"repeat.data", "repeat.versions", "repeat.backend"} & set(run.data.tags)
+    assert "test metrics are equal to the last bit" in run.data.tags["mlflow.note.content"]
+    assert any("equal to the last bit" in line for line in logged)
+    assert done.command.startswith(f"tipcast train from={first.info.run_id} ")
+    assert done.details["repeats"] == first.info.run_id
+    assert done.model_uri.startswith("models:/m-"), "what the run registered is not registered again"
+    if job == 3:  # what the sweep has found, a number again
+        assert float(run.data.params["model.params.learning_rate"]) < 1e-4
+
+
+def test_without_test_metrics_nothing_is_said_to_be_equal() -> None:
+    first = Original("a", "0", {"validation/auc": 0.5}, {})
+    assert first.compared({"validation/auc": 0.5, "test/auc": 0.5}) == "There are no test metrics of both to compare."
+
+
+def test_overrides_are_applied_and_recorded(shared: tuple[str, Path, Any, Any], again: Callable[..., Any]) -> None:
+    run, done = again(shared[2].run_id, "model.params.n_estimators=3", "task.threshold=0.1")
+    assert run.data.params["model.params.n_estimators"] == "3"
+    assert run.data.params["model.params.subsample"] == "0.7"
+    assert run.data.metrics["fit/rounds"] == 3
+    assert run.info.run_name == "xgboost n_estimators=3 threshold=0.1"
+    changed = "with `model.params.n_estimators=3 task.threshold=0.1`."
+    assert changed in run.data.tags["mlflow.note.content"]
+    assert "differ: test/" in run.data.tags["mlflow.note.content"]
+    assert "model.params.n_estimators=3" in done.command
+    run, _ = again(shared[2].run_id, model="logistic")
+    assert run.data.params["model.name"] == "logistic"
+    assert "model.params.subsample" not in run.data.params
+
+
+def test_other_data_are_refused(
+    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], tmp_path: Path, logged: list[str]
+) -> None:
+    shutil.copytree(shared[1] / "trips", tmp_path / "copied")
+    files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
+    named = [f"data.train={files[0]}", f"data.test={files[1]}"]
+    run, _ = again(shared[2].run_id, *named)
+    assert measured(run) == measured(mlflow.MlflowClient(shared[0]).get_run(shared[2].run_id)), "a copy is the same"
+    write(tmp_path / "copied", MONTHS[1], rows=2900)
+    with pytest.raises(TipcastError, match="D024.*digest of test [0-9a-f]{16}, now [0-9a-f]{16}.*other_data=true"):
+        again(shared[2].run_id, *named)
+    run, _ = again(shared[2].run_id, *named, "other_data=true")
+    assert run.data.tags["repeat.data"].startswith("test ")
+    assert any(line.startswith("not all is as in run") for line in logged)
+
+
+def test_other_code_and_versions_are_told(
+    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], logged: list[str]
+) -> None:
+    client = mlflow.MlflowClient(shared[0])
+    first, _ = again(shared[2].run_id)
+    client.set_tag(first.info.run_id, "mlflow.source.git.commit", "0" * 40)
+    client.log_text(first.info.run_id, "python: 3.8.1\npandas: 1.0.0\n", "versions.yaml")
+    run, _ = again(first.info.run_id)
+    assert f"commit {'0' * 40}, now " in run.data.tags["repeat.code"]
+    assert "pandas 1.0.0, now " in run.data.tags["repeat.versions"]
+    assert "pandas 1.0.0, now " in run.data.tags["mlflow.note.content"]
+    assert any("pandas 1.0.0, now " in line for line in logged)
+
+
+def test_several_from_one(shared: tuple[str, Path, Any, Any], again: Callable[..., Any]) -> None:
+    words = ["-m", f"from={shared[2].run_id}", "model.params.n_estimators=2,3", f"tracking.uri={shared[0]}", *HERE]
+    (job,) = api.joined(api.compose_jobs("train", words), words)
+    said = job.run()
+    client = mlflow.MlflowClient(shared[0])
+    children = [client.get_run(row["run_id"]) for row in said["trainings"]]
+    assert {child.data.params["model.params.n_estimators"] for child in children} == {"2", "3"}
+    assert {child.data.params["seed"] for child in children} == {"7"}
+    assert {child.data.tags["repeat.of"] for child in children} == {shared[2].run_id}
+    with pytest.raises(TipcastError, match="M023.*is of tipcast multirun, which trains no model of its own"):
+        again(said["run_id"])
+
+
+def test_the_store_may_be_an_option_or_an_experiment_of_one_s_own(
+    shared: tuple[str, Path, Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(conf_files.OWN, "")
+    files = {
+        "tracking/own": f"defaults: [/schema/tracking@_here_, _self_]\nuri: {shared[0]}\nexperiment: shared\n",
+        "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared[0]}\n  experiment: shared\n",
+        "experiment/blocks": f"# @package _global_\ntracking:\n  uri: {shared[0]}\ndata:\n  block_bytes: 4096\n",
+        "experiment/rows": f"# @package _global_\ntracking:\n  uri: {shared[0]}\ndata:\n  rows: 5\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "own" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
+        words = ["--config-dir=own", *several, word, f"from={shared[2].run_id}"]
+        assert [job.config.seed for job in api.compose_jobs("train", words)] == [7]
+    words = ["--config-dir=own", "experiment=blocks", f"from={shared[2].run_id}"]
+    (job,) = api.compose_jobs("train", words)
+    assert (job.config.data.source, job.config.data.block_bytes) == ("files", 4096), "keys of the run's own source"
+    with pytest.raises(TipcastError, match="C001.*rows"):
+        api.compose_jobs("train", ["--config-dir=own", "experiment=rows", f"from={shared[2].run_id}"])
+
+
+def test_the_configuration_is_shown(shared: tuple[str, Path, Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", f"from={shared[3].run_id}", f"tracking.uri={shared[0]}", "--cfg", "job"]) == 0
+    shown = capsys.readouterr().out
+    assert "subsample: 0.7" in shown
+    assert "yellow_2019-01.parquet" in shown
+    assert "seed: 7" in shown
+
+
+@pytest.mark.parametrize("name", ["f" * 32, "123e4", "nothing"])
+def test_no_such_run(again: Callable[..., Any], name: str) -> None:
+    with pytest.raises(TipcastError, match=f"T004.*run {name}"):
+        again(name)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("model", {"params": {"x": "${oc.env:HOME}"}}),
+        ("model", {"params": {"_target_": "os.getcwd"}}),
+        ("model", {"defaults": ["/hydra/launcher/basic"]}),
+        ("data", {"train": "${oc.env:HOME}"}),
+        ("task", {"params": {"password": "***"}}),
+    ],
+)
+def test_what_was_recorded_is_data(
+    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], part: str, value: dict[str, Any]
+) -> None:
+    client = mlflow.MlflowClient(shared[0])
+    made = client.create_run(client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"})
+    found = yaml.safe_load(Path(client.download_artifacts(shared[2].run_id, "config.yaml")).read_text("utf-8"))
+    client.log_dict(made.info.run_id, {**found, part: {**found[part], **value}}, "config.yaml")
+    with pytest.raises(TipcastError, match="M023"):
+        again(made.info.run_id)

@@ -1,0 +1,121 @@
+"""What a shell completes, asked as it asks: Hydra's plugin, our jobs and flags, and bash, zsh and fish themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tipcast import cli
+from tipcast.config import conf_files
+from tipcast.config.completion import SHELLS, candidates
+from tipcast.config.job_schemas import JOBS
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("tipcast ", [*JOBS]),
+        ("tipcast -q sc", ["score"]),
+        ("tipcast train mod", ["model=", "model."]),
+        ("tipcast train model=xg", ["model=xgboost", "model=xgboost_forest"]),
+        ("tipcast train model=svc model.fit.", ["model.fit.folds=", "model.fit.rows="]),
+        ("tipcast train data=blobs data.cen", ["data.centers="]),
+        ("tipcast sweep search=ha", ["search=halving"]),
+        ("tipcast train -m seed=1,2 cluster.n_w", ["cluster.n_workers="]),
+        ("tipcast train print=", ["print=text", "print=json", "print=none"]),
+        ("tipcast train --config-", ["--config-dir"]),
+        ("tipcast train --cfg ", ["job", "hydra", "all"]),
+        ("tipcast train -i def", ["defaults", "defaults-tree"]),
+        ("tipcast train hydra.v", ["hydra.verbose="]),
+    ],
+)
+def test_words(line: str, some: list[str]) -> None:
+    assert set(some) == set(candidates(line))
+
+
+@pytest.mark.parametrize("line", ["tipcast nope mod", "tipcast train model=nope model.", "tipcast train [=1 mod", ""])
+def test_what_has_no_completion(line: str) -> None:
+    assert candidates(line) == []
+
+
+def test_only_keys_of_hydra_s_that_may_be_set_are_offered() -> None:
+    found = candidates("tipcast train ")
+    assert {"seed=", "model="} <= set(found)
+    assert not [word for word in found if word.startswith(("hydra", "schema"))]
+    assert candidates("tipcast train hydra.searchpath") == []
+
+
+def test_options_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "mine.yaml").write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\n")
+    assert candidates(f"tipcast train --config-dir {tmp_path} task=mi") == ["task=mine"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-sc", f"install={shell}"]) == 0
+    script = capsys.readouterr().out
+    assert "tipcast" in script
+    assert "COMP_LINE" in script
+    assert cli.main(["--shell-completion", f"uninstall={shell}"]) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["install=tcsh", "instal=bash", "bash"])
+def test_other_words_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-sc", word]) == 2
+    assert "error[C005] --shell-completion" in capsys.readouterr().err
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> dict[str, str]:
+    """Return variables with a `tipcast` on the PATH that is this one."""
+    file = tmp_path / "bin" / "tipcast"
+    file.parent.mkdir()
+    file.write_text(f'#!/bin/sh\nexec {sys.executable} -m tipcast "$@"\n')
+    file.chmod(0o755)
+    return os.environ | {
+        "PATH": f"{file.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(cli.__file__).resolve().parents[1]),
+    }
+
+
+def ran(shell: str, script: str, variables: dict[str, str]) -> str:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    done = subprocess.run([shell, "-c", script], env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_bash_completes(program: dict[str, str]) -> None:
+    script = (
+        'eval "$(tipcast -sc install=bash)"\n'
+        'set -- $(complete -p tipcast); [ "${@: -2:1}" = hydra_bash_completion ] || exit 1\n'
+        'COMP_LINE="tipcast train model=xg" COMP_POINT=22 COMP_CWORD=2\n'
+        'hydra_bash_completion; echo "${COMPREPLY[@]}"\n'
+    )
+    assert ran("bash", script, program).split() == ["model=xgboost", "model=xgboost_forest"]
+
+
+def test_fish_completes(program: dict[str, str]) -> None:
+    script = 'tipcast -sc install=fish | source; complete -C "tipcast train model=xg"\n'
+    assert ran("fish", script, program).split() == ["model=xgboost", "model=xgboost_forest"]
+
+
+def test_zsh_completes(program: dict[str, str]) -> None:
+    script = (
+        "compdef() { : }\n"
+        'autoload -Uz bashcompinit && bashcompinit; eval "$(tipcast -sc install=zsh)"\n'
+        'COMP_LINE="tipcast train model=xg" COMP_POINT=22 COMP_CWORD=2\n'
+        "# as bashcompinit calls a function\n"
+        "asked() { emulate -L sh; setopt kshglob noshglob; hydra_bash_completion; echo ${COMPREPLY[@]} }\n"
+        "asked\n"
+    )
+    assert ran("zsh", script, program).split() == ["model=xgboost", "model=xgboost_forest"]

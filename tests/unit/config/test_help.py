@@ -1,0 +1,111 @@
+"""`tipcast --help`: every key of every job and option is there, with what conf/ or its schema says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tipcast import cli
+from tipcast.config import conf_files, help
+from tipcast.config.compose import compose
+from tipcast.config.job_schemas import JOBS
+
+LIBRARYS = ("model.params.", "model.space.")
+"""Keys that a library explains; the comments in conf/model add to that."""
+WIDEST = 120
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main([*words]) == 0
+    return capsys.readouterr().out
+
+
+def explained(text: str) -> dict[str, str]:
+    """Return key -> what is said of it, on its own line or below it."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in text.partition("\nkeys of ")[2].partition("\nflags\n")[0].splitlines():
+        if line.startswith(" " * help.KEYS):
+            found[key] = f"{found[key]} {line.strip()}".strip()
+        elif line.startswith("  "):
+            word, _, rest = line[2:].partition("  ")
+            key = word.partition("=")[0]
+            found[key] = rest.strip()
+    return found
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_key_of_a_job_is_explained(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, job, "--help")
+    assert text.startswith(f"tipcast {job}: ")
+    assert {key for key, said in explained(text).items() if not said and not key.startswith(LIBRARYS)} == set()
+
+
+def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    options = {group: [*conf_files.options(group)] for group in help.GROUPS if group not in ("experiment", "model")}
+    for at in range(max(map(len, options.values()))):  # one of each group at a time
+        chosen = {group: names[at % len(names)] for group, names in options.items()}
+        text = shown(capsys, "sweep", "--help", *(f"{group}={name}" for group, name in chosen.items()))
+        assert all(f"[{name}]" in text for name in chosen.values())
+        lacking = {key for key, said in explained(text).items() if not said and not key.startswith(LIBRARYS)}
+        assert lacking == set(), chosen
+    for name, path in conf_files.options("model").items():
+        keys = {f"model.fit.{key}" for key in yaml.safe_load(path.read_text(encoding="utf-8"))["fit"]}
+        assert keys <= set(help._of_option("model", name)), name
+
+
+def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--help")
+    assert "  data.rows=200000                  in each period\n" in text
+    assert "\n  model     " in text.partition("\nkeys of ")[0], "groups and their options come first"
+    found = explained(text)
+    assert found["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0", "a comment in conf"
+    assert found["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), "a docstring of the schema"
+    assert found["resume"].startswith("with --multirun: id of its run") or found["resume"].startswith("With --multirun")
+    assert "data.source" not in found, "it follows from the option"
+
+
+def test_another_option_and_value_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "model=svc", "data.rows=5", "--help")
+    assert "model.fit.folds=3" in text
+    assert "data.rows=5 " in text
+    assert "num_boost_round" not in text
+
+
+@pytest.mark.parametrize("columns", [80, 100, 300])
+def test_it_fits_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (["--help"], ["train", "--help"], ["watch", "--help"]):
+        lines = shown(capsys, *words).splitlines()
+        assert max(map(len, lines)) < min(columns, WIDEST + 1)
+
+
+def test_the_list_of_jobs_is_that_of_conf(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(shown(capsys, "--help").split())
+    for job in JOBS:
+        first = (conf_files.conf_dir() / f"{job}.yaml").read_text(encoding="utf-8").partition("\n")[0]
+        assert first.startswith(f"# tipcast {job}")
+        assert first.partition(": ")[2] in text
+
+
+def test_options_of_one_s_own_are_explained_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    file = tmp_path / "task" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: 0.3\n")
+    text = shown(capsys, "train", "--config-dir", str(tmp_path), "task=mine", "--help")
+    assert "task=mine: Is it mine?" in text
+    assert explained(text)["task.threshold"] == "above"
+    assert explained(text)["task.validation"].startswith("of the time that the training files cover")
+
+
+def test_help_of_what_cannot_be_composed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "model=xgbost", "--help"]) == 2
+    assert "error[C002] model=xgbost" in capsys.readouterr().err
+    assert compose("train", ["--help"]) == []

@@ -1,0 +1,75 @@
+"""Runs as people name them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import Any
+
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.children import Children
+from tipcast.tracking.facts import find_run
+from tipcast.tracking.run import open_run
+from tipcast.tracking.store import open_store
+
+
+@pytest.fixture
+def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
+    """A store with a sweep and its trial, a training, and another sweep; name -> id."""
+    found: dict[str, str] = {}
+    for name, job in (("first", "sweep"), ("train", "train"), ("second", "sweep")):
+        with open_run(spec, name=name, tags={"job": job}, params={}) as run:
+            found[name] = run.id
+            if name == "second":
+                children = Children(run)
+                found["trial"] = children.begin(0, "key", 1, {})
+                children.end(found["trial"], params={}, metrics={}, tags={}, curves={})
+    return open_store(spec), found
+
+
+def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]) -> None:
+    client, ids = runs
+    for run_id in ids.values():
+        assert find_run(client, run_id) == run_id
+        assert find_run(client, run_id[:12]) == run_id
+    assert find_run(client, "last", "taxi", "sweep") == ids["second"]
+    assert find_run(client, "last", "taxi", "train") == ids["train"]
+    assert find_run(client, "last", "taxi") == ids["second"], "a trial is not meant"
+    client.delete_run(ids["second"])
+    assert find_run(client, "last", "taxi", "sweep") == ids["first"]
+    with pytest.raises(TipcastError, match="is not there"):
+        find_run(client, ids["second"][:12])
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment", "job", "said"),
+    [
+        ("last", "taxi", "ladder", "experiment taxi has no ladder"),
+        ("last", "nothing", None, "experiment nothing has no run"),
+        ("last", None, None, "is not there"),
+        ("abc", "taxi", None, "too short: 4 characters of an id are needed"),
+        ("xgboost", "taxi", None, "is not there"),
+        ("%", "taxi", None, "is not there"),
+        ("0000000", "taxi", None, "is not there"),
+    ],
+)
+def test_no_run(
+    runs: tuple[Any, dict[str, str]], name: str, experiment: str | None, job: str | None, said: str
+) -> None:
+    with pytest.raises(TipcastError, match=said) as problem:
+        find_run(runs[0], name, experiment, job)
+    assert problem.value.code == "T004"
+
+
+def test_an_ambiguous_beginning_names_the_candidates(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
+    client, ids = runs
+    file = str(spec.uri).removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(file)) as database, database:  # what chance seldom gives
+        for number, name in enumerate(("first", "train")):
+            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
+    with pytest.raises(TipcastError, match=r"2 runs: abcd0+1 \(train\), abcd0+ \(first\)") as problem:
+        find_run(client, "abcd")
+    assert problem.value.code == "T004"
