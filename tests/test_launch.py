@@ -52,12 +52,12 @@ def mlflow_run(project: Path, store: Path | str, *parameters: str) -> subprocess
     )
 
 
-def python(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run this environment's Python in a folder, where it finds tipcast."""
     return subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")} | variables,
         capture_output=True,
         text=True,
         timeout=180,
@@ -133,6 +133,42 @@ def test_a_process_trains_a_library_s_model_on_workers_of_its_own(tables: Path, 
     ended = python(tmp_path, "-m", "tipcast", *words, *where)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+SERVER = """import sys
+from tipcast import cli
+from tipcast.compute import forkserver
+forkserver.LIBRARIES = ("ends",)
+sys.exit(cli.main())
+"""
+ENDS = "import os, sys; print('no such card', file=sys.stderr, flush=True); os._exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("process", "text", "words"),
+    [
+        ("server", ENDS, "ended while it started: no such card"),
+        ("server", "raise ValueError('no such name')", "ended while it started: ValueError: no such name"),
+        ("worker", ENDS, "ended while it started: no such card"),
+        ("worker", "raise ValueError('no such name')", "ended while it started: ValueError: no such name"),
+        ("worker", "import time; time.sleep(600)", "did not come up within cluster.wait_s"),
+    ],
+)
+def test_a_process_that_does_not_start_ends_the_job(
+    process: str, text: str, words: str, tables: Path, tmp_path: Path
+) -> None:
+    """The server that workers are forked from, or a worker: the job's last line quotes theirs."""
+    store = shutil.copy(tables, tmp_path)
+    (tmp_path / "ends.py").write_text(text)
+    (tmp_path / "script.py").write_text(SERVER)
+    command = ["script.py"] if process == "server" else ["-m", "tipcast"]
+    command += ["train", "data.rows=2000", "cluster.n_workers=2", "cluster.processes=true", "cluster.wait_s=5"]
+    preload = {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(tmp_path / "ends.py")} if process == "worker" else {}
+    ended = python(tmp_path, *command, f"tracking.uri=sqlite:///{store}", **preload)
+    last = ended.stderr.splitlines()[-1]
+    assert re.match(rf"error\[K002\] cluster=local: .*{words}.* Fix: ", last), ended.stderr
+    assert ended.returncode == 4
+    assert query(store, "select status from runs") == [("FAILED",)]
 
 
 def test_the_command_that_an_installation_makes(tmp_path: Path) -> None:

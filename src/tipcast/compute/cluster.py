@@ -137,14 +137,10 @@ def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
         host="127.0.0.1" if processes else None,
         dashboard_address="127.0.0.1:0",
         scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
-        **({"env": workers.environment(), "worker_class": workers.Nanny} if processes else {}),
+        **({"env": workers.environment(), **workers.nannies(spec.wait_s)} if processes else {}),
     )
     with dask.config.set(forkserver.settings()), contextlib.ExitStack() as stack:
-        try:
-            cluster, client = stack.enter_context(workers.closed(start))
-        except RuntimeError as problem:
-            what = f"no worker process could be started: {problem}"
-            raise TipcastError("K002", "cluster=local", what, "repeat the command") from problem
+        cluster, client = stack.enter_context(workers.closed(start, "cluster=local"))
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", cluster.dashboard_link)

@@ -65,7 +65,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
             environment(spec),
             n_workers=n_workers,
             threads_per_worker=1,
-            worker_class=workers.Nanny,
+            **workers.nannies(spec.wait_s),
             memory_limit=spec.memory_limit or "auto",
             device_memory_limit=spec.device_memory_limit,
             enable_cudf_spill=spec.spill,
@@ -79,7 +79,7 @@ def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about CPU affinity, where the system does not tell it
-            started, client = stack.enter_context(workers.closed(start))
+            started, client = stack.enter_context(workers.closed(start, "cluster=local_cuda"))
         workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
         if spec.dashboard:
             LOG.info("Dask dashboard: %s", started.dashboard_link)

@@ -11,7 +11,8 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -43,6 +44,39 @@ LEFT = "ignore:resource_tracker"
 own_process = False
 """Whether this process runs only a tipcast command: the server is started in no other."""
 _started = False
+_relay: _Relay | None = None
+
+
+class _Relay(threading.Thread):
+    """Passes on what the server and its workers write to standard error, and keeps the last line.
+
+    It ends when all of them have.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(daemon=True, name="stderr of workers")
+        self._pipe, self.last = pipe, ""
+
+    def run(self) -> None:
+        while text := os.read(self._pipe, 65536):
+            with contextlib.suppress(OSError):  # standard error may be closed, or nobody reads it any more
+                os.write(2, text)
+            lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
+            self.last = next((line for line in reversed(lines) if line), self.last)
+        os.close(self._pipe)
+
+
+def last_line() -> str:
+    """Return the last line that the server or a worker wrote to standard error; "" if there was none."""
+    if _relay is None:
+        return ""
+    _relay.join(0.5)  # what an ended process wrote is in the pipe already
+    return _relay.last
+
+
+def ended() -> bool:
+    """Return whether the server was started and has ended, with all its workers."""
+    return _relay is not None and not _relay.is_alive()
 
 
 def waiting() -> dict[str, str]:
@@ -73,7 +107,7 @@ def start(modules: Sequence[str]) -> None:
 
     Call it before the process has threads: it changes the environment for a moment.
     """
-    global _started
+    global _started, _relay
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
@@ -82,12 +116,28 @@ def start(modules: Sequence[str]) -> None:
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *modules])
         with left_alone():
-            forkserver.ensure_running()
+            _relay = _relayed(forkserver.ensure_running)
         _started = True
     finally:
         for name in set(os.environ) - set(before):
             del os.environ[name]
         os.environ.update(before)
+
+
+def _relayed(start: Callable[[], None]) -> _Relay:
+    """Start a process whose standard error goes through a relay to this process's."""
+    reader, writer = os.pipe()
+    before = os.dup(2)
+    os.dup2(writer, 2)
+    os.close(writer)
+    try:
+        start()
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+    relay = _Relay(reader)
+    relay.start()
+    return relay
 
 
 @contextlib.contextmanager

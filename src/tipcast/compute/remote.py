@@ -157,7 +157,7 @@ def ssh(spec: schema.SshCluster, frame_library: str) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         try:
             with dask.config.set({"logging": {"distributed": "info"}}):  # Dask reads addresses in their logs
-                _, client = stack.enter_context(workers.closed(start))
+                _, client = stack.enter_context(workers.closed(start, f"cluster={spec.kind}"))
         except Exception as problem:
             cause = problem.__cause__ or problem
             what = f"no scheduler or no worker was started over ssh: {str(cause) or type(cause).__name__}"
@@ -197,7 +197,7 @@ def slurm(spec: schema.SlurmCluster, frame_library: str) -> Iterator[Client]:
             scheduler_options={"dashboard_address": LOOPBACK},
             log_directory=spec.shared_folder,
         )
-        started, client = stack.enter_context(workers.closed(start))
+        started, client = stack.enter_context(workers.closed(start, f"cluster={spec.kind}"))
         started.scale(jobs=spec.n_workers)
         workers.wait(
             client,

@@ -21,6 +21,7 @@ from distributed import Client, SpecCluster, Status, as_completed
 from distributed.deploy.spec import close_clusters
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from tipcast.compute import forkserver
 from tipcast.compute.forkserver import HIDDEN, left_alone, waiting
 from tipcast.config.errors import TipcastError
 
@@ -40,17 +41,22 @@ CLOSE_S = 10.0
 """Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
 
 
+def nannies(wait_s: float) -> dict[str, Any]:
+    """Return a local cluster's settings for worker processes, each of which may take ``wait_s`` to start."""
+    return {"worker_class": Nanny, "death_timeout": wait_s}
+
+
 def environment() -> dict[str, str]:
     """Return environment variables for workers on this machine."""
     return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
 
 
 class Nanny(distributed.Nanny):
-    """A nanny that forgets a worker process that has ended before it starts the next one.
+    """A nanny that survives a worker process that ends, or hangs, while it starts.
 
-    Dask's own starts the next one through the same object. Where a worker is killed before its nanny has read that it
-    is up, that start goes on waiting and takes the next one's word for that from the queue; the nanny believes for ever
-    that its worker is starting, and can neither restart nor close it.
+    Dask's own starts the next process through the same object. Where a worker is killed before its nanny has read that
+    it is up, that start goes on waiting and takes the next one's word for that from the queue; the nanny believes for
+    ever that its worker is starting, and can neither restart nor close it.
     """
 
     async def instantiate(self) -> Status:
@@ -58,6 +64,14 @@ class Nanny(distributed.Nanny):
         if self.process is not None and self.process.status is Status.stopped:
             self.process = None
         return await super().instantiate()
+
+    async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+        """Kill the worker process; at once where it has not come up, as Dask would wait for its answer for ever."""
+        if self.process is None or self.process.status not in {Status.starting, Status.failed}:
+            await super().kill(timeout, reason)
+        elif self.process.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
 
 
 class Quiet(WorkerPlugin):
@@ -158,15 +172,22 @@ def address(client: Client) -> str:
 
 
 @contextlib.contextmanager
-def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
-    """Start a cluster and connect to it; close both at the end, even where Dask's own closing hangs."""
+def closed(start: Callable[[], Started], where: str) -> Iterator[tuple[Started, Client]]:
+    """Start a cluster and connect to it; close both at the end, even where Dask's own closing hangs.
+
+    K002 worker processes that do not come up, at ``where``.
+    """
     with _main_not_run():
         with left_alone():
             try:
+                if forkserver.ended():  # or each nanny would start it again
+                    raise EOFError("the process that workers are forked from has ended")
                 cluster = start()
-            except BaseException:
+            except BaseException as problem:
                 # It takes none that has half started, and the processes end with this one.
                 atexit.unregister(close_clusters)
+                if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the line above
+                    raise _start_error(problem, where) from problem
                 raise
         try:
             with Client(cluster) as client:
@@ -177,6 +198,19 @@ def closed(start: Callable[[], Started]) -> Iterator[tuple[Started, Client]]:
                     raise
         finally:
             _close(cluster)
+
+
+def _start_error(problem: BaseException, where: str) -> TipcastError:
+    """Return the K002 of workers that did not start, quoting the error or the last line of the process that ended."""
+    causes = [problem]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    if any(isinstance(cause, TimeoutError) for cause in causes):
+        return TipcastError("K002", where, "a worker process did not come up within cluster.wait_s", SLOW)
+    silent = isinstance(causes[-1], EOFError | OSError | RuntimeError)  # Dask's and Python's of a process that ended
+    reason = forkserver.last_line() if silent else f"{type(causes[-1]).__name__}: {causes[-1]}".partition("\n")[0]
+    what = f"a worker process ended while it started: {reason or 'killed, or out of memory'}"
+    return TipcastError("K002", where, what, "correct that and repeat the command; `tipcast doctor` may tell more")
 
 
 def _close(cluster: SpecCluster) -> None:
