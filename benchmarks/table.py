@@ -432,27 +432,30 @@ def environments() -> str:
 
 
 WAYS = {
-    "idle": "as typed, on an idle machine",
+    "idle": "on an idle machine",
+    "busy": "beside four busy processes",
     "nohup": "below `nohup` in a script, interrupts ignored",
-    "busy": "as typed, beside four busy processes",
+    "elsewhere": "with HOME and TMPDIR elsewhere",
 }
-SUITE_GOAL, SUITE_CPU_GOAL = 10.0, 15.0
-"""Minutes of the tests as typed, and of all their processes."""
+SUITE_GOAL, SUITE_CPU_GOAL = 6.0, 8.0
+"""Minutes of `make test`, and of all its processes."""
 
 
 def suite() -> str:
-    """Return the table of how long `make test` takes."""
-    found = {row["way"]: row for row in rows("suite")}
+    """Return the table of whether `make test` is green, in random orders, and how long it takes."""
     body = []
     for way, what in WAYS.items():
-        minutes, goal, line = (MISSING, ""), f"<= {SUITE_GOAL:.0f}; CPU <= {SUITE_CPU_GOAL:.0f}", ""
-        if way in found:
-            wall, used = found[way]["wall_s"] / 60, found[way]["cpu_s"] / 60
+        runs = [row for row in rows("suite") if row["way"] == way]
+        goal = f"<= {SUITE_GOAL:.0f}; CPU <= {SUITE_CPU_GOAL:.0f}" if way == "idle" else ""
+        if not runs:
+            body.append((what, MISSING, "", "", goal))
+            continue
+        wall, used = (max(row[name] for row in runs) / 60 for name in ("wall_s", "cpu_s"))
+        if way == "idle":
             goal = f"{held(wall, SUITE_GOAL, '{:.0f}')}; CPU {held(used, SUITE_CPU_GOAL, '{:.0f}')}"
-            minutes, line = (f"{wall:.1f}", f"{used:.1f}"), found[way]["closing_line"]
-        body.append((what, *minutes, goal if way == "idle" else "", line))
-    head = ("`make test`, two cores", "minutes", "CPU minutes of all processes", "goal", "closing line")
-    return table(head, body)
+        green = f"{sum(not row['exit_code'] for row in runs)} of {len(runs)}"
+        body.append((what, green, f"{wall:.1f}", f"{used:.1f}", goal))
+    return table(("`make test`, two cores", "green runs", "minutes, most", "CPU minutes, most", "goal"), body)
 
 
 def suite_folders() -> str:

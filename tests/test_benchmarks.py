@@ -282,18 +282,18 @@ def test_a_missed_goal_is_shown() -> None:
 
 
 def test_the_time_of_the_tests_is_shown(tree: Path) -> None:
-    assert table.suite().count("| not measured |") == 3
-    assert "| as typed, on an idle machine | not measured |  | <= 10; CPU <= 15 |  |" in table.suite()
+    assert table.suite().count("| not measured |") == 4
+    assert "| on an idle machine | not measured |  |  | <= 6; CPU <= 8 |" in table.suite()
     assert "| not measured |  |" in table.suite_folders()
     folders = {"tests/unit/gone": 250.4, "tests": 12.0}
     (tree / "tests").mkdir()
-    row = {"way": "idle", "wall_s": 540.0, "cpu_s": 960.0, "closing_line": "9 passed in 530s", "by_folder_s": folders}
-    other = row | {"way": "busy", "wall_s": 1200.0}
+    row = {"way": "idle", "exit_code": 0, "wall_s": 300.0, "cpu_s": 960.0, "by_folder_s": folders}
+    slower, failed = row | {"wall_s": 330.0, "by_folder_s": {}}, row | {"way": "busy", "exit_code": 2, "wall_s": 1200.0}
     path = tree / "benchmarks" / "results" / "suite.json"
-    path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": [row, other]}))
-    assert "idle machine | 9.0 | 16.0 | <= 10, met; CPU <= 15, **missed** | 9 passed in 530s |" in table.suite()
+    path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": [row, slower, failed]}))
+    assert "idle machine | 2 of 2 | 5.5 | 16.0 | <= 6, met; CPU <= 8, **missed** |" in table.suite()
     assert "below `nohup` in a script, interrupts ignored | not measured |" in table.suite()
-    assert "busy processes | 20.0 | 16.0 |  | 9 passed in 530s |" in table.suite()
+    assert "busy processes | 0 of 1 | 20.0 | 16.0 |  |" in table.suite()
     assert table.suite_folders().splitlines()[2:] == ["| tests/unit/gone | 250 |", "| `tests` | 12 |"]
 
 
