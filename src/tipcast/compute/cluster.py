@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
-from tipcast.compute import cuda_cluster, forkserver, remote, workers
+from tipcast.compute import cuda_cluster, forkserver, scheduler, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -195,15 +195,11 @@ def _check_local(spec: schema.LocalCluster) -> None:
 OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
     schema.LocalCluster: _local,
     schema.LocalCudaCluster: cuda_cluster.opened,
-    schema.SchedulerCluster: remote.scheduler,
-    schema.SshCluster: remote.ssh,
-    schema.SlurmCluster: remote.slurm,
+    schema.SchedulerCluster: scheduler.opened,
 }
 """Class of a specification -> the context manager that opens such a cluster and connects."""
 CHECKS: Mapping[type, Callable[[Any], None]] = {
     schema.LocalCluster: _check_local,
     schema.LocalCudaCluster: cuda_cluster.check,
-    schema.SchedulerCluster: remote.check_scheduler,
-    schema.SshCluster: remote.check_ssh,
-    schema.SlurmCluster: remote.check_slurm,
+    schema.SchedulerCluster: scheduler.check,
 }
