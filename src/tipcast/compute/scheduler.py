@@ -66,7 +66,7 @@ def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[st
 
 
 @contextlib.contextmanager
-def opened(spec: schema.SchedulerCluster, _: str) -> Iterator[Client]:
+def opened(spec: schema.SchedulerCluster) -> Iterator[Client]:
     """Connect and wait for the workers; K001 where no scheduler answers in time."""
     if _is_open(spec):
         LOG.warning(OPEN, spec.address)
