@@ -154,7 +154,7 @@ def taxi() -> Path:
     return TAXI
 
 
-def program(name: str, package: str, folders: str = "/usr/sbin") -> str:
+def program(name: str, package: str, folders: str) -> str:
     """Return where a server's program is, which Debian may keep off the PATH; skip, or fail, where it is not."""
     found = shutil.which(name) or next((str(at / name) for at in sorted(Path("/").glob(folders[1:]), reverse=True)), "")
     if Path(found).is_file():

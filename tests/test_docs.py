@@ -180,7 +180,7 @@ def test_the_commands_of_the_howto_compose(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "own" / "model" / "boosted_stumps.yaml").write_text(textwrap.dedent(own))
     commands = [line.strip() for block in blocks for line in block.splitlines() if line.startswith("    tipcast ")]
     told = [command for command in commands if "from=RUN" not in command]
-    assert len(told) > 6
+    assert len(told) > 5
     for command in told:
         job, *words = shlex.split(command)[1:]
         assert api.compose_jobs(job, words), command

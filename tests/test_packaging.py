@@ -153,7 +153,7 @@ def test_version_floor(name: str) -> None:
 
 
 def test_every_import_is_a_declared_dependency() -> None:
-    declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"] + EXTRAS["slurm"]))
+    declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"]))
     owners = packages_distributions()
     imported: dict[str, Path] = {}
     for path in (ROOT / "src").rglob("*.py"):

@@ -71,8 +71,6 @@ def test_without_a_gpu_it_ends_before_libraries_are_loaded(tmp_path: Path, words
     [
         (["backend=gpu", "cluster=local"], "C003" if not gpus.missing_packages() else "K007"),
         (["backend=cpu", "cluster=local_cuda"], "C003"),
-        (["cluster=ssh", "cluster.hosts=[a,b]"], "C009"),
-        (["cluster=ssh", "cluster.hosts=[a]", "cluster.insecure=true"], "C003"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
-from tipcast.compute import cuda_cluster, forkserver, remote, workers
+from tipcast.compute import cuda_cluster, forkserver, scheduler, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
@@ -51,7 +51,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     for name in (*DASK_LOGGERS, "asyncio", "tornado.application"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = dask.config.set(_settings(spec, frame_library))
-    with settings, OPENERS[type(spec)](spec, frame_library) as client, workers.at_work(client, spec.wait_s):
+    with settings, OPENERS[type(spec)](spec) as client, workers.at_work(client, spec.wait_s):
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())
@@ -125,7 +125,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _local(spec: schema.LocalCluster, _: str) -> Iterator[Client]:
+def _local(spec: schema.LocalCluster) -> Iterator[Client]:
     n_workers, threads = shared_out(spec)
     processes = spec.processes is not False
     start = functools.partial(
@@ -188,18 +188,14 @@ def _check_local(spec: schema.LocalCluster) -> None:
         raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
 
 
-OPENERS: Mapping[type, Callable[[Any, str], AbstractContextManager[Client]]] = {
+OPENERS: Mapping[type, Callable[[Any], AbstractContextManager[Client]]] = {
     schema.LocalCluster: _local,
     schema.LocalCudaCluster: cuda_cluster.opened,
-    schema.SchedulerCluster: remote.scheduler,
-    schema.SshCluster: remote.ssh,
-    schema.SlurmCluster: remote.slurm,
+    schema.SchedulerCluster: scheduler.opened,
 }
 """Class of a specification -> the context manager that opens such a cluster and connects."""
 CHECKS: Mapping[type, Callable[[Any], None]] = {
     schema.LocalCluster: _check_local,
     schema.LocalCudaCluster: cuda_cluster.check,
-    schema.SchedulerCluster: remote.check_scheduler,
-    schema.SshCluster: remote.check_ssh,
-    schema.SlurmCluster: remote.check_slurm,
+    schema.SchedulerCluster: scheduler.check,
 }

@@ -54,7 +54,7 @@ def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def opened(spec: schema.LocalCudaCluster, frame_library: str) -> Iterator[Client]:
+def opened(spec: schema.LocalCudaCluster) -> Iterator[Client]:
     """Start a worker for each GPU and connect."""
     n_workers = spec.n_workers or len(gpus.visible())
     with contextlib.ExitStack() as stack:

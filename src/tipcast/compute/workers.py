@@ -33,8 +33,6 @@ QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asynci
 
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
 """The fix for missing workers where tipcast starts them."""
-LOOK_S = 1.0
-"""Seconds between two checks of other events while waiting for workers."""
 PAUSED_LOOK_S = 5.0
 """Seconds between two checks whether all workers are paused."""
 CLOSE_S = 10.0
@@ -96,21 +94,13 @@ def known(client: Client) -> dict[str, Any]:
     return found
 
 
-def wait(client: Client, wanted: int, wait_s: float, fix: str, *, look: Callable[[], object] = lambda: None) -> None:
-    """Wait for workers, calling ``look`` now and then; K002 when there are too few in time."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            client.wait_for_workers(wanted, timeout=max(min(LOOK_S, left), 0.01))
-        except TimeoutError as problem:
-            look()
-            if left > LOOK_S:
-                continue
-            ready = len(known(client))
-            what = f"{ready} of {wanted} workers after {wait_s:g} s"
-            raise TipcastError("K002", address(client), what, fix) from problem
-        return
+def wait(client: Client, wanted: int, wait_s: float, fix: str) -> None:
+    """Wait for workers; K002 when there are too few in time."""
+    try:
+        client.wait_for_workers(wanted, timeout=wait_s)
+    except TimeoutError as problem:
+        what = f"{len(known(client))} of {wanted} workers after {wait_s:g} s"
+        raise TipcastError("K002", address(client), what, fix) from problem
 
 
 @contextlib.contextmanager

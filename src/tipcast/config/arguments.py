@@ -44,8 +44,7 @@ OPEN = (
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
     "model_uri", "resume", "repeat", "out", "output", "data.cache", "data.url", "tracking.uri",
-    "tracking.artifact_root", "cluster.remote_python", "cluster.known_hosts", "cluster.shared_folder",
-    "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
+    "tracking.artifact_root", "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
 }  # fmt: skip
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
 LISTS = {"input", "retrain", "data.train", "data.test", "data.months"}

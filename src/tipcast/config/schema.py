@@ -98,38 +98,6 @@ class LocalCudaCluster(ClusterSpec):
 
 
 @dataclass
-class SshCluster(ClusterSpec):
-    """A scheduler and workers that are started over ssh and end with the job."""
-
-    hosts: list[str] = MISSING
-    """The first runs the scheduler, the others a worker each (with GPUs, one for each GPU)."""
-    n_workers: int | None = bounded(1, default=None)
-    threads_per_worker: int | None = bounded(1, default=None)
-    memory_limit: str | None = None
-    remote_python: str | None = None
-    known_hosts: str | None = None
-    insecure: bool = False
-
-
-@dataclass
-class SlurmCluster(ClusterSpec):
-    """Workers that are jobs of Slurm, one for each GPU with backend=gpu; the scheduler runs in the driver."""
-
-    n_workers: int = bounded(1, default=1)
-    queue: str | None = None
-    account: str | None = None
-    """Account that Slurm charges; null: its default."""
-    walltime: str = "01:00:00"
-    """How long a job may take, as hours:minutes:seconds."""
-    cores: int = bounded(1, default=1)
-    memory: str = MISSING
-    directives: list[str] = field(default_factory=list)
-    prologue: list[str] = field(default_factory=list)
-    interface: str | None = None
-    shared_folder: str | None = None
-
-
-@dataclass
 class Limits:
     """Shares of a file's rows above which it is refused rather than cleaned."""
 
@@ -383,8 +351,6 @@ CLUSTERS = {
     "local": LocalCluster,
     "local_cuda": LocalCudaCluster,
     "scheduler": SchedulerCluster,
-    "ssh": SshCluster,
-    "slurm": SlurmCluster,
 }
 """``cluster.kind`` -> its schema."""
 SOURCES = {

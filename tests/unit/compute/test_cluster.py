@@ -228,7 +228,7 @@ def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(TipcastError, match=r"C003.*cluster\.memory_limit"):
         check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))
     with pytest.raises(TipcastError, match=r"C003.*cluster\.kind"):
-        check(BackendSpec("cpu"), ClusterSpec("slurm"))
+        check(BackendSpec("cpu"), ClusterSpec("cloud"))
 
 
 def test_cores_are_those_of_this_process() -> None:

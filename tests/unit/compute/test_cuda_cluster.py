@@ -1,4 +1,4 @@
-"""Clusters of GPUs, over ssh and of Slurm: what is refused before anything is started."""
+"""Clusters of GPUs: what is refused before anything is started."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tipcast.compute import cluster, cuda_cluster, gpus, remote
+from tipcast.compute import cluster, cuda_cluster, gpus
 from tipcast.compute.session import check
 from tipcast.config import schema
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SlurmCluster, SshCluster
+from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster
 
 
 @pytest.fixture
@@ -70,26 +70,12 @@ def test_a_backend_and_a_cluster_that_do_not_go_together() -> None:
         check(BackendSpec("gpu"), LocalCluster("local"))
 
 
-def test_ssh_is_refused_without_hosts_consent_or_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TipcastError, match="C003.*cluster.hosts.*must be at least 2, got 1"):
-        remote.check_ssh(SshCluster("ssh", hosts=["a"], insecure=True))
-    with pytest.raises(TipcastError, match="C009.*insecure=true"):
-        remote.check_ssh(SshCluster("ssh", hosts=["a", "b"]))
-    monkeypatch.setattr(remote.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(TipcastError, match="K007.*asyncssh.*pip install asyncssh"):
-        remote.check_ssh(SshCluster("ssh", hosts=["a", "b"], insecure=True))
-    monkeypatch.setattr(remote.shutil, "which", lambda name: f"/usr/bin/{name}")
-    with pytest.raises(TipcastError, match="K007.*dask-jobqueue"):
-        remote.check_slurm(SlurmCluster("slurm", n_workers=1, memory="1GiB"))
-
-
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
         (["prepare", "backend=gpu", "out=months"], "local_cuda"),
         (["prepare", "backend=cpu", "out=months"], "local"),
         (["train", "backend=gpu", "cluster=scheduler"], "scheduler"),
-        (["train", "cluster=slurm", "backend=gpu"], "slurm"),
         (["train", "backend=cpu"], "local"),
         (["train", "backend=gpu", "+cluster.environment.NCCL_DEBUG=INFO", "cluster.rmm_pool_size=8GiB"], "local_cuda"),
     ],

@@ -156,7 +156,7 @@ def test_keys_of_paths_are_those_of_the_schemas() -> None:
     groups = {
         "data": [schema.FilesData, schema.TlcData],
         "tracking": [schema.TrackingSpec],
-        "cluster": [schema.SchedulerCluster, schema.SshCluster, schema.SlurmCluster],
+        "cluster": [schema.SchedulerCluster],
         "": [job_schemas.PrepareConfig, job_schemas.WatchConfig, job_schemas.MultirunConfig],
     }
     keys = {
