@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import tipcast
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
+    import mlflow.pyfunc
+
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
+GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 
 
 @pytest.mark.long
@@ -64,3 +75,79 @@ def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> Non
     ((one, two),) = found.values()  # of as many rows
     assert min(one, two) > 0.53
     assert one == pytest.approx(two, abs=0.02)
+
+
+def searched(folder: Path, *words: str) -> list[tuple[Any, list[Any]]]:
+    """Run the grid search as a process; return its runs, the first model's first, with their child runs."""
+    uri = f"sqlite:///{folder}/mlflow.db"
+    ended = subprocess.run(
+        [sys.executable, str(GRID_SEARCH), *words],
+        cwd=folder,
+        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("grid_search")
+    runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"])
+    above = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    return [
+        (run, [child for child in runs if child.data.tags.get("mlflow.parentRunId") == run.info.run_id])
+        for run in above
+    ]
+
+
+def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Path) -> None:
+    """Of a table with a column of texts and a row that lacks a value, searched without Dask in this process."""
+    shutil.copy(tables, tmp_path)
+    example = runpy.run_path(str(GRID_SEARCH))
+    values, labels = example["read_table"](None, "")
+    frame = values[:400].assign(text="a", kind=np.where(labels[:400] == 1, "yes", "no"))
+    file = tmp_path / "rows.csv"
+    pd.concat([frame, frame[:1].assign(x0=np.nan)]).to_csv(file, index=False)
+    x, y = example["read_table"](str(file), "kind")
+    np.testing.assert_allclose(x, values[:400])
+    np.testing.assert_array_equal(y, labels[:400])
+    runs = searched(tmp_path, "--data", "rows.csv", "--target", "kind")
+    for (run, children), model in zip(runs, ["svc", "xgboost"], strict=True):
+        search = example["make_search"](model, "cpu").fit(x, y)
+        expected = {
+            frozenset((name, str(value)) for name, value in params.items()): score
+            for params, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True)
+        }
+        assert {child.info.status for child in children} == {"FINISHED"}
+        scores = {frozenset(child.data.params.items()): child.data.metrics["mean_test_score"] for child in children}
+        assert len(children) == len(scores)
+        assert scores == pytest.approx(expected, abs=1e-12)
+        best = {name: str(value) for name, value in search.best_params_.items()}
+        device = {"device": "cpu"} if model == "xgboost" else {}
+        assert run.data.params == {**best, **device, "rows": "400"}
+        (output,) = run.outputs.model_outputs
+        client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+        folder = client.get_logged_model(output.model_id).artifact_location.removeprefix("file://")
+        assert not [path for path in Path(folder).rglob("*") if path.suffix in {".pkl", ".pickle", ".joblib"}]
+        np.testing.assert_array_equal(mlflow.pyfunc.load_model(folder).predict(x), search.predict(x))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_grid_search_on_a_gpu(tmp_path: Path) -> None:
+    ((run, children),) = searched(tmp_path, "--models", "xgboost", "--device", "gpu")
+    assert run.data.params["device"].startswith("cuda")
+    assert len(children) == 6
+
+
+def test_a_table_that_cannot_be_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("a,b\n1,2\n")
+    for words in (["--data", str(file)], ["--data", str(tmp_path / "nothing.parquet")]):
+        monkeypatch.setattr(sys, "argv", [str(GRID_SEARCH), *words])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(GRID_SEARCH), run_name="__main__")
+        assert caught.value.code == 2
+        assert f"error: --data {words[1]} --target target: " in capsys.readouterr().err.splitlines()[-1]

@@ -191,7 +191,12 @@ def test_what_is_refused_says_what_to_use(words: list[str], fix: str, capsys: py
 
 
 def test_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3", "experiment=svc_grid"]
+    words = [
+        "+model.params.max_leaves=8",
+        "~model.params.gamma",
+        "++model.params.max_depth=3",
+        "experiment=categorical_zones",
+    ]
     found = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words[:3]))["model"]["params"]
     assert (found["max_leaves"], found["max_depth"], "gamma" in found) == (8, 3, False)
-    assert "name: svc" in said(capsys, "sweep", "--cfg", "job", words[3])
+    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "--cfg", "job", words[3])

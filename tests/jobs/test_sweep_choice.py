@@ -177,9 +177,7 @@ def name(store: str, run: Any) -> str:
     ("words", "where"),
     [
         (["search.timeout_s=0"], "search.timeout_s"),
-        (["search=grid_joblib", "search.timeout_s=9"], "search.timeout_s"),
         (["search=grid", "search.baseline=true"], "search.baseline"),
-        ([*MODELS, "search=grid_joblib"], "search.through=joblib"),
         ([*MODELS, "search.space.learning_rate=[0.1]"], "search.space.learning_rate"),
     ],
 )

@@ -341,10 +341,6 @@ class SearchSpec:
     """A trial that takes longer has failed, and its worker is started anew; null: as long as it wants."""
     trials_per_gpu: int = bounded(1, default=1)
     """Trials at once on each GPU; a CPU worker runs one on each thread."""
-    through: str = "pool"
-    """``pool``: trials as tasks of our own. ``joblib``: by scikit-learn's GridSearchCV over joblib's Dask backend."""
-    rows: int = bounded(1, default=20_000)
-    """Most training rows, and most validation rows, of a search through joblib."""
 
 
 CLUSTERS = {

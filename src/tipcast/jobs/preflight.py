@@ -11,7 +11,6 @@ from tipcast.evaluation.base import ranking
 from tipcast.search.space import MOST
 
 SEARCHES = ("random", "tpe", "grid", "halving")
-THROUGH = ("pool", "joblib")
 
 
 def check(config: Any) -> None:
@@ -47,14 +46,9 @@ def check_search(config: SweepConfig) -> None:
 def _check_spec(spec: SearchSpec) -> None:
     if spec.name not in SEARCHES:
         raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
-    if spec.through not in THROUGH:
-        raise TipcastError("C003", "search.through", f"no such way: {spec.through}", f"use {' or '.join(THROUGH)}")
     if (spec.trials or 0) > MOST:
         what = f"must be at most {MOST:,}, got {spec.trials:,}"
         raise TipcastError("C003", "search.trials", what, f"use {MOST:,} or fewer")
-    if spec.timeout_s is not None and spec.through == "joblib":
-        what = "GridSearchCV tries all that it was given"
-        raise TipcastError("C003", "search.timeout_s", what, "leave it out, or use search.through=pool")
     if spec.baseline and spec.name == "grid":
         what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
         raise TipcastError("C003", "search.baseline", what, fix)

@@ -25,16 +25,12 @@ from tipcast.jobs import closing, preflight, sweep_plan
 from tipcast.jobs.opening import opened
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep
-from tipcast.jobs.train import WHERE, check_model, collect, finish, make_plan, start
+from tipcast.jobs.train import WHERE, check_model, finish, make_plan, start
 from tipcast.jobs.train_record import CURVE, Record, params
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
-from tipcast.models import sampled
-from tipcast.models.base import Split
-from tipcast.models.build import build
 from tipcast.search.importance import importance
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import LISTED
 from tipcast.search.space import LOGARITHMIC, inside
 from tipcast.search.trial import Objective, Study, Trial
 from tipcast.search.workers import TrialWorkers
@@ -95,8 +91,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             sweep.resume(previous)
         with sweep.closed():
             workers = start(stack, record, clock)
-            search = search_by_joblib if config.search.through == "joblib" else search_by_pool
-            search(sweep, workers, clock)
+            search_by_pool(sweep, workers, clock)
             best = sweep.best
             model = sweep.model(best)
             model = dataclasses.replace(model, params={**model.params, **best.params})
@@ -145,28 +140,6 @@ def search_by_pool(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
         sweep.remarks.append(remark)
 
 
-def search_by_joblib(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
-    """Run the trials that are missing by scikit-learn's GridSearchCV over joblib's Dask backend, on a sample."""
-    from tipcast.search import grid_cv  # imports scikit-learn, which takes a second
-
-    config = sweep.config
-    (space,) = sweep.spaces
-    first = sweep_plan.baseline(config, space)
-    proposals = LISTED[config.search.name](config.search, space, config.seed, sweep.recorded, first)
-    sweep.total = len(proposals)
-    missing = [proposal for proposal in proposals if proposal.number not in sweep.trials]
-    if not missing:
-        return
-    with clock.phase("load") as facts:
-        sample = _sample(sweep, workers)
-        facts.append(f"a sample of {len(sample.y):,} train rows")
-    local = build(config.model, workers.device, config.task.categorical, sweep.record.plan.task.kind)
-    study = sweep_plan.study(sweep, workers)
-    trials = grid_cv.events(workers.client, study, local.scikit_learn(config.seed), sample, missing)
-    slots = dict(workers.client.nthreads())
-    sweep.follow("grid search by joblib", ((event, slots) for event in trials), clock)
-
-
 def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list[str]:
     """Have the rows read, and refuse what cannot be trained on before any trial begins; return what was read."""
     config, plan = sweep.config, sweep.record.plan
@@ -178,26 +151,6 @@ def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list
         rows.check_split(WHERE[name], found, plan.task, config.data.limits)
         read.append(f"{found.rows:,} {name} rows")
     return read
-
-
-def _sample(sweep: SweepRecord, workers: Session) -> Split:
-    """Read the training period on the workers, refuse what cannot be trained on, and bring a sample home."""
-    config, plan, most = sweep.config, sweep.record.plan, sweep.config.search.rows
-    reading = rows.start(workers, plan.train, plan.recipe)
-    with progress("read", reading):
-        splits = collect(workers, plan.train, plan.recipe, reading, config.data.limits, ("train", "validation"))
-    limits = min(most, int(config.model.fit.get("rows") or most)), most
-    found, said = [], []
-    for (name, part), limit in zip(splits.items(), limits, strict=True):
-        parts, every = sampled.start(workers.client, part.x, part.y, limit, config.seed)
-        found.append(sampled.joined(workers.client.gather(parts)))
-        called = "training" if name == "train" else name
-        said.append(f"{len(found[-1][1]):,} of {every:,} {called} rows")
-        sweep.record.run.log_metrics({f"sweep/{called}_rows": len(found[-1][1])})
-    remark = f"Trials are fitted on {said[0]} and judged on {said[1]}, by scikit-learn's GridSearchCV."
-    LOG.info(remark)
-    sweep.remarks.append(remark)
-    return Split(*found[0], found[1])
 
 
 # The report on the sweep's run

@@ -76,9 +76,6 @@ def of_each_model(config: SweepConfig) -> list[SweepConfig]:
 
 def check(config: SweepConfig, kind: str) -> list[Space]:
     """Refuse a search that cannot be for a kind of task, and return the space of each model."""
-    if config.search.through == "joblib" and len(config.searched) > 1:
-        what = "GridSearchCV searches one model"
-        raise TipcastError("C003", "search.through=joblib", what, "use search.through=pool, or sweep one after another")
     return [_checked_space(each, kind) for each in of_each_model(config)]
 
 
@@ -94,8 +91,6 @@ def _checked_space(config: SweepConfig, kind: str) -> Space:
     if spec.name == "halving" and _local(config, _first(space), kind).trees is None:
         what = f"{config.model.name} cannot be grown on"
         raise TipcastError("C003", "search=halving", what, "use search=random, tpe or grid")
-    if spec.through == "joblib":
-        _check_joblib(config, space, kind)
     return space
 
 
@@ -135,7 +130,6 @@ def identity(plain: Mapping[str, Any], data: str) -> str:
     """
     search, models = plain["search"], plain.get("models") or [plain["model"]]
     without_effect = set(FREE)
-    without_effect |= set() if search["through"] == "joblib" else {"through", "rows"}
     without_effect |= {"trials"} if search["name"] in GROWING else set()
     without_effect |= set() if search["name"] == "tpe" else {"max_concurrent"}
     without_effect |= {name for name in ("metric", "baseline") if not search.get(name)}  # earlier releases had none
@@ -194,16 +188,3 @@ def _local(config: SweepConfig, params: Mapping[str, Any], kind: str | None) -> 
 
 def _first(space: Space) -> dict[str, Any]:
     return {name: axis.tried[0] for name, axis in space.items()}
-
-
-def _check_joblib(config: SweepConfig, space: Space, kind: str) -> None:
-    """Refuse what scikit-learn's GridSearchCV cannot search."""
-    spec = config.search
-    problem = ""
-    if spec.name not in ("grid", "random"):
-        problem = f"{spec.name} does not know its trials beforehand"
-    elif _local(config, _first(space), kind).scikit_learn(config.seed) is None:
-        problem = f"{config.model.name} is no estimator of scikit-learn's interface on backend={config.backend.name}"
-    if problem:
-        fix = "use search.through=pool, or search=grid_joblib with another model or backend"
-        raise TipcastError("C003", "search.through=joblib", problem, fix)

@@ -134,10 +134,6 @@ class Estimator(ABC):
         """Return rows in a form that several fits of one process can share."""
         return rows
 
-    def scikit_learn(self, seed: int) -> Any:
-        """Return an unfitted estimator of scikit-learn's interface that computes the same on one thread, or None."""
-        return None
-
 
 @dataclass(frozen=True)
 class Grown:

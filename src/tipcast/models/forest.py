@@ -123,10 +123,6 @@ class Forest(Estimator):
         forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
         return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
 
-    def scikit_learn(self, seed: int) -> Any:
-        """Return the forest itself."""
-        return _unfitted(self.kind, **self.given, random_state=seed, n_jobs=1)
-
 
 def judge(params: Mapping[str, Any], kind: str) -> None:
     """Let scikit-learn validate a forest's parameters by one tree on eight rows: C003 with its message."""

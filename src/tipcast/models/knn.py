@@ -6,11 +6,9 @@ The model is the sample itself, in one scorer that every worker gets; cuML's dis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tipcast.compute.base import Array, device_of
@@ -71,13 +69,6 @@ class Knn(Sampled):
         if self.kind == "regression":
             return 0
         return self.classes or max(int(y.max(initial=0)) + 1, 2)
-
-    def scikit_learn(self, seed: int) -> Any:
-        """Return scaling and its own class, which breaks ties by the order of the rows."""
-        if self.device != "cpu":
-            return None
-        own = KNeighborsRegressor if self.kind == "regression" else KNeighborsClassifier
-        return make_pipeline(StandardScaler(), own(**self.params, algorithm="kd_tree"))
 
 
 def kept(x: Array, y: Array, number: int, weights: str, classes: int = 2) -> KnnScorer:

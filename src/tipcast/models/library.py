@@ -168,18 +168,6 @@ class Library(Sampled):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         return self.fitted(model, features, rows, mean, scale, used, coded)
 
-    def scikit_learn(self, seed: int) -> Any:
-        """Return the library's estimator itself, behind a scaler where it sees standardised features."""
-        if self.passes is not None or self.categorical:
-            return None
-        model = self.make(named(self.library, "model.classes"), seed, 1)
-        if not self.standardizes:
-            return model
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        return make_pipeline(StandardScaler(), model)
-
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
 

@@ -73,16 +73,6 @@ class Logistic(Estimator):
 
         return self._newton(sums, columns(rows.x), progress)
 
-    def scikit_learn(self, seed: int) -> Any:
-        """Return scaling and its regression, by its own form of Newton's method."""
-        if self.device != "cpu":
-            return None
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        return make_pipeline(StandardScaler(), LogisticRegression(**self.params, solver="newton-cholesky"))
-
     def _newton(self, sums: Sums, features: Sequence[str], progress: Progress = None) -> Fitted:
         """Newton's method with step halving (Nocedal and Wright, Numerical Optimization, 2nd ed., section 3.3)."""
         rows, mean, scale, used = standard(sums(_moments))

@@ -69,10 +69,6 @@ class Svc(Sampled):
             info={"device": device_of(taken[0][0]), "rows": len(y), "support_vectors": len(found.dual)},
         )
 
-    def scikit_learn(self, seed: int) -> Any:
-        """Return the pipeline that is fitted; None on a GPU."""
-        return pipeline(self) if self.device == "cpu" else None
-
 
 def pipeline(estimator: Svc) -> Any:
     """Return the fit as scikit-learn has it, unfitted: scaling, the classifier and the sigmoid of its decisions.

@@ -170,15 +170,6 @@ class XGBoost(Estimator):
         found = fitted(planned, booster, {"validation": {name: list(used)}}, list(prepared[0].feature_names or []))
         return Grown(found, len(scores), left, over)
 
-    def scikit_learn(self, seed: int) -> Any:
-        """Return XGBoost's own estimator, of all rounds: it is shown no rows to stop early by."""
-        planned = self.plan()
-        if self.trees is None or planned.categorical:
-            return None
-        given = {name: value for name, value in planned.params.items() if name not in ("objective", "num_class")}
-        make = xgboost.XGBRegressor if self.kind == "regression" else xgboost.XGBClassifier
-        return make(n_estimators=planned.rounds, random_state=seed, n_jobs=1, **{"verbosity": 0, **given})
-
     def _planned(self, prepared: Matrices) -> Plan:
         if self.kind != "multiclass" or self.classes:
             return self.plan()

@@ -54,7 +54,7 @@ def test_a_users_experiment(conf: Path, content: bytes, place: str, words: str) 
 
 def test_a_folder_in_a_files_place_is_no_option(conf: Path) -> None:
     (conf / "experiment" / "mine.yaml").mkdir()
-    with pytest.raises(TipcastError, match="C002.*experiment=mine.*svc_grid"):
+    with pytest.raises(TipcastError, match="C002.*experiment=mine.*categorical_zones"):
         compose("train", ["experiment=mine"])
 
 

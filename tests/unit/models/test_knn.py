@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tipcast.config.errors import TipcastError
@@ -161,7 +162,9 @@ def test_more_classes_and_values_are_scikit_learns(apart, spec, kind, weights):
     y = y.astype("int32" if kind == "multiclass" else "float32")
     estimator = build(spec("knn", n_neighbors=30, weights=weights), "cpu", kind=kind, classes=3)
     fitted = estimator.fit(Split(x, y), seed=0)
-    own = estimator.scikit_learn(0).fit(x.to_numpy().astype(float), y.astype(float) if kind == "regression" else y)
+    neighbours = KNeighborsRegressor if kind == "regression" else KNeighborsClassifier
+    own = make_pipeline(StandardScaler(), neighbours(30, weights=weights, algorithm="kd_tree"))
+    own.fit(x.to_numpy().astype(float), y.astype(float) if kind == "regression" else y)
     values = np.concatenate([values, x.to_numpy()[:50]])  # rows at distance 0 of themselves
     expected = (own.predict_proba if kind == "multiclass" else own.predict)(values.astype(float))
     np.testing.assert_allclose(fitted.scorer.score(values), expected, rtol=1e-9)
@@ -215,11 +218,3 @@ def test_a_sample_that_cannot_vote_is_refused(client, rows, spec, scattered, lab
     y = pd.Series(labels, dtype="int32")
     with pytest.raises(TipcastError, match=expected):
         build(spec("knn", n_neighbors=number), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
-
-
-def test_scikit_learns_own_computes_what_the_local_estimator_does(apart, spec):
-    (x, y), values = apart
-    estimator = build(spec("knn", weights="distance"), "cpu")
-    own = estimator.scikit_learn(4).fit(x.to_numpy().astype(float), y.to_numpy())
-    expected = estimator.fit(Split(x, y), seed=4).scorer.score(values)
-    np.testing.assert_allclose(own.predict_proba(values.astype(float))[:, 1], expected, rtol=0, atol=1e-9)

@@ -13,7 +13,6 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native, sampled
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.search.grid_cv import path
 
 
 @pytest.mark.parametrize("reach", ["distributed", "local"])
@@ -74,24 +73,3 @@ def test_a_sample_of_one_class_is_refused(client, rows, spec, scattered):
     y = pd.Series(np.arange(400) < 2, dtype="int32")
     with pytest.raises(TipcastError, match="D015.*2 of the 400 rows.*model.fit.rows"):
         build(spec("svc"), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
-
-
-@pytest.mark.parametrize("name", ["svc", "logistic", "random_forest"])
-def test_scikit_learns_own_computes_what_the_local_estimator_does(parts, spec, name):
-    params = {"random_forest": {"n_estimators": 20, "max_depth": 6}}.get(name, {})
-    estimator = build(spec(name, **params), "cpu")
-    x, y = parts[1]
-    own = estimator.scikit_learn(4).fit(x.to_numpy().astype(float), y.to_numpy())
-    expected = estimator.fit(Split(x, y), seed=4).scorer.score(parts[3][0])
-    np.testing.assert_allclose(
-        own.predict_proba(parts[3][0].to_numpy().astype(float))[:, 1], expected, rtol=0, atol=1e-6
-    )
-
-
-def test_parameters_are_found_in_a_pipeline(spec):
-    own = build(spec("svc"), "cpu").scikit_learn(0)
-    assert path(own, "C") == "calibratedclassifiercv__estimator__C"
-    assert own.get_params()[path(own, "gamma")] == 0.1
-    forest = build(spec("random_forest"), "cpu").scikit_learn(0)
-    assert path(forest, "max_depth") == "max_depth"
-    assert build(spec("xgboost_forest"), "cpu").scikit_learn(0) is None
