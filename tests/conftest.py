@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -40,6 +42,7 @@ from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
+from tipcast.tracking import store as tracking
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +51,13 @@ NO_PAGES = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard"
 START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
+
+GLOBALS: tuple[tuple[Any, str], ...] = (
+    (forkserver, "_started"),
+    (forkserver, "own_process"),
+    (tracking, "_patience_ms"),
+)
+"""What jobs keep in modules of ours."""
 
 gc.disable()  # until all tests are loaded, see pytest_collection_finish
 
@@ -141,10 +151,34 @@ def small_pictures(drawn_once: Callable[[Any], bytes]) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_registry() -> Iterator[None]:
-    """MLflow keeps a store in the environment of the process; the next test has another one."""
+def _nothing_is_left() -> Iterator[None]:
+    """What a test changes in its process is put back, so that tests pass in any order; a figure in pyplot fails it."""
+    variables, path = dict(os.environ), list(sys.path)
+    levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
+    configured = copy.deepcopy(dask.config.config)
+    values = [(module, name, getattr(module, name)) for module, name in GLOBALS]
     yield
-    os.environ.pop("MLFLOW_REGISTRY_URI", None)
+    mlflow.set_tracking_uri(None)
+    mlflow.set_registry_uri(None)
+    for name in os.environ.keys() - variables.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    for name, value in variables.items():
+        if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
+            os.environ[name] = value
+    sys.path[:] = path
+    for logger, level in levels.items():
+        logger.setLevel(level)
+    if "scheduler" in dask.config.config:  # a client that the whole session has may have come
+        configured["scheduler"] = dask.config.config["scheduler"]
+    if dask.config.config != configured:
+        dask.config.config.clear()
+        dask.config.config.update(configured)
+    for module, name, value in values:
+        setattr(module, name, value)
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        figures = pyplot.get_fignums()
+        pyplot.close("all")
+        assert not figures, "figures are left in pyplot"
 
 
 @pytest.fixture(scope="session")
