@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import hashlib
+import logging
 import os
+import re
 import shutil
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +33,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from tests import warm
+from tests.waiting import wait_until
 
 from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
@@ -39,6 +42,7 @@ from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
+from tipcast.tracking import store as tracking
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,6 +51,13 @@ NO_PAGES = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard"
 START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
+
+GLOBALS: tuple[tuple[Any, str], ...] = (
+    (forkserver, "_started"),
+    (forkserver, "own_process"),
+    (tracking, "_patience_ms"),
+)
+"""What jobs keep in modules of ours."""
 
 gc.disable()  # until all tests are loaded, see pytest_collection_finish
 
@@ -140,10 +151,34 @@ def small_pictures(drawn_once: Callable[[Any], bytes]) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_registry() -> Iterator[None]:
-    """MLflow keeps a store in the environment of the process; the next test has another one."""
+def _nothing_is_left() -> Iterator[None]:
+    """What a test changes in its process is put back, so that tests pass in any order; a figure in pyplot fails it."""
+    variables, path = dict(os.environ), list(sys.path)
+    levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
+    configured = copy.deepcopy(dask.config.config)
+    values = [(module, name, getattr(module, name)) for module, name in GLOBALS]
     yield
-    os.environ.pop("MLFLOW_REGISTRY_URI", None)
+    mlflow.set_tracking_uri(None)
+    mlflow.set_registry_uri(None)
+    for name in os.environ.keys() - variables.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    for name, value in variables.items():
+        if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
+            os.environ[name] = value
+    sys.path[:] = path
+    for logger, level in levels.items():
+        logger.setLevel(level)
+    if "scheduler" in dask.config.config:  # a client that the whole session has may have come
+        configured["scheduler"] = dask.config.config["scheduler"]
+    if dask.config.config != configured:
+        dask.config.config.clear()
+        dask.config.config.update(configured)
+    for module, name, value in values:
+        setattr(module, name, value)
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        figures = pyplot.get_fignums()
+        pyplot.close("all")
+        assert not figures, "figures are left in pyplot"
 
 
 @pytest.fixture(scope="session")
@@ -177,9 +212,17 @@ def free_port() -> Callable[[], int]:
     return find
 
 
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that refuses connections, and that nobody else can take meanwhile."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield silent.getsockname()[1]
+
+
 @pytest.fixture(scope="session")
 def serving() -> Callable[..., Any]:
-    """Start a server, wait until it answers, stop it at the end."""
+    """Start a server, wait until it answers, stop it at the end; of port 0 its log tells which."""
 
     @contextmanager
     def serve(command: Sequence[str], url: str, folder: Path, **variables: str) -> Iterator[str]:
@@ -196,8 +239,7 @@ def serving() -> Callable[..., Any]:
                 start_new_session=True,
             )
             try:
-                _wait(process, url, log)
-                yield url
+                yield answering(process, url, log)
             finally:
                 for signal in (15, 9):  # to the session that it leads: its workers too
                     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
@@ -207,15 +249,21 @@ def serving() -> Callable[..., Any]:
     return serve
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    end = time.monotonic() + START_S
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"no server at {url}:\n{log.read_text()[-3000:]}")
+def answering(process: subprocess.Popen[bytes], url: str, log: Path, health: str = "health") -> str:
+    """Wait until a uvicorn server answers; return its address, which its log tells where the port is 0."""
+
+    def address() -> str | None:
+        text = log.read_text()
+        if process.poll() is not None:
+            pytest.fail(f"the server has ended:\n{text[-3000:]}")
+        where = re.search(rf"Uvicorn running on ({re.escape(url.removesuffix(':0'))}\S*)", text)
+        with contextlib.suppress(OSError):
+            if where:
+                urllib.request.urlopen(f"{where[1]}/{health}", timeout=START_S).close()
+                return where[1]
+        return None
+
+    return str(wait_until(address, START_S, log))
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, t
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == code, ended.stderr
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])

@@ -198,6 +198,6 @@ def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path
         "print('ended', *codes)\n"
     )
     ended = python(tmp_path, script)
-    assert ended.stderr == ""
+    assert "Traceback" not in ended.stderr
     assert ended.stdout.count("begun") == 1
     assert ended.stdout.splitlines()[-1] == "ended 0"

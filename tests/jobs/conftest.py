@@ -85,14 +85,11 @@ def _parsed_here(_parsed_once: None, parsed_formats: set[str]) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No MLflow variable from outside, a working folder of its own, and MLflow's current store put back."""
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No MLflow variable from outside, and a working folder of its own."""
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    yield
-    mlflow.set_tracking_uri(None)
-    mlflow.set_registry_uri(None)
 
 
 @pytest.fixture

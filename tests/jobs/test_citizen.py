@@ -8,11 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import urllib.request
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import xgboost
 import yaml
 from mlflow.exceptions import MlflowException
 from mlflow.models import convert_input_example_to_serving_input, validate_serving_input
+from tests.conftest import answering
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
@@ -283,22 +282,21 @@ def test_spark_udf(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path)
     np.testing.assert_allclose(json.loads(done.stdout.splitlines()[-1]), model.predict(rows), atol=1e-6)
 
 
-def test_mlserver(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_mlserver(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path) -> None:
     python = _python("TIPCAST_MLSERVER_PYTHON", "mlserver-mlflow")
-    port, own = free_port(), tmp_path / "served"
-    own.mkdir()
+    (own := tmp_path / "served").mkdir()
     described = {"implementation": "mlserver_mlflow.MLflowRuntime", "parameters": {"uri": str(folder)}}
     (own / "model-settings.json").write_text(json.dumps({"name": "tips", **described}))
-    settings = {"http_port": port, "grpc_port": free_port(), "metrics_port": free_port()}
-    (own / "settings.json").write_text(json.dumps({**settings, "host": "127.0.0.1", "parallel_workers": 0}))
+    settings = {"http_port": 0, "grpc_port": 0, "metrics_endpoint": None, "host": "127.0.0.1", "parallel_workers": 0}
+    (own / "settings.json").write_text(json.dumps(settings))
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [Path(python).with_name("mlserver"), "start", own], stdout=log, stderr=log, env=outside, cwd=own
         )
     try:
-        url, sent = f"http://127.0.0.1:{port}", rows.head(3).astype({TIME: str})
-        _ready(f"{url}/v2/health/ready", process, tmp_path / "log")
+        sent = rows.head(3).astype({TIME: str})
+        url = answering(process, "http://127.0.0.1:0", tmp_path / "log", "v2/health/ready")
         p = model.predict(sent)
         split = json.loads(sent.to_json(orient="split", index=False))
         for body, kind in (
@@ -325,18 +323,6 @@ def test_mlserver(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path, 
     finally:
         process.terminate()
         process.wait(20)
-
-
-def _ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=2).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail(log.read_text()[-3000:])
 
 
 def _ask(url: str, body: str, kind: str) -> Any:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,10 +54,8 @@ def test_all_is_well_here(ask: Doctor, store: str) -> None:
     assert client.search_runs([client.get_experiment_by_name("nowhere-yet").experiment_id]) == []
 
 
-def test_the_first_failure_decides_the_end(ask: Doctor, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = f"http://127.0.0.1:{free.getsockname()[1]}"
+def test_the_first_failure_decides_the_end(ask: Doctor, tmp_path: Path, closed_port: int) -> None:
+    server = f"http://127.0.0.1:{closed_port}"
     missing = ("data=files", "data.train=missing.parquet")
     code, found, err = ask(*missing)
     assert (code, fails(found)) == (3, {"data.train": "D001"})
@@ -190,9 +186,7 @@ def test_whatever_a_check_raises_is_a_line() -> None:
 
 def test_a_check_that_does_not_end_is_a_line() -> None:
     never = threading.Event()
-    start = time.monotonic()
     finding = examine("stuck", lambda: ok(str(never.wait(120))), 0.2)
-    assert time.monotonic() - start < 60
     never.set()
     assert finding.problem
     assert (finding.problem.code, finding.problem.what) == ("C022", "has not ended after 0.2 s")

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from tests.waiting import wait_until
 
 from tipcast import cli
 from tipcast.compute import gpus
@@ -186,11 +186,8 @@ def test_workers_that_dask_cuda_worker_starts(tmp_path: Path) -> None:
         for command in (scheduler, [*cuda, "--no-dashboard"]):
             process = stack.enter_context(subprocess.Popen(command, cwd=tmp_path, env=environment))
             stack.callback(process.terminate)
-            deadline = time.monotonic() + 60
-            while not file.exists():
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait_until(lambda process=process: process.poll() is not None or file.exists())
+            assert process.poll() is None
         address = json.loads(file.read_text())["address"]
         number = len(gpus.visible())
         there = ["cluster=scheduler", f"cluster.address={address}", f"cluster.n_workers={number}"]

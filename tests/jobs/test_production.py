@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import runpy
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
 from tests.conftest import program
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BUCKET, PASSWORD = "mlflow", "throwaway7"
@@ -33,10 +32,10 @@ def _binary(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def database(free_port: Callable[[], int]) -> Iterator[str]:
-    """PostgreSQL as a process of this test, on 127.0.0.1: the URI of its database."""
+def database() -> Iterator[str]:
+    """PostgreSQL as a process of this test, on a socket in a folder of its own: the URI of its database."""
     user = "nobody" if os.getuid() == 0 else None  # it does not run as root
-    folder, port = Path(tempfile.mkdtemp(prefix="tipcast-pg-")), free_port()
+    folder = Path(tempfile.mkdtemp(prefix="tipcast-pg-"))
     data, secret = folder / "data", folder / "password"
     secret.write_text(PASSWORD)
     if user:
@@ -54,8 +53,8 @@ def database(free_port: Callable[[], int]) -> Iterator[str]:
             timeout=60,
             **plain,
         )
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
-        command = [_binary("postgres"), "-D", str(data), "-p", str(port)]
+        options = {"listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off"}
+        command = [_binary("postgres"), "-D", str(data)]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, *(word for name, value in options.items() for word in ("-c", f"{name}={value}"))],
@@ -64,8 +63,8 @@ def database(free_port: Callable[[], int]) -> Iterator[str]:
                 **plain,
             )
         try:
-            _wait(process, port, folder / "log")
-            yield f"postgresql+psycopg://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
+            wait_until(lambda: _accepts(process, folder), START_S)
+            yield f"postgresql+psycopg://mlflow:{PASSWORD}@/postgres?host={folder}"
         finally:
             process.terminate()
             process.wait(20)
@@ -73,14 +72,14 @@ def database(free_port: Callable[[], int]) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(psycopg.OperationalError):
-            psycopg.connect(host="127.0.0.1", port=port, user="mlflow", password=PASSWORD, dbname="postgres").close()
-            return
-        time.sleep(0.1)
-    pytest.fail(f"PostgreSQL does not answer:\n{log.read_text()[-2000:]}")
+def _accepts(process: subprocess.Popen[bytes], folder: Path) -> bool:
+    if process.poll() is not None:
+        pytest.fail(f"PostgreSQL has ended:\n{(folder / 'log').read_text()[-2000:]}")
+    try:
+        psycopg.connect(host=str(folder), user="mlflow", password=PASSWORD, dbname="postgres").close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +108,18 @@ def store(
     database: str,
     bucket: dict[str, str],
     serving: Callable[..., Any],
-    free_port: Callable[[], int],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
     """The server as docker/compose.yaml starts it; jobs know its address and no credentials."""
-    port, folder = free_port(), tmp_path_factory.mktemp("server")
-    command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    folder = tmp_path_factory.mktemp("server")
+    command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
     variables = {
         **bucket,
         "MLFLOW_BACKEND_STORE_URI": database,
         "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/artifacts",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
-    with serving(command, f"http://127.0.0.1:{port}", folder, **variables) as url:
+    with serving(command, "http://127.0.0.1:0", folder, **variables) as url:
         yield url
 
 

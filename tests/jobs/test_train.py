@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests import warm
+from tests.waiting import wait_until
 
 from tipcast import cli
 from tipcast.config.compose import compose, to_object
@@ -45,8 +45,6 @@ class Trained:
     folder: Path
     ended: subprocess.CompletedProcess[str]
     said: dict[str, Any]
-    left: list[int]
-    """Processes of the command's session that are still there."""
 
     @property
     def client(self) -> Any:
@@ -70,12 +68,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         start_new_session=True,
     ) as process:
         out, err = process.communicate(timeout=120)
-        deadline = time.monotonic() + 3  # Python's own resource tracker ends a moment after its parent
-        while (left := _members(process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: not _members(process.pid))  # Python's own resource tracker ends a moment after its parent
     assert process.returncode == 0, err
     ended = subprocess.CompletedProcess(process.args, process.returncode, out, err)
-    return Trained(folder, ended, json.loads(out.splitlines()[-1]), left)
+    return Trained(folder, ended, json.loads(out.splitlines()[-1]))
 
 
 def _members(session: int) -> list[int]:
@@ -100,7 +96,6 @@ def test_the_last_line_says_everything(trained: Trained) -> None:
 
 
 def test_nothing_else_is_left(trained: Trained) -> None:
-    assert trained.left == []
     names = {path.name for path in trained.folder.iterdir()}
     assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}
 

@@ -104,23 +104,28 @@ def wait(client: Client, wanted: int, wait_s: float, fix: str) -> None:
 
 
 @contextlib.contextmanager
-def at_work(client: Client, wait_s: float) -> Iterator[None]:
+def at_work(
+    client: Client,
+    wait_s: float,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[threading.Event, float], bool] = threading.Event.wait,
+) -> Iterator[None]:
     """End a block when all workers have been paused for lack of memory for ``wait_s``, idle, with tasks waiting.
 
     Dask leaves them paused where what they hold cannot be moved to disk, and whoever waits for a task waits for ever.
-    K003 after that time; the client is closed by then.
+    K003 after that time; the client is closed by then. ``pause`` waits between two looks.
     """
     over, given_up = threading.Event(), threading.Event()
 
     def look() -> None:
-        since = time.monotonic()
-        while not over.wait(PAUSED_LOOK_S):
+        since = now()
+        while not pause(over, PAUSED_LOOK_S):
             try:
                 if not client.run_on_scheduler(_all_paused):
-                    since = time.monotonic()
+                    since = now()
             except Exception:  # the scheduler is gone, which is reported elsewhere
                 return
-            if time.monotonic() - since > wait_s:
+            if now() - since > wait_s:
                 given_up.set()
                 with contextlib.suppress(Exception):
                     client.close(timeout=CLOSE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 LOG = logging.getLogger("tipcast")
@@ -18,7 +18,8 @@ LONG_S = 1.0
 class Clock:
     """Seconds by phase, in the order in which the phases began."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
@@ -26,12 +27,12 @@ class Clock:
         """Add a block's seconds to a phase; log a line, with the facts that a block adds to what this yields."""
         facts: list[str] = []
         LOG.debug("%s begins", name)
-        start = time.perf_counter()
+        start = self._now()
         self.seconds.setdefault(name, 0.0)
         try:
             yield facts
         finally:
-            seconds = time.perf_counter() - start
+            seconds = self._now() - start
             self.seconds[name] += seconds
         level = logging.INFO if facts or seconds >= LONG_S else logging.DEBUG
         LOG.log(level, "%s", f"{name:<9}{seconds:7.1f} s  {', '.join(facts)}".rstrip())

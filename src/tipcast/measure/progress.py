@@ -83,10 +83,13 @@ class _Steps:
 
 
 @contextlib.contextmanager
-def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., None]]:
+def progress(
+    label: str, futures: Sequence[Any] = (), wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+) -> Iterator[Callable[..., None]]:
     """Show how long a block has taken and how far it is, where standard error is a terminal.
 
     The steps are futures that end, or those that a block tells what this yields: steps done, all steps and a word.
+    ``wait`` waits between two looks at them.
     """
     steps = _Steps(total=len(futures))
     detailed_or_quiet = LOG.level not in (logging.NOTSET, logging.INFO)  # lines in place of a bar, or nothing
@@ -94,7 +97,7 @@ def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., 
         yield steps.tell
         return
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(label, futures, steps, ended), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(label, futures, steps, ended, wait), daemon=True)
     watcher.start()
     try:
         yield steps.tell
@@ -103,15 +106,21 @@ def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., 
         watcher.join()
 
 
-def _watch(label: str, futures: Sequence[Any], steps: _Steps, ended: threading.Event) -> None:
+def _watch(
+    label: str,
+    futures: Sequence[Any],
+    steps: _Steps,
+    ended: threading.Event,
+    wait: Callable[[threading.Event, float], bool],
+) -> None:
     begun = time.time()  # as tqdm's clock
-    if ended.wait(PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
+    if wait(ended, PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
         return
     from tqdm import tqdm  # takes a while to import
 
-    with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, leave=False) as bar:
+    with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False) as bar:
         bar.start_t = begun
-        while not ended.wait(REFRESH_S):
+        while not wait(ended, REFRESH_S):
             if steps.total:
                 bar.total, bar.bar_format = steps.total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
                 bar.set_postfix_str(steps.note, refresh=False)

@@ -7,9 +7,9 @@ import math
 import queue
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -31,7 +31,7 @@ class _Job:
     """Where it was sent."""
     deaths: int = 0
     """Of its workers, other than for memory."""
-    begun: float = field(default_factory=time.monotonic)
+    begun: float = 0.0
     late: bool = False
     future: Any = None
     problem: Any = None
@@ -47,10 +47,16 @@ class Pool:
     """
 
     def __init__(
-        self, workers: TrialWorkers, attempts: int, limit_s: float | None = None, timeout_s: float | None = None
+        self,
+        workers: TrialWorkers,
+        attempts: int,
+        limit_s: float | None = None,
+        timeout_s: float | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._workers, self._study, self._attempts, self._limit_s = workers, workers.study, attempts, limit_s
         self._timeout_s, self._until = math.inf if timeout_s is None else timeout_s, math.inf
+        self._now = now
         self.timed_out = False
         """Whether there was more to try."""
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -70,7 +76,7 @@ class Pool:
                 while told:
                     yield told.popleft()
                 if nothing_left and not self._running:
-                    self.timed_out = time.monotonic() > self._until and searcher.next() is not None
+                    self.timed_out = self._now() > self._until and searcher.next() is not None
                     return
                 for job in self._ended():
                     told.append(self._outcome(job, searcher))
@@ -94,7 +100,7 @@ class Pool:
             free = {address: number for address, number in free.items() if number > 0}
             if not free and self._running:
                 return False
-            late = time.monotonic() > self._until
+            late = self._now() > self._until
             work, self._held = self._held or (None if late else searcher.next()), None
             if work is None:
                 return not self._again
@@ -116,8 +122,8 @@ class Pool:
     def _submit(self, job: _Job, worker: str) -> Begun:
         """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         key = f"{TRIAL}{self._key(job)}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
-        job.worker = worker
-        self._until = min(self._until, time.monotonic() + self._timeout_s)
+        job.worker, job.begun = worker, self._now()
+        self._until = min(self._until, job.begun + self._timeout_s)
         args = (self._study.sweep, job.work, job.attempt)
         job.future = self._workers.submit(worker, key, partial(self._over, job), task.run, *args)
         self._running.append(job)
@@ -145,7 +151,7 @@ class Pool:
         """Let go of trials that will not begin, and end those that take too long."""
         self._workers.let_go(job.future for job in self._running)
         for job in self._running:
-            late = self._limit_s and time.monotonic() - job.begun > self._limit_s
+            late = self._limit_s and self._now() - job.begun > self._limit_s
             if late and not job.late and not job.future.done():
                 job.late = True
                 job.future.cancel(force=True)

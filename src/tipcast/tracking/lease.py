@@ -29,11 +29,13 @@ RENEW_S = 30.0
 
 
 @contextlib.contextmanager
-def leased(client: Any, run_id: str) -> Iterator[Callable[[], None]]:
+def leased(
+    client: Any, run_id: str, wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+) -> Iterator[Callable[[], None]]:
     """Keep other processes off a run; S002, naming host and process, where one works on it.
 
     The block gets a check, to call now and then: S002 where another process has taken the run over, since this one was
-    not heard of. Then nothing more is written to the run.
+    not heard of. Then nothing more is written to the run. ``wait`` waits between two renewals.
     """
     folder = Path(tempfile.gettempdir()) / f"tipcast-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +60,7 @@ def leased(client: Any, run_id: str) -> Iterator[Callable[[], None]]:
         if heard and not own.items() <= tags.items() and not process.has_exited(tags):
             raise held
         set_tags(client, run_id, {**own, SEEN: int(time.time())})
-        renewing = threading.Thread(target=_renew, args=(client, run_id, ended, lost), name="lease", daemon=True)
+        renewing = threading.Thread(target=_renew, args=(client, run_id, ended, lost, wait), name="lease", daemon=True)
         stack.callback(_leave, client, run_id, ended, renewing)
         renewing.start()
         yield check
@@ -68,8 +70,14 @@ def _is_own(client: Any, run_id: str) -> bool:
     return bool(process.tags().items() <= client.get_run(run_id).data.tags.items())
 
 
-def _renew(client: Any, run_id: str, ended: threading.Event, lost: threading.Event) -> None:
-    while not ended.wait(RENEW_S):
+def _renew(
+    client: Any,
+    run_id: str,
+    ended: threading.Event,
+    lost: threading.Event,
+    wait: Callable[[threading.Event, float], bool],
+) -> None:
+    while not wait(ended, RENEW_S):
         with contextlib.suppress(Exception):  # the next time the store may answer again
             if not _is_own(client, run_id):
                 lost.set()

@@ -6,22 +6,24 @@ import contextlib
 import logging
 import os
 import signal
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import psutil
 import pytest
 from distributed import Client, Status, Worker
 from distributed.comm.core import CommClosedError
+from tests.waiting import Turns, wait_until
 
 from tipcast.compute import cluster, workers
 from tipcast.compute.cluster import connect, shared_out
 from tipcast.compute.diagnostics import recorded
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, session
-from tipcast.compute.workers import QUIET
+from tipcast.compute.workers import QUIET, at_work
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
 
@@ -100,11 +102,12 @@ def test_a_worker_that_dies_comes_back() -> None:
         first = nanny.process
         (killed,) = client.run(os.getpid).values()
         os.kill(killed, signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while not set(client.run(os.getpid, on_error="ignore").values()) - {killed}:
+
+        def back() -> bool:
             assert client.cluster.workers, "the nanny was closed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+            return bool(set(client.run(os.getpid, on_error="ignore").values()) - {killed})
+
+        wait_until(back)
         assert first.status is Status.stopped, "a start that was cut short takes no later one's word"
 
 
@@ -130,12 +133,9 @@ def test_a_busy_worker_does_not_hold_up_a_failure() -> None:
     spec = LocalCluster("local", n_workers=1, threads_per_worker=1)
     with pytest.raises(KeyboardInterrupt), connect(spec, "pandas") as client:
         (pid,) = client.run(os.getpid).values()
-        future = client.submit(time.sleep, 600)
-        while future.key not in next(iter(client.processing().values()), ()):
-            time.sleep(0.05)
-        start = time.monotonic()
+        future = client.submit(lambda: threading.Event().wait())
+        wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
         raise KeyboardInterrupt
-    assert time.monotonic() - start < 60
     assert not psutil.pid_exists(pid)
 
 
@@ -158,41 +158,64 @@ def _pause(dask_worker: Worker) -> None:
     dask_worker.status = Status.paused
 
 
-def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "PAUSED_LOOK_S", 0.2)
-    spec = LocalCluster("local", n_workers=2, threads_per_worker=1, wait_s=2.0, processes=True)
-    never = dask.config.set({"distributed.worker.memory.pause": False})  # nor woken, by the worker itself
-    with never, pytest.raises(TipcastError) as caught, connect(spec, "pandas") as client:
+@pytest.fixture
+def never_paused_by_dask() -> Iterator[None]:
+    """Workers that Dask neither pauses nor wakes."""
+    with dask.config.set({"distributed.worker.memory.pause": False}):
+        yield
+
+
+def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch, never_paused_by_dask: None) -> None:
+    monkeypatch.setattr(workers, "PAUSED_LOOK_S", 0.02)
+    spec = LocalCluster("local", n_workers=2, threads_per_worker=1, wait_s=1.0, processes=False)
+    with pytest.raises(TipcastError) as caught, connect(spec, "pandas") as client:
         client.run(_pause)
-        time.sleep(3)
-        assert client.status == "running", "nothing is waited for"
-        begun = time.monotonic()
         client.submit(sum, [1, 2], pure=False).result()
     assert caught.value.code == "K003"
     assert "paused for lack of memory" in caught.value.what  # whoever notices first, Dask or we
-    assert 1 < time.monotonic() - begun < 20
 
 
-def test_paused_workers_finish_the_tasks_that_run() -> None:
-    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=True)
-    with dask.config.set({"distributed.worker.memory.pause": False}), connect(spec, "pandas") as client:
-        running = client.submit(time.sleep, 4, pure=False)
-        while not any(client.processing().values()):
-            time.sleep(0.05)
-        time.sleep(1)
-        client.run(_pause)
-        waiting = client.submit(sum, [1, 2], pure=False)
-        told = []
-        while not running.done():
-            told.append(client.run_on_scheduler(workers._all_paused))
-            time.sleep(0.2)
-        assert told
-        assert not any(told[:-1]), "it is at work"  # the last look may come as the task ends
-        until = time.monotonic() + 30
-        while not client.run_on_scheduler(workers._all_paused):
-            assert time.monotonic() < until
-            time.sleep(0.2)
-        assert not waiting.done()
+@pytest.fixture
+def local(never_paused_by_dask: None) -> Iterator[Client]:
+    """One thread of a worker in this process."""
+    with connect(LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False), "pandas") as client:
+        yield client
+
+
+def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(local: Client) -> None:
+    turns, seconds = Turns(), [0.0]
+    local.run(_pause)
+    with pytest.raises(TipcastError, match="since 10 s"), at_work(local, 10, lambda: seconds[0], turns.wait):
+        seconds[0] = 100
+        turns.take()
+        assert local.status == "running", "nothing is waited for"
+        waiting = local.submit(sum, [1, 2], pure=False)
+        wait_until(lambda: local.run_on_scheduler(workers._all_paused))
+        seconds[0] = 109
+        turns.take()
+        assert local.status == "running", "not for long"
+        seconds[0] = 111
+        turns.give()
+        waiting.result()
+
+
+def test_paused_workers_finish_the_tasks_that_run(local: Client, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    running = local.submit(lambda: wait_until(gate.exists), pure=False)
+
+    def at(dask_scheduler: Any) -> tuple[str, bool]:
+        (worker,) = dask_scheduler.workers.values()
+        return worker.status.name, bool(worker.executing)
+
+    wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
+    local.run(_pause)
+    waiting = local.submit(sum, [1, 2], pure=False)
+    wait_until(lambda: local.run_on_scheduler(at)[0] == "paused")
+    assert not local.run_on_scheduler(workers._all_paused), "it is at work"
+    gate.touch()
+    assert running.result()
+    wait_until(lambda: local.run_on_scheduler(workers._all_paused))
+    assert not waiting.done()
 
 
 def test_a_session_says_what_it_has() -> None:

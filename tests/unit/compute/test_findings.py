@@ -15,12 +15,14 @@ import pytest
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 from tests.conftest import NO_PAGES
+from tests.waiting import WATCHDOG_S, wait_until
 
 import tipcast
 from tipcast.compute import gpus
 from tipcast.compute.cluster import cores
 from tipcast.compute.findings import _differences, check_gpus, check_scheduler, check_workers
 from tipcast.compute.gpus import Gpu
+from tipcast.compute.workers import known
 from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
 
@@ -104,8 +106,10 @@ def scheduler() -> Iterator[str]:
         yield str(cluster.scheduler_address)
 
 
-def spec(address: str, workers: int = 1) -> SchedulerCluster:
-    return SchedulerCluster("scheduler", address=address, n_workers=workers, wait_s=1, connect_timeout_s=2)
+def spec(address: str, workers: int = 1, connect_timeout_s: float = WATCHDOG_S) -> SchedulerCluster:
+    return SchedulerCluster(
+        "scheduler", address=address, n_workers=workers, wait_s=1, connect_timeout_s=connect_timeout_s
+    )
 
 
 def test_workers_with_the_same_versions(scheduler: str) -> None:
@@ -121,7 +125,7 @@ def test_too_few_workers(scheduler: str) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(TipcastError, match="K001"):
-        check_scheduler(CPU, spec("tcp://127.0.0.1:1"), PACKAGES)
+        check_scheduler(CPU, spec("tcp://127.0.0.1:1", connect_timeout_s=1), PACKAGES)
 
 
 def test_workers_that_a_gpu_job_would_refuse(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,13 +146,12 @@ def _worker(address: str, path: Path) -> Iterator[None]:
         Client(address) as client,
     ):
         try:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=WATCHDOG_S)
             yield
         finally:
             process.kill()
             process.wait()
-            while len(client.scheduler_info()["workers"]) > 1:
-                client.run_on_scheduler(lambda: None)
+            wait_until(lambda: len(known(client)) == 1)
 
 
 def test_a_worker_of_another_version(scheduler: str, tmp_path: Path) -> None:

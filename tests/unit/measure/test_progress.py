@@ -6,11 +6,11 @@ import logging
 import os
 import pty
 import termios
-import time
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from distributed import Client
+from tests.waiting import Turns
 
 from tipcast.measure import progress as module
 from tipcast.measure.progress import progress, shown, worth_a_line
@@ -38,53 +38,60 @@ def terminal() -> Any:
     os.close(ours)
 
 
-def test_a_long_block_shows_its_label_and_counts(
-    terminal: Any, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_block_shows_its_label_and_counts(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)  # here, because pytest puts its own in place before each test
-    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
-    futures = client.map(time.sleep, [0.0, 0.0, 1.2], pure=False)
-    with progress("read", futures):
-        client.gather(futures)
+    futures: list[Future[None]] = [Future(), Future(), Future()]
+    turns = Turns()
+    with progress("read", futures, turns.wait):
+        for future in futures[:2]:
+            future.set_result(None)
+        turns.take(2)
     shown = written()
     assert "read 2/3 |" in shown
     assert shown.endswith("\r"), "the line is cleared"
     assert shown.rstrip("\r").endswith(" " * 20)
-    with progress("fit"):
-        time.sleep(0.6)
+    turns = Turns()
+    with progress("fit", wait=turns.wait):
+        turns.take()
     assert "fit 00:00" in written()
-    with progress("grow") as told:
+    turns = Turns()
+    with progress("grow", wait=turns.wait) as told:
         told(3, 8)
-        time.sleep(0.6)
+        turns.take(2)
     assert "grow 3/8 |" in written()
 
 
 def test_a_short_block_shows_nothing(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)
-    with progress("read"):
-        time.sleep(0.3)
+    waited = []
+    with progress("read", wait=lambda ended, seconds: waited.append(seconds) or ended.wait()):
+        pass
+    assert waited == [module.PATIENCE_S]
     assert written() == ""
 
 
-def test_no_terminal_no_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
-    with progress("read"):
-        time.sleep(0.3)
+def never(*_: object) -> bool:
+    raise AssertionError("nobody looks")
+
+
+def test_no_terminal_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress("read", wait=never):
+        pass
     assert capfd.readouterr() == ("", "")
 
 
 def test_lines_are_logged_above_the_bar(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
-    with shown(logging.INFO), progress("search") as told:
+    turns = Turns()
+    with shown(logging.INFO), progress("search", wait=turns.wait) as told:
         told(3, 8, "best 0.6")
-        time.sleep(0.6)  # the bar is drawn again every fifth of a second
+        turns.take(2)
         module.LOG.info("trial 3 (4/8)")
         told(4, 8)
-        time.sleep(0.6)
+        turns.take()
     shows = written()
     cleared, line, after = shows.partition("trial 3 (4/8)")
     assert "search 3/8 |" in cleared
@@ -99,9 +106,8 @@ def test_lines_are_logged_above_the_bar(terminal: Any, monkeypatch: pytest.Monke
 def test_no_bar_where_little_or_much_is_logged(terminal: Any, monkeypatch: pytest.MonkeyPatch, level: int) -> None:
     stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
-    with shown(level), progress("read"):
-        time.sleep(0.3)
+    with shown(level), progress("read", wait=never):
+        pass
     assert written() == ""
 
 

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
+from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
@@ -21,12 +21,12 @@ from tipcast.models import fit as fits
 from tipcast.models.fit import holders, parts_of, watched, worker_lock
 
 HOLD = """
-import sys, time
+import sys
 from distributed import Client, MultiLock
 from tipcast.models.fit import worker_lock
 with Client(sys.argv[1]) as client, worker_lock(client, ["a", "b"]), MultiLock(["a", "b"], client):
     print("held", flush=True)
-    time.sleep(600)
+    sys.stdin.read()
 """
 
 
@@ -71,20 +71,30 @@ def test_a_fit_returns_and_raises_what_it_does(pair):
 def test_a_lost_worker_ends_the_wait(short_lived):
     pids = short_lived.run(os.getpid)
     one, other = sorted(pids)
-    threading.Timer(1.0, os.kill, (pids[one], signal.SIGKILL)).start()
-    start = time.monotonic()
+    over = threading.Event()
+
+    def fit():
+        os.kill(pids[one], signal.SIGKILL)
+        over.wait()
+
     with pytest.raises(TipcastError, match=f"K003.*{one}.*worker lost while training"):
-        watched(short_lived, [one, other], lambda: time.sleep(60))
-    assert time.monotonic() - start < 15
+        watched(short_lived, [one, other], fit)
+    over.set()
 
 
 def test_a_closed_scheduler_ends_the_wait():
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NO_PAGES) as cluster:
         client = Client(cluster, set_as_default=False)
         workers = list(client.nthreads())
-        threading.Timer(0.5, client.close).start()
+        over = threading.Event()
+
+        def fit():
+            client.close()
+            over.wait()
+
         with pytest.raises(TipcastError, match="K003"):
-            watched(client, workers, lambda: time.sleep(60))
+            watched(client, workers, fit)
+        over.set()
 
 
 @pytest.fixture
@@ -98,14 +108,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 def test_locks_whose_holder_was_killed(cluster: LocalCluster) -> None:
     """Also the lock that XGBoost took inside of ours."""
     command = [sys.executable, "-c", HOLD, cluster.scheduler_address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder, Client(cluster) as client:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder, Client(cluster) as client:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         holder.kill()
         taken = threading.Event()
         waiting = threading.Thread(target=take, args=(client, taken), daemon=True)
         waiting.start()
-        assert taken.wait(20), "what a killed process held is free again"
+        assert taken.wait(WATCHDOG_S), "what a killed process held is free again"
         waiting.join()
         locks = client.run_on_scheduler(lambda dask_scheduler: dict(dask_scheduler.extensions["multi_locks"].requests))
         assert locks == {}
@@ -116,14 +126,18 @@ def take(client: Client, taken: threading.Event) -> None:
         taken.set()
 
 
-def test_a_lock_is_waited_for(cluster: LocalCluster, caplog: pytest.LogCaptureFixture) -> None:
-    taken = threading.Event()
+def test_a_lock_is_waited_for(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, looks = threading.Event(), []
     with Client(cluster) as first, Client(cluster) as second, caplog.at_level(logging.WARNING, "tipcast"):
         with worker_lock(first, ["a", "b"]):
             waiting = threading.Thread(target=take, args=(second, taken), daemon=True)
+            look = second.run_on_scheduler
+            monkeypatch.setattr(second, "run_on_scheduler", lambda *of, **more: looks.append(of) or look(*of, **more))
             waiting.start()
-            time.sleep(1.5)
+            wait_until(lambda: len(looks) > 2)
             assert not taken.is_set()
-        assert taken.wait(20)
+        assert taken.wait(WATCHDOG_S)
         waiting.join()
     assert caplog.text.count(f"of {first.id}") == 1

@@ -37,45 +37,42 @@ def test_forest_over_two_processes_equals_scikit_learn(pair, parts, spec, joined
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
 
 
-def test_forest_survives_the_death_of_a_worker(pair, parts, spec, joined, rows):
-    train, _ = _collections(pair, rows)
+def test_forest_survives_the_death_of_a_worker(short_lived, parts, spec, joined, rows):
+    train, _ = _collections(short_lived, rows)
     small = {"n_estimators": 40, "max_depth": 8}
-    victims = list(pair.run(os.getpid).values())
+    victims = list(short_lived.run(os.getpid).values())
 
     def kill(done: int, _: int) -> None:
         if victims and done < 40:
             os.kill(victims.pop(), signal.SIGKILL)
             victims.clear()
 
-    model = build(spec("random_forest", **small), "cpu").fit_distributed(pair, Split(*train), 5, progress=kill)
+    model = build(spec("random_forest", **small), "cpu").fit_distributed(short_lived, Split(*train), 5, progress=kill)
     assert not victims
     whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
     held_out = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
-    pair.wait_for_workers(2, timeout=30)
 
 
-def test_scoring_survives_the_worker_that_held_the_scorer(pair, parts, spec, joined, rows):
-    x, y = _futures(pair, rows)
+def test_scoring_survives_the_worker_that_held_the_scorer(short_lived, parts, spec, joined, rows):
+    x, y = _futures(short_lived, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    first = predict(pair, hold(pair, model.scorer), x[:1])
+    first = predict(short_lived, hold(short_lived, model.scorer), x[:1])
     first[0].result()
-    os.kill(pair.run(os.getpid)[next(iter(pair.who_has(first)[first[0].key]))], signal.SIGKILL)
-    scores = predict(pair, hold(pair, model.scorer), x)
+    os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(first)[first[0].key]))], signal.SIGKILL)
+    scores = predict(short_lived, hold(short_lived, model.scorer), x)
     np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
     np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
-    pair.wait_for_workers(2, timeout=30)
 
 
-def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(pair, parts, spec, joined, rows, tmp_path):
-    x, _ = _futures(pair, rows)
+def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(short_lived, parts, spec, joined, rows, tmp_path):
+    x, _ = _futures(short_lived, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    scores = predict(pair, hold_saved(pair, model.save(tmp_path), "cpu"), x)
-    pair.gather(scores)
-    os.kill(pair.run(os.getpid)[next(iter(pair.who_has(scores)[scores[0].key]))], signal.SIGKILL)
+    scores = predict(short_lived, hold_saved(short_lived, model.save(tmp_path), "cpu"), x)
+    short_lived.gather(scores)
+    os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(scores)[scores[0].key]))], signal.SIGKILL)
     for found, part in zip(scores, parts, strict=True):
         np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6)
-    pair.wait_for_workers(2, timeout=30)
 
 
 def test_boosters_over_two_processes_agree_with_one(pair, parts, spec, joined, rows):

@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
+from tests.waiting import WATCHDOG_S
 
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
@@ -116,5 +117,5 @@ def test_two_fits_at_once_take_turns(pair, spec, placed):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WATCHDOG_S)
     assert len(fits) == 3

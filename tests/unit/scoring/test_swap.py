@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.waiting import WATCHDOG_S
 
 from tipcast.config.errors import TipcastError
 from tipcast.scoring import swap
@@ -22,13 +23,13 @@ from tipcast.scoring.output_folder import MANIFEST
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from tipcast.scoring import swap
 with swap.beside(Path(sys.argv[1])) as work:
     (Path(work.whole) / "half").write_text("half")
     print("ready", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -183,6 +184,8 @@ print("ready", flush=True)
 while not os.path.exists(sys.argv[1] + ".stop"):
     looks += 1
     bad += not os.path.isdir(sys.argv[1])
+    if looks == 100:
+        open(sys.argv[1] + ".looked", "w").close()
 print(bad, looks)
 """
 
@@ -193,11 +196,13 @@ def test_an_exchange_is_one_step(output: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", LOOK, str(output)], stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout
         reader.stdout.readline()
-        for turn in range(100):
+        for turn in itertools.count():
             made(output, **{"ab"[turn % 2]: str(turn)})
+            if turn >= 100 and Path(f"{output}.looked").exists():
+                break
         Path(f"{output}.stop").touch()
-        bad, looks = map(int, reader.communicate(timeout=60)[0].split())
-    assert looks > 100
+        bad, looks = map(int, reader.communicate(timeout=WATCHDOG_S)[0].split())
+    assert looks >= 100
     assert bad == 0, f"{bad} of {looks} looks"
 
 
@@ -205,7 +210,7 @@ def test_what_a_killed_job_leaves_is_cleared(output: Path) -> None:
     made(output, a="1")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     words = [sys.executable, "-c", HOLD, str(output)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as job:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as job:
         assert job.stdout
         assert job.stdout.readline() == "ready\n"
         with pytest.raises(TipcastError) as caught:
@@ -243,12 +248,12 @@ def test_of_jobs_that_start_together_one_goes_on(output: Path, jobs: int) -> Non
     begin, tried = threading.Barrier(jobs), threading.Barrier(jobs)
 
     def job(_: int) -> bool:
-        begin.wait(30)
+        begin.wait(WATCHDOG_S)
         try:
             with swap.beside(output):
-                tried.wait(30)
+                tried.wait(WATCHDOG_S)
         except TipcastError as problem:
-            tried.wait(30)
+            tried.wait(WATCHDOG_S)
             assert problem.code == "S011"
             return False
         return True
@@ -268,14 +273,14 @@ def test_no_two_jobs_are_ever_at_work(output: Path) -> None:
         for _ in range(200):
             with contextlib.suppress(TipcastError), swap.beside(output):
                 working.append(number)
-                time.sleep(0.0005)
+                os.sched_yield()  # so that others try meanwhile
                 assert working == [number]
                 working.remove(number)
                 done += 1
         return done
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(job, range(8))) > 8
+        assert sum(pool.map(job, range(8))) > 0
     assert list(output.parent.iterdir()) == []
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.s3.models import s3_backends
 
 from tipcast.datasets import address
 from tipcast.scoring import swap
@@ -45,12 +47,12 @@ def test_objects_get_their_names_whatever_the_prefix_is_called(bucket: Any, pref
     assert f"trips/{prefix}/_tipcast-killed/parts/0" in found(bucket), "a job may be at work there"
 
 
-def test_what_killed_jobs_left_goes_when_it_is_old(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_killed_jobs_left_goes_when_it_is_old(bucket: Any) -> None:
     output = "s3://trips/a_tipcast-b/_tipcast-c"
     made(output, a="1")
-    monkeypatch.setattr(swap, "OLD_S", 2.0)
     bucket.pipe_file(f"{output}/_tipcast-one/parts/0/0", b"")
-    time.sleep(3)
+    (key,) = (key for name, key in s3_backends[ACCOUNT]["aws"].buckets["trips"].keys.items() if "_tipcast-one" in name)
+    key.last_modified -= timedelta(seconds=swap.OLD_S + 1)
     bucket.pipe_file(f"{output}/_tipcast-two/whole/a", b"")
     swap.recover_store(output, address.storage(output, {}))
     left = ("a", MANIFEST, "_tipcast-two/whole/a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
+from tests.waiting import WATCHDOG_S
 
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets import rows
@@ -40,7 +40,7 @@ def digest(scores: Any, labels: Any) -> Measured:
 
 
 def swept(client: Client, study: Study, searcher: Any, **more: Any) -> tuple[dict[int, Trial], list[Any]]:
-    workers = TrialWorkers(client, study, 1, 10)
+    workers = TrialWorkers(client, study, 1, WATCHDOG_S)
     with workers.opened():
         workers.load(1)
         events = list(Pool(workers, more.get("attempts", 3)).events(searcher))
@@ -101,29 +101,6 @@ def test_a_grid_over_trees_is_fitted_once_for_each_depth(client: Client, study: 
         assert fits == pytest.approx([fits[0], 3 * fits[0], 2 * fits[0]]), "seconds of one fit are split by trees"
 
 
-def slow(scores: Any, labels: Any) -> Measured:
-    time.sleep(0.1)
-    return digest(scores, labels)
-
-
-def test_no_trial_begins_after_the_timeout_and_those_that_run_are_finished(client: Client, study: Made) -> None:
-    common = made_with(study(model("xgboost", n_estimators=2)), measure=slow)
-    proposals = random(search("random", 40), merged(common.model, {}, alone=False), 0)
-    workers = TrialWorkers(client, common, 1, 10)
-    with workers.opened():
-        workers.load(1)
-        pool = Pool(workers, 3, timeout_s=0.3)
-        events = list(pool.events(Listed(proposals, {}, cuts=False)))
-        begun = [event.work.numbers[0] for event in events if isinstance(event, Begun)]
-        ended = [event.work.numbers[0] for event in events if isinstance(event, Ended)]
-        assert pool.timed_out
-        assert sorted(ended) == begun == list(range(len(begun)))
-        assert 2 <= len(begun) < 40
-        pool = Pool(workers, 3, timeout_s=60)
-        assert len(list(pool.events(Listed(proposals[:4], {}, cuts=False)))) == 8
-        assert not pool.timed_out
-
-
 def test_models_that_take_turns(client: Client, study: Made) -> None:
     models = model("xgboost", n_estimators=3), model("logistic"), model("random_forest", n_estimators=3)
     common = made_with(study(models[0], again=True), others=models[1:])
@@ -152,7 +129,7 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
         common = study(model("xgboost", **FAST), again=again)
         space = parse({"max_depth": {"int": [2, 5]}, "max_bin": bins})
         kept: list[Any] = []
-        workers = TrialWorkers(client, common, 1, 10)
+        workers = TrialWorkers(client, common, 1, WATCHDOG_S)
         with workers.opened():
             counts = workers.load(1)
             for _ in Pool(workers, 3).events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
@@ -245,14 +222,14 @@ def test_trees_that_were_lost_are_grown_again_as_they_were(client: Client, study
 
 def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
     common = study(model("xgboost", **FAST))
-    workers = TrialWorkers(client, common, 1, 10)
+    workers = TrialWorkers(client, common, 1, WATCHDOG_S)
     with workers.opened():
         workers.await_one()
         assert workers.slots == client.nthreads()
         (worker,) = client.scheduler_info()["workers"].values()
         assert worker["resources"] == {SLOT: 2}
     gpu = Study(**{**vars(common), "device": "cuda", "sweep": "gpu"})
-    workers = TrialWorkers(client, gpu, 5, 10)
+    workers = TrialWorkers(client, gpu, 5, WATCHDOG_S)
     with workers.opened():
         workers.await_one()
         assert list(workers.slots.values()) == [5], "several trials share a GPU, whatever threads its worker has"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster, Status, get_worker
 from tests.conftest import NO_PAGES
+from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.search import task
@@ -60,7 +60,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[Client]:
 
 
 def events(client: Client, study: Study, searcher: Any) -> list[Event]:
-    hosts = TrialWorkers(client, study, 1, 10)
+    hosts = TrialWorkers(client, study, 1, WATCHDOG_S)
     with hosts.opened():
         hosts.load(1)
         return list(Pool(hosts, 3).events(searcher))
@@ -80,7 +80,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
         def fit(running: Any) -> list[Trial]:
             number = running.work.numbers[0]
             if number < first:
-                assert gate.wait(10), f"trials {sorted(left)} wait for one that holds its worker"
+                assert gate.wait(WATCHDOG_S), f"trials {sorted(left)} wait for one that holds its worker"
                 return FIT(running)
             found = FIT(running)
             with lock:
@@ -147,14 +147,13 @@ def one_worker() -> Iterator[tuple[LocalCluster, Client]]:
 def leave(cluster: LocalCluster, client: Client) -> None:
     """Let all workers go."""
     cluster.scale(0)
-    while client.nthreads():
-        time.sleep(0.01)
+    wait_until(lambda: not client.nthreads())
 
 
 def test_a_trial_whose_worker_is_gone_is_given_to_one_that_comes(study: Made) -> None:
     common = study(model("xgboost", n_estimators=2))
     with one_worker() as (cluster, client):
-        hosts = TrialWorkers(client, common, 1, 10)
+        hosts = TrialWorkers(client, common, 1, WATCHDOG_S)
         with hosts.opened():
             hosts.load(1)
             (before,) = hosts.slots
@@ -175,19 +174,19 @@ def test_a_trial_whose_worker_retires_is_begun_again(study: Made, monkeypatch: p
     def fit(running: Any) -> list[Trial]:
         if not begun.is_set():
             begun.set()
-            gate.wait(30)
+            gate.wait(WATCHDOG_S)
         return FIT(running)
 
     monkeypatch.setattr(task.RunningWork, "trials", fit)
     with one_worker() as (cluster, client):
-        hosts = TrialWorkers(client, study(model("xgboost", n_estimators=2)), 1, 10)
+        hosts = TrialWorkers(client, study(model("xgboost", n_estimators=2)), 1, WATCHDOG_S)
         with hosts.opened():
             hosts.load(1)
             found = []
             for event in Pool(hosts, 3).events(Given(works(1))):
                 found.append(event)
                 if len(found) == 1:
-                    assert begun.wait(10)
+                    assert begun.wait(WATCHDOG_S)
                     leave(cluster, client)
                     cluster.scale(1)
             gate.set()
@@ -199,7 +198,7 @@ def test_rows_are_read_by_a_worker_that_comes(study: Made, monkeypatch: pytest.M
     """The only one goes between the look at the workers and the word to read."""
     common = study(model("xgboost", n_estimators=2))
     with one_worker() as (cluster, client):
-        hosts = TrialWorkers(client, common, 1, 10)
+        hosts = TrialWorkers(client, common, 1, WATCHDOG_S)
         submit = hosts.submit
 
         def late(*args: Any) -> Any:

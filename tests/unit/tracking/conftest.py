@@ -45,18 +45,11 @@ def facts() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No MLflow variable from outside, a working folder of its own, and MLflow's current store put back."""
-    import mlflow
-
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No MLflow variable from outside, and a working folder of its own."""
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    yield
-    mlflow.set_tracking_uri(None)
-    mlflow.set_registry_uri(None)
-    for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
-        del os.environ[name]
 
 
 @pytest.fixture
@@ -73,13 +66,13 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tables: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any, free_port: Any) -> Iterator[str]:
+def server(tables: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any) -> Iterator[str]:
     """A tracking server with artifacts of its own."""
-    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    folder = tmp_path_factory.mktemp("server")
     copy_store(tables, folder / "mlflow.db")
-    command = ["server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
     command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
-    with serving(command, f"http://127.0.0.1:{port}", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:
+    with serving(command, "http://127.0.0.1:0", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:
         yield url
 
 

@@ -21,13 +21,13 @@ from tipcast.tracking.run import open_run, set_tags
 from tipcast.tracking.store import open_store
 
 OPEN = """
-import os, sys, time
+import sys
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.run import open_run, set_tags
 
 with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=False), name="n", tags={}, params={}):
     print("open", flush=True)
-    time.sleep(120)
+    sys.stdin.read()
 """
 
 
@@ -61,7 +61,9 @@ def test_a_run_whose_process_was_killed(
 ) -> None:
     command = [sys.executable, "-c", OPEN, str(spec.uri)]
     variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, cwd=tmp_path) as killed:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, cwd=tmp_path
+    ) as killed:
         assert killed.stdout
         assert killed.stdout.readline() == b"open\n"
         with opened(spec):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,9 +39,7 @@ def test_an_unknown_run_is_passed_over(spec: TrackingSpec, monkeypatch: pytest.M
     assert client.search_runs([experiment.experiment_id for experiment in client.search_experiments()]) == []
 
 
-def test_a_dead_server_is_passed_over(free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_server_is_passed_over(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
-    start = time.monotonic()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
     tag_run(MISTAKE)
-    assert time.monotonic() - start < 60

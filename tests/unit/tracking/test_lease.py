@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import Turns, wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
@@ -41,15 +42,13 @@ def owned(client: Any, run_id: str, host: str, pid: int, seen: float) -> None:
     set_tags(client, run_id, {process.HOST: host, process.PROCESS: json.dumps(known), SEEN: int(seen)})
 
 
-def test_it_is_renewed_while_nothing_is_told(client: Any, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RENEW_S", 0.1)
-    with leased(client, run_id):
+def test_it_is_renewed_while_nothing_is_told(client: Any, run_id: str) -> None:
+    turns, begun = Turns(), int(time.time())
+    with leased(client, run_id, turns.wait):
         assert process.tags().items() <= tags(client, run_id).items()
         client.set_tag(run_id, SEEN, "1")
-        deadline = time.monotonic() + 20
-        while time.time() - float(tags(client, run_id)[SEEN]) > 60:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        turns.take()
+        assert int(tags(client, run_id)[SEEN]) >= begun
     assert tags(client, run_id)[SEEN] == "0"
     assert not [thread for thread in threading.enumerate() if thread.name == "lease"]
 
@@ -70,21 +69,18 @@ def test_another_machine_that_was_heard_of(client: Any, run_id: str) -> None:
         assert process.tags().items() <= tags(client, run_id).items()
 
 
-def test_one_that_was_overtaken_is_told_and_leaves_the_run_alone(
-    spec: TrackingSpec, client: Any, run_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RENEW_S", 0.1)
-    deadline = time.monotonic() + 20
+def test_one_that_was_overtaken_is_told_and_leaves_the_run_alone(spec: TrackingSpec, client: Any, run_id: str) -> None:
+    turns = Turns()
     with (
         pytest.raises(TipcastError, match="another process works on this run") as caught,
         open_run(spec, name="sweep", tags={}, params={}, resume=run_id),
-        leased(client, run_id) as check,
+        leased(client, run_id, turns.wait) as check,
     ):
+        turns.take()
         check()
         owned(client, run_id, "elsewhere", 1, 1e9)
-        while time.monotonic() < deadline:
-            check()
-            time.sleep(0.05)
+        turns.give()
+        wait_until(check)
     assert caught.value.code == "S002"
     run = client.get_run(run_id)
     assert (run.info.status, run.data.tags[SEEN]) == ("RUNNING", "1000000000")

@@ -9,8 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import mlflow
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+from tests.waiting import WATCHDOG_S, wait_until
 
 import tipcast
 from tipcast.config.errors import TipcastError
@@ -334,23 +334,17 @@ def test_a_lock_that_does_not_end(
 
 
 def test_long_runs_are_sampled_seldom(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "YOUNG_S", 0.2)
+    monkeypatch.setattr(module, "YOUNG_S", 0.0)
     with open_run(spec, name="n", tags={}, params={}) as run:
         monitor = module._system_metrics(run.id, run.store, resume=False)
-        assert monitor.sampling_interval == module.SAMPLING_S
-        time.sleep(0.5)
-        assert monitor.sampling_interval == module.SELDOM_S
+        wait_until(lambda: monitor.sampling_interval == module.SELDOM_S)
         monitor.finish()
 
 
 def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
     spec.system_metrics = True
     with _made(spec) as run:
-        end = time.monotonic() + 30
-        while (
-            not run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes") and time.monotonic() < end
-        ):
-            time.sleep(0.2)
+        wait_until(lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes"))
     (found,) = _runs(spec)
     assert found.info.status == "FINISHED"
     assert found.data.metrics["system/system_memory_usage_megabytes"] > 0
@@ -367,20 +361,21 @@ def test_the_link(spec: TrackingSpec) -> None:
 
 def test_a_terminated_process_closes_its_run(spec: TrackingSpec, tmp_path: Path) -> None:
     text = f"""
-import signal, sys, time
+import signal, sys
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.run import open_run
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags={{}}, params={{}}) as run:
     print("open", flush=True)
-    time.sleep(60)
+    while True:
+        signal.sigtimedwait([], 0.1)
 """
     variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, env=variables) as process:
         assert process.stdout
         assert process.stdout.readline() == b"open\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
+        assert process.wait(WATCHDOG_S) == 143
     assert _runs(spec)[0].info.status == "KILLED"
 
 
@@ -404,11 +399,9 @@ def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == ""
 
 
-def test_a_server_that_is_gone_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
-) -> None:
+def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    uri = f"http://127.0.0.1:{free_port()}"
+    uri = f"http://127.0.0.1:{closed_port}"
     with pytest.raises(TipcastError) as caught, module.failures(uri):
         Run("0" * 32, "1", uri, mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
     assert caught.value.code == "T001"

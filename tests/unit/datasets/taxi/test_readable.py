@@ -7,7 +7,6 @@ import functools
 import http.server
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,11 +128,8 @@ def test_no_server_of_months(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_silent(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        start = time.monotonic()
-        with pytest.raises(TipcastError, match="D022"):
-            answer(f"http://127.0.0.1:{deaf.getsockname()[1]}/yellow.parquet", limit_s=0.5)
-        assert time.monotonic() - start < 60
+    with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(TipcastError, match="D022"):
+        answer(f"http://127.0.0.1:{deaf.getsockname()[1]}/yellow.parquet", limit_s=0.5)
 
 
 def test_a_cache_that_cannot_be_made(published: Path, tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def urls(
     trips: pd.DataFrame,
     facts: dict[str, Any],
     serving: Any,
-    free_port: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], str]]:
     """Start a server for trips of a colour, once, and return its address."""
@@ -90,11 +89,10 @@ def urls(
 
         @functools.cache
         def served(colour: str) -> str:
-            port = free_port()
             command = ["models", "serve", "-m", f"models:/{colour}@champion", "--env-manager", "local"]
-            command += ["--host", "127.0.0.1", "-p", str(port)]
+            command += ["--host", "127.0.0.1", "-p", "0"]
             (own := folder / colour).mkdir()
-            url = f"http://127.0.0.1:{port}"
+            url = "http://127.0.0.1:0"
             return str(stack.enter_context(serving(command, url, own, MLFLOW_TRACKING_URI=str(spec.uri))))
 
         yield served
