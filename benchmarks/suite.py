@@ -9,12 +9,14 @@ The CPU seconds are those of every process that the tests start, also of those w
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -25,6 +27,8 @@ from harness import ROOT, options, write_result
 WAYS = {"idle": "make test", "nohup": "trap '' INT QUIT; nohup make test", "busy": "make test"}
 """How the tests are started; a script's `&` ignores interrupts as the second does."""
 BUSY = 4
+CLOSING = re.compile(r"=+ .* in [\d.]+s.* =+$")
+"""Pytest's last line, of the tests that run at once and of those that run alone."""
 
 
 def main() -> None:
@@ -41,10 +45,10 @@ def main() -> None:
 def measured(way: str) -> dict[str, object]:
     """Return what a run of the tests took, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        report, out = Path(folder) / "report.xml", Path(folder) / "out"
+        out = Path(folder) / "out"
         loops = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY * (way == "busy"))]
         before, start = used_s(), time.monotonic()
-        command = f"{WAYS[way]} TESTS=--junitxml={report} >{out} 2>&1"
+        command = f"{WAYS[way]} TESTS='--junitxml={folder}/$$part.xml' >{out} 2>&1"  # parts as the Makefile has them
         running = subprocess.Popen(["sh", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL)
         done, status = os.wait()
         while done != running.pid:  # what has outlived its parent: unreaped, tests would find it
@@ -55,7 +59,7 @@ def measured(way: str) -> dict[str, object]:
             before += sum(loop.cpu_times()[:2])
             loop.kill()
         reap()
-        lines = out.read_text().splitlines()
+        lines, reports = out.read_text().splitlines(), sorted(Path(folder).glob("*.xml"))
         if code:
             told = [at for at, line in enumerate(lines) if " FAILURES " in line or " ERRORS " in line]
             sys.exit("\n".join(lines[min([*told, max(len(lines) - 40, 0)]) :]))
@@ -63,9 +67,9 @@ def measured(way: str) -> dict[str, object]:
             "way": way,
             "wall_s": wall_s,
             "cpu_s": used_s() - before,
-            "closing_line": lines[-1].strip("= "),
-            "by_folder_s": by_folder(report),
-            "slowest_s": slowest(report),
+            "closing_line": ", then ".join(line.strip("= ") for line in lines if CLOSING.match(line)),
+            "by_folder_s": by_folder(reports),
+            "slowest_s": slowest(reports),
         }
 
 
@@ -84,20 +88,26 @@ def reap() -> None:
             return
 
 
-def by_folder(report: Path) -> dict[str, float]:
+def cases(reports: Sequence[Path]) -> Iterator[ElementTree.Element]:
+    """Return all reports' cases."""
+    for report in reports:
+        yield from ElementTree.parse(report).iter("testcase")
+
+
+def by_folder(reports: Sequence[Path]) -> dict[str, float]:
     """Return folder of tests -> seconds of its cases, fixtures included."""
     seconds: Counter[str] = Counter()
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in cases(reports):
         parts = case.attrib["classname"].split(".")
         depth = 3 if parts[1] == "unit" else 2
         seconds["/".join(parts[:depth]) if len(parts) > depth else "tests"] += float(case.attrib["time"])
     return {name: round(value, 1) for name, value in seconds.most_common()}
 
 
-def slowest(report: Path, most: int = 30) -> dict[str, float]:
+def slowest(reports: Sequence[Path], most: int = 30) -> dict[str, float]:
     """Return the cases that take longest -> their seconds, fixtures included."""
-    cases = (case.attrib for case in ElementTree.parse(report).iter("testcase"))
-    seconds = Counter({f"{case['classname']}::{case['name']}": float(case["time"]) for case in cases})
+    every = (case.attrib for case in cases(reports))
+    seconds = Counter({f"{case['classname']}::{case['name']}": float(case["time"]) for case in every})
     return dict(seconds.most_common(most))
 
 

@@ -36,7 +36,7 @@ def trips(tmp_path: Path) -> Path:
     """Some months of trips."""
     words = ["prepare", "data.rows=2000", f"data.months=2019-01..2019-0{FILES}", "out=trips", "cluster.processes=false"]
     (tmp_path / "made").mkdir()
-    assert warm.start(words, tmp_path / "made", warm.environment()).wait(180) == 0
+    assert warm.start(words, tmp_path / "made", warm.environment()).wait(300) == 0
     return tmp_path / "made" / "trips"
 
 

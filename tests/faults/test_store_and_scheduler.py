@@ -31,6 +31,7 @@ def test_a_scheduler_without_workers(tipcast: Start, store: Any, scheduler: Any,
     """F24: a job waits for workers for so long; once one is there it trains, and leaves the cluster alone."""
     _, address = scheduler
     words = (*WORDS, "cluster=scheduler", f"cluster.address={address}", "cluster.performance_report=false")
+    words += ("cluster.connect_timeout_s=60",)
     job = tipcast(*words, "cluster.wait_s=1", name="early")
     assert re.match(rf"error\[K002\] {address}: 0 of 1 workers after 1 s.* Fix: ", job.ends(4))
     assert store.statuses() == ["FAILED"]

@@ -26,8 +26,9 @@ Start = Callable[..., Any]
 @pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
     """F01, F03: one that is killed or frozen when all begin to boost ends the job, which names it."""
-    two = ("cluster.n_workers=2", "cluster.threads_per_worker=1", "cluster.worker_ttl_s=5")
-    job = tipcast("train", *QUICK, *two, hold="fit")
+    two = ("cluster.n_workers=2", "cluster.threads_per_worker=1")
+    ttl = ["cluster.worker_ttl_s=10"] if hit == signal.SIGSTOP else []
+    job = tipcast("train", *QUICK, *two, *ttl, hold="fit")
     lost, other = job.reached("fit", 2)
     assert lost != other, "they train together"
     os.kill(lost, hit)
