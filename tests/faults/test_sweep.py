@@ -117,9 +117,7 @@ def test_the_scheduler_is_killed(tipcast: Start, store: Any, scheduler: Any, wor
     """F22: what has finished is kept, and goes on elsewhere."""
     process, address = scheduler
     hand = worker(hold="trial-2")
-    job = tipcast(
-        *QUICK, "cluster=scheduler", f"cluster.address={address}", "cluster.connect_timeout_s=60", name="first"
-    )
+    job = tipcast(*QUICK, "cluster=scheduler", f"cluster.address={address}", name="first")
     hand.reached("trial-2")
     two = [(0, 1, "FINISHED"), (1, 1, "FINISHED")]
     job.wait_until(lambda: children(store) == [*two, (2, 1, "RUNNING")])
