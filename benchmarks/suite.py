@@ -9,12 +9,14 @@ The CPU seconds are those of every process that the tests start, also of those w
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -25,6 +27,8 @@ from harness import ROOT, options, write_result
 WAYS = {"idle": 5, "busy": 3, "nohup": 1, "elsewhere": 1}
 """How the tests are started -> in how many orders."""
 BUSY = 4
+CLOSING = re.compile(r"=+ .* in [\d.]+s.* =+$")
+"""Pytest's last line, of the tests that run at once and of those that run alone."""
 
 
 def main() -> None:
@@ -42,10 +46,10 @@ def main() -> None:
 def measured(way: str, seed: int) -> dict[str, object]:
     """Return what a run of the tests in the order of a seed took, in seconds, and its closing line."""
     with tempfile.TemporaryDirectory() as folder:
-        report, out = Path(folder) / "report.xml", Path(folder) / "out"
+        out = Path(folder) / "out"
         loops = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY * (way == "busy"))]
         before, start = used_s(), time.monotonic()
-        command = f"make test TESTS='--junitxml={report} --randomly-seed={seed}' >{out} 2>&1"
+        command = f"make test TESTS='--junitxml={folder}/$$part.xml --randomly-seed={seed}' >{out} 2>&1"  # parts as the Makefile has them
         if way == "nohup":  # a script's `&` ignores interrupts
             command = f"trap '' INT QUIT; nohup {command}"
         variables = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"} if way == "elsewhere" else {}
@@ -62,18 +66,17 @@ def measured(way: str, seed: int) -> dict[str, object]:
             before += sum(loop.cpu_times()[:2])
             loop.kill()
         reap()
-        lines = out.read_text().splitlines()
-        closing = [line.strip("= ") for line in lines if line.startswith("=") and " in " in line]
+        lines, reports = out.read_text().splitlines(), sorted(Path(folder).glob("*.xml"))
         return {
             "way": way,
             "seed": seed,
             "exit_code": os.waitstatus_to_exitcode(status),
             "wall_s": wall_s,
             "cpu_s": used_s() - before,
-            "closing_lines": closing,
+            "closing_lines": [line.strip("= ") for line in lines if CLOSING.match(line)],
             "failed": [line for line in lines if line.startswith(("FAILED", "ERROR"))],
-            "by_folder_s": by_folder(report),
-            "slowest_s": slowest(report),
+            "by_folder_s": by_folder(reports),
+            "slowest_s": slowest(reports),
         }
 
 
@@ -92,20 +95,26 @@ def reap() -> None:
             return
 
 
-def by_folder(report: Path) -> dict[str, float]:
+def cases(reports: Sequence[Path]) -> Iterator[ElementTree.Element]:
+    """Return all reports' cases."""
+    for report in reports:
+        yield from ElementTree.parse(report).iter("testcase")
+
+
+def by_folder(reports: Sequence[Path]) -> dict[str, float]:
     """Return folder of tests -> seconds of its cases, fixtures included."""
     seconds: Counter[str] = Counter()
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in cases(reports):
         parts = case.attrib["classname"].split(".")
         depth = 3 if parts[1] == "unit" else 2
         seconds["/".join(parts[:depth]) if len(parts) > depth else "tests"] += float(case.attrib["time"])
     return {name: round(value, 1) for name, value in seconds.most_common()}
 
 
-def slowest(report: Path, most: int = 30) -> dict[str, float]:
+def slowest(reports: Sequence[Path], most: int = 30) -> dict[str, float]:
     """Return the cases that take longest -> their seconds, fixtures included."""
-    cases = (case.attrib for case in ElementTree.parse(report).iter("testcase"))
-    seconds = Counter({f"{case['classname']}::{case['name']}": float(case["time"]) for case in cases})
+    every = (case.attrib for case in cases(reports))
+    seconds = Counter({f"{case['classname']}::{case['name']}": float(case["time"]) for case in every})
     return dict(seconds.most_common(most))
 
 

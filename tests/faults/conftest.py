@@ -1,48 +1,76 @@
-"""Jobs as processes of their own that can be hit, and what they must not leave behind."""
+"""Jobs as processes of their own, held at a gate while a test hits them, and what they must not leave behind."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tests import warm
-from tests.warm import environment
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 120
-STOP_S = 60
-"""How long a job that is told to stop may take: it takes two or three seconds; only a hang takes so many."""
+HERE = Path(__file__).parent
+LIMIT_S = 300.0
+"""The watchdog: what only a hang takes, also on a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is below this folder: `make test` runs it alone, after the rest."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.faults)
+
+
+def wait_until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
+    """Wait until a condition holds; ``what`` says why it may not."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+@dataclass
+class Store:
+    """The sqlite file that all jobs of a test write to."""
+
+    file: Path
+
+    @property
+    def uri(self) -> str:
+        return f"sqlite:///{self.file}"
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with contextlib.closing(sqlite3.connect(self.file, timeout=20)) as database:
+            return database.execute(sql).fetchall()
+
+    def statuses(self) -> list[str]:
+        """Return the states of all runs, in the order of their start."""
+        return [status for (status,) in self.query("select status from runs order by start_time")]
+
+    def tag(self, key: str) -> list[str]:
+        """Return a tag's values, of all runs that have it."""
+        return [value for (value,) in self.query(f"select value from tags where key = '{key}'")]
 
 
 @dataclass
 class Job:
-    """A process group of its own, in a folder of its own."""
+    """A process that leads a session of its own, in a folder of its own."""
 
     process: subprocess.Popen[bytes] | warm.Job
     folder: Path
-
-    def wait_for(self, what: Callable[[], object], every_s: float = 0.02) -> None:
-        """Wait until something is true, while the process lives."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not what():
-            assert self.process.poll() is None, self.err
-            assert time.monotonic() < deadline, self.err
-            time.sleep(every_s)
-
-    def fitting(self) -> None:
-        """Wait until XGBoost trains: a worker loads it for nothing else."""
-        self.wait_for(lambda: any(map(trains, self.tree())), every_s=0.2)
-        time.sleep(1)
+    gate: Path
 
     @property
     def err(self) -> str:
@@ -50,41 +78,51 @@ class Job:
         return (self.folder / "stderr").read_text()
 
     @property
-    def statuses(self) -> list[str]:
-        """States of all runs in the store."""
-        with contextlib.closing(sqlite3.connect(self.folder / "mlflow.db", timeout=20)) as database:
-            return [status for (status,) in database.execute("select status from runs")]
+    def events(self) -> list[tuple[str, int]]:
+        """Points that were passed or reached, and the process that did, in order."""
+        lines = self.gate.read_text().splitlines() if self.gate.exists() else []
+        return [(point, int(process)) for point, process in map(str.split, lines)]
 
-    def tree(self) -> list[psutil.Process]:
-        """Return the process and all that it started."""
-        root = psutil.Process(self.process.pid)
-        return [root, *root.children(recursive=True)]
+    def trials(self) -> list[int]:
+        """Return the trials that were begun on workers, in order."""
+        return [int(point.partition("-")[2]) for point, _ in self.events if point.startswith("trial-")]
 
-    def end(self, limit_s: float = PATIENCE_S) -> int:
-        """Wait for the end; return the exit code."""
-        return self.process.wait(limit_s)
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds, while the process lives."""
 
+        def holds() -> object:
+            assert self.process.poll() is None, self.err
+            return condition()
 
-BUSY_S = 1.5
+        wait_until(holds, lambda: self.err)
 
+    def reached(self, point: str, times: int = 1) -> list[int]:
+        """Wait until a point was reached so many times; return the processes that did."""
 
-def is_worker(process: psutil.Process) -> bool:
-    """Tell whether a process is a worker: spawned, or forked from the one that has loaded the workers' libraries."""
-    try:
-        words = process.cmdline()
-        parent = process.parent()
-        forked = parent is not None and "distributed.nanny" in " ".join(words) and parent.cmdline() == words
-        return forked or "spawn_main" in " ".join(words)
-    except psutil.Error:
-        return False
+        def at() -> list[int]:
+            return [process for name, process in self.events if name == point]
 
+        self.wait_until(lambda: len(at()) >= times)
+        return at()
 
-def trains(process: psutil.Process) -> bool:
-    """Whether this is a worker that has loaded XGBoost and computes: reading takes less time."""
-    with contextlib.suppress(psutil.Error):
-        loaded = is_worker(process) and any("libxgboost" in region.path for region in process.memory_maps())
-        return loaded and process.cpu_times().user > BUSY_S
-    return False
+    def open_gate(self) -> None:
+        """Let all processes that wait at the gate go on, and those that will come."""
+        Path(f"{self.gate}.go").touch()
+
+    def ends(self, code: int) -> str:
+        """Wait for the end, with this exit code and without processes left; return standard error's last line."""
+        assert self.process.wait(LIMIT_S) == code, self.err
+        wait_until(lambda: not self.left(), lambda: f"left: {self.left()}")
+        return self.err.splitlines()[-1] if self.err else ""
+
+    def left(self) -> list[psutil.Process]:
+        """Return the processes of the session that still run."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
 
 @pytest.fixture
@@ -93,55 +131,76 @@ def jobs() -> Iterator[list[Job]]:
     started: list[Job] = []
     yield started
     for job in started:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(job.process.pid, signal.SIGKILL)
-        job.process.wait(10)
+        for process in job.left():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        job.process.wait(LIMIT_S)
 
 
 @pytest.fixture
-def start(jobs: list[Job], tmp_path: Path) -> Callable[..., Job]:
-    """Start any command."""
+def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
+    """A store with MLflow's tables; whatever a test does to jobs, no run is left open."""
+    made = Store(Path(shutil.copy(tables, tmp_path / "mlflow.db")))
+    yield made
+    assert "RUNNING" not in made.statuses()
 
-    def begin(command: Sequence[str], name: str = "job", folder: Path | None = None, **variables: str) -> Job:
+
+def _variables(folder: Path, store: Store, hold: str, gate: Path | None) -> tuple[Path, dict[str, str]]:
+    """Make a job's folder; return where its gate is, and its environment."""
+    folder.mkdir()
+    gate = gate or folder / "gate"
+    more = {"MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}"}
+    return gate, warm.environment() | more
+
+
+@pytest.fixture
+def start(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
+    """Start any command, which is held at a point of tipcast's."""
+
+    def begin(command: Sequence[str], name: str, *, hold: str = "", folder: Path | None = None, **more: str) -> Job:
         own = tmp_path / name
-        own.mkdir()
+        gate, variables = _variables(own, store, hold, None)
         with (own / "stdout").open("wb") as out, (own / "stderr").open("wb") as err:
             process = subprocess.Popen(
-                command,
-                cwd=folder or own,
-                env=environment() | variables,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
+                command, cwd=folder or own, env=variables | more, stdout=out, stderr=err, start_new_session=True
             )
-        jobs.append(Job(process, own))
+        jobs.append(Job(process, own, gate))
         return jobs[-1]
 
     return begin
 
 
 @pytest.fixture
-def tipcast(jobs: list[Job], tables: Path, tmp_path: Path) -> Callable[..., Job]:
-    """Start `tipcast ...` in a process that has loaded its libraries, where a store has its tables."""
+def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
+    """Start `tipcast ...`, held at a point, in a process that has loaded its libraries."""
 
-    def begin(*words: str, name: str = "job", before: Callable[[], None] | None = None, **variables: str) -> Job:
+    def begin(
+        *words: str,
+        name: str = "job",
+        hold: str = "",
+        gate: Path | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> Job:
         own = tmp_path / name
-        own.mkdir()
-        shutil.copy(tables, own / "mlflow.db")
-        process = warm.start(words, own, environment() | variables, before)
-        jobs.append(Job(process, own))
+        gate, variables = _variables(own, store, hold, gate)
+        jobs.append(Job(warm.start(words, own, variables, before), own, gate))
         return jobs[-1]
 
     return begin
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of what `mlflow run` needs."""
-    copy = tmp_path / "project"
-    copy.mkdir()
-    for name in ("MLproject", "conda.yaml"):
-        shutil.copy(ROOT / name, copy)
-    for name in ("src", "conf"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
+def scheduler(start: Callable[..., Job]) -> tuple[Job, str]:
+    """A Dask scheduler without workers, and its address."""
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", "scheduler.json"]
+    job = start([sys.executable, "-m", "dask", "scheduler", *words], "scheduler")
+    file = job.folder / "scheduler.json"
+    job.wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+    return job, str(json.loads(file.read_text())["address"])
+
+
+@pytest.fixture
+def worker(start: Callable[..., Job], scheduler: tuple[Job, str]) -> Callable[..., Job]:
+    """Start a worker of one thread for that scheduler."""
+    words = [scheduler[1], "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", "--no-nanny"]
+    return partial(start, [sys.executable, "-m", "dask", "worker", *words], "worker")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
+from tipcast.config.gate import gate
 from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.datasets import address
@@ -218,6 +219,7 @@ def commit(
     obsolete = [*plan.obsolete, *(item.name for item in results.refused if item.name in before.files)]
 
     def manifest() -> bytes:
+        gate("manifest")
         entries.update(results.stamped(work.final, options) | dict(plan.kept))
         return manifest_bytes(Manifest(entries, {**about(record, refused), **more}))
 

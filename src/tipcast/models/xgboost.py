@@ -21,6 +21,7 @@ from xgboost.callback import TrainingCallback
 
 from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
+from tipcast.config.gate import gate
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, Grown, History, Progress, Split, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
@@ -45,6 +46,11 @@ def configured_device(booster: xgboost.Booster) -> str:
 
 class RecordDevice(TrainingCallback):
     """Records on the worker which device a booster was trained on: elsewhere its configuration may say another."""
+
+    def before_training(self, model: Any) -> Any:
+        """Pass the gate of a fit, in every process that takes part."""
+        gate("fit")
+        return model
 
     def after_training(self, model: Any) -> Any:
         """Copy the device of the booster's configuration into an attribute, which travels with it."""

@@ -14,6 +14,7 @@ from distributed import as_completed
 
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
+from tipcast.config.gate import gate
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
@@ -122,6 +123,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
                 if local:
                     shutil.rmtree(f"{place.parts}/{at}", ignore_errors=True)
                 _say(plan.due[at].name, results, len(plan.due))
+                gate(f"scored-{len(results.entries)}")
     place.drop([item.name for item in results.refused])
     return results
 

@@ -17,6 +17,7 @@ from typing import Any, final
 from distributed import WorkerPlugin, get_worker, secede
 
 from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.gate import gate
 from tipcast.datasets.base import Counts, Fragment, Part
 from tipcast.datasets.rows import counted, prepare_fragment
 from tipcast.models.base import Fitted, Grown, Split
@@ -131,6 +132,7 @@ def run(sweep: str, work: Work, attempt: int) -> None:
     """
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
     cache = CACHES[sweep]
+    gate(f"trial-{work.numbers[0]}")
     try:
         trials = RunningWork(cache, work, attempt).trials()
         get_worker().log_event(cache.study.topic, [trial.to_json() for trial in trials])

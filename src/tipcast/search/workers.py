@@ -117,10 +117,11 @@ class TrialWorkers:
             found: list[Ends] = []
             with contextlib.suppress(queue.Empty):
                 found.append(done.get(timeout=LOOK_S))
-            self.look()
+                found += [done.get() for _ in range(done.qsize())]
+            self.look()  # after all that has ended: or what comes next goes to a worker whose death is among it
             meanwhile()
             if found:
-                return [*found, *(done.get() for _ in range(done.qsize()))]
+                return found
             if self.able or any(self.client.run(_at_work, on_error="ignore").values()):
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > self.wait_s:

@@ -16,6 +16,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.gate import gate
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import redact, release
@@ -75,6 +76,7 @@ def register(
                 description=description[:MAX_DESCRIPTION],
                 model_id=logged.model_id,
             )
+            gate("version")
             _link(client, logged.model_id, name, version.version)
         except BaseException as problem:
             release(problem)

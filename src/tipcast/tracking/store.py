@@ -20,6 +20,7 @@ import filelock
 
 from tipcast.config.disk import FULL, free, shortage
 from tipcast.config.errors import TipcastError
+from tipcast.config.gate import gate
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.credentials import check_address, check_credentials, check_user_info
 from tipcast.tracking.credentials import redact as redact
@@ -73,9 +74,12 @@ def open_store(spec: TrackingSpec) -> Any:
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
     if scheme == "sqlite":
         _be_patient(spec.wait_s)
+    gate("store")
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
+        gate("tables")
         client = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
         client.search_experiments(max_results=1)
+        gate("opened")
     return client
 
 

@@ -1,0 +1,22 @@
+"""Named points of a job at which a test may hold it: a fault then comes at that point, not after some seconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+VARIABLE = "TIPCAST_GATE"
+"""POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens."""
+LOOK_S = 0.02
+
+
+def gate(point: str) -> None:
+    """Note the point and the process in PATH; at POINT, wait until the file PATH.go exists."""
+    held, _, path = os.environ.get(VARIABLE, "").partition(":")
+    if not path:
+        return
+    with Path(path).open("a") as passed:  # one short write: whole lines, in the order of their events
+        passed.write(f"{point} {os.getpid()}\n")
+    while point == held and not Path(f"{path}.go").exists():
+        time.sleep(LOOK_S)
