@@ -49,7 +49,8 @@ def measured(way: str, seed: int) -> dict[str, object]:
         out = Path(folder) / "out"
         loops = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY * (way == "busy"))]
         before, start = used_s(), time.monotonic()
-        command = f"make test TESTS='--junitxml={folder}/$$part.xml --randomly-seed={seed}' >{out} 2>&1"  # parts as the Makefile has them
+        words = f"--junitxml={folder}/$$part.xml --randomly-seed={seed}"  # `part` is the Makefile's
+        command = f"make test TESTS='{words}' >{out} 2>&1"
         if way == "nohup":  # a script's `&` ignores interrupts
             command = f"trap '' INT QUIT; nohup {command}"
         variables = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"} if way == "elsewhere" else {}
