@@ -23,11 +23,12 @@ PROCESSES ?= 3
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run test test-long lint types rooms lock clean
+.PHONY: help run test test-long test-typed lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
 	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-long  the repetitions that make test leaves out'
+	@echo 'make test-typed  every command of the documents, as a process of its own'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
 	@echo 'make rooms   import-linter: who may import whom'
@@ -42,6 +43,10 @@ test: $(VENV)/.stamp-test
 
 test-long: $(VENV)/.stamp-test
 	@$(PYTEST) -m long $(TESTS)
+
+test-typed: PROCESSES := 2
+test-typed: $(VENV)/.stamp-test
+	@$(PYTEST) --dist loadgroup -m typed $(or $(TESTS),tests/typed)
 
 lint: $(VENV)/.stamp-test
 	@$(BIN)/ruff check
