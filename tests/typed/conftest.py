@@ -44,7 +44,9 @@ tipcast train -q -m model=xgboost,random_forest seed=1,2 data.rows=2000 print=js
 
 def environment(folder: Path) -> dict[str, str]:
     """Return a user's variables: the console scripts first, published months that were downloaded before."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_", "TIPCAST_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_", "TIPCAST_"))
+    }
     scripts = str(Path(sys.executable).parent)
     return kept | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "TIPCAST_CACHE": str(folder / "trips")}
 
@@ -103,7 +105,9 @@ def _make_files(folder: Path) -> None:
     for month, shift in {"2021-01": "2019-01", "2021-02": "2019-02"}.items():
         green = pd.read_parquet(months[shift])
         for column in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
-            green[column.replace("tpep", "lpep")] = green.pop(column) + (pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{shift}-01"))
+            green[column.replace("tpep", "lpep")] = green.pop(column) + (
+                pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{shift}-01")
+            )
         green.to_parquet(folder / f"green_tripdata_{month}.parquet")
     for name in ("MLproject", "conda.yaml"):
         shutil.copy(ROOT / name, folder)

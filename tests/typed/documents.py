@@ -101,9 +101,9 @@ def page() -> str:
     lines = [
         "# Commands that run as typed",
         "",
-        "Every command of README.md and these pages. `make test-typed` gives those of the first table to a shell, in a fresh folder that",
-        "has the files, runs and models that they name, and looks at what they leave. `python -m tests.typed` writes this page from",
-        "`tests/typed/commands.yaml`.",
+        "Every command of README.md and these pages. `make test-typed` gives those of the first table to a shell, in a",
+        "fresh folder that has the files, runs and models that they name, and looks at what they leave.",
+        "`python -m tests.typed` writes this page from `tests/typed/commands.yaml`.",
         "",
         f"**{len(ran)} ran, {len(table) - len(ran)} cannot run on a machine of two cores without more.**",
         "",
