@@ -57,11 +57,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "typed"
     with filelock.FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            made = folder.with_name("typed_being_made")
-            made.mkdir()
-            _make(made)
-            made.rename(folder)
+        if not (folder / "ids.json").exists():  # the last that is written
+            folder.mkdir()
+            _make(folder)  # in its place: the store has absolute paths
     return folder
 
 
