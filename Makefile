@@ -60,7 +60,7 @@ test-long: $(VENV)/.stamp-test
 
 test-typed: PROCESSES := 2
 test-typed: $(VENV)/.stamp-test
-	@$(PYTEST) --dist loadgroup -m typed $(or $(TESTS),tests/typed)
+	@$(PYTEST) --dist load -m typed $(or $(TESTS),tests/typed)
 
 lint: $(VENV)/.stamp-test
 	@$(BIN)/ruff check

@@ -18,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 
 from .conftest import environment
@@ -26,16 +27,11 @@ from .documents import Entry, entries, with_ids
 WATCHDOG_S = 300.0
 
 
-def _parameters() -> Iterator[Any]:
-    """Commands that listen at a port of their text run in one process, one after the other."""
-    for name, entry in entries().items():
-        if not entry.cannot:
-            group = [pytest.mark.xdist_group("ports")] if entry.serves or entry.ready else []
-            yield pytest.param(entry, id=name, marks=group)
+RUN = {name: entry for name, entry in entries().items() if not entry.cannot}
 
 
 @pytest.mark.typed
-@pytest.mark.parametrize("entry", list(_parameters()))
+@pytest.mark.parametrize("entry", list(RUN.values()), ids=list(RUN))
 def test_a_command_runs_as_typed(
     entry: Entry, template: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +47,8 @@ def test_a_command_runs_as_typed(
     if entry.first:
         _run(with_ids(entry.first, ids), folder, variables)
     with contextlib.ExitStack() as started:
+        if entry.serves or entry.ready:  # the command's text names its port
+            started.enter_context(filelock.FileLock(f"{template}.ports", timeout=2 * WATCHDOG_S))
         for command in entry.beside:
             started.enter_context(_started(command, folder, variables))
         if entry.ready:
