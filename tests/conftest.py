@@ -343,8 +343,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let RAPIDS' libraries, which the project does not write, warn of what they do."""
+    """Mark tests that start servers; let RAPIDS' libraries, which the project does not write, warn of what they do."""
     for item in items:
+        if {"bucket", "database"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("servers")
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.filterwarnings("default"))
 

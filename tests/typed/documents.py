@@ -1,0 +1,127 @@
+"""The commands that README.md and docs show, and commands.yaml: what runs each of them, or why it cannot run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "commands.md"
+COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:(?:tipcast|mlflow|curl|eval) +\S|python examples/)")
+PROMPT = re.compile(r"^\w+\$ +")
+COMMENT = re.compile(r"\s+# .*$")
+TEXTS = re.compile(r"```(?:python|yaml|toml|json)\n.*?```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a command of the documents is run, as commands.yaml says."""
+
+    command: str
+    cannot: str = ""
+    more: str = ""
+    leaves: list[str] = field(default_factory=list)
+    stands: dict[str, str] = field(default_factory=dict)
+    first: str = ""
+    beside: list[str] = field(default_factory=list)
+    ready: str = ""
+    serves: str = ""
+    bucket: bool = False
+
+    def typed(self, ids: dict[str, str]) -> str:
+        """Return what the shell gets, with ids of runs in place of their names."""
+        text = self.command
+        for word, value in self.stands.items():
+            text = text.replace(word, value)
+        return with_ids(f"{text} {self.more}" if self.more else text, ids)
+
+
+def with_ids(text: str, ids: dict[str, str]) -> str:
+    """Return a text with ids in place of their names in angle brackets."""
+    for name, value in ids.items():
+        text = text.replace(f"<{name}>", value)
+    return text
+
+
+def shown() -> dict[str, list[str]]:
+    """Return command -> the pages that show it, in their order; blanks between words count once, comments not."""
+    found: dict[str, list[str]] = {}
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if path == PAGE:
+            continue
+        for command in _of_page(path.read_text(encoding="utf-8")):
+            pages = found.setdefault(command, [])
+            if path.name not in pages:
+                pages.append(path.name)
+    return found
+
+
+def _of_page(text: str) -> list[str]:
+    text = TEXTS.sub("", text)
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks += re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    commands = [command for block in blocks for command in _of_block(block)]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            commands += [each.replace("\\|", "|") for each in re.findall(r"`([^`]+)`", line) if COMMAND.match(each)]
+    return commands
+
+
+def _of_block(block: str) -> list[str]:
+    lines, commands = iter(block.replace("\\\n", " ").splitlines()), []
+    for line in lines:
+        command = COMMENT.sub("", PROMPT.sub("", line.strip()))
+        if not COMMAND.match(command):
+            continue
+        while command.count("'") % 2:  # a text in quotes goes on
+            command += " " + next(lines).strip()
+        commands.append(re.sub(r"\s+", " ", command).strip())
+    return commands
+
+
+def entries() -> dict[str, Entry]:
+    """Return command -> its entry in commands.yaml, where commands that are treated alike stand together."""
+    groups: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Entry] = {}
+    for group in groups:
+        for command in group.pop("commands"):
+            assert command not in found, f"two entries: {command}"
+            found[command] = Entry(command, **group)
+    return found
+
+
+def page() -> str:
+    """Return docs/commands.md: what ran as typed, and what cannot run on a machine without more."""
+    pages, table = shown(), entries()
+    ran = [entry for entry in table.values() if not entry.cannot]
+    lines = [
+        "# Commands that run as typed",
+        "",
+        "Every command of README.md and these pages. `make test-typed` gives those of the first table to a shell, in a",
+        "fresh folder that has the files, runs and models that they name, and looks at what they leave.",
+        "`python -m tests.typed` writes this page from `tests/typed/commands.yaml`.",
+        "",
+        f"**{len(ran)} ran, {len(table) - len(ran)} cannot run on a machine of two cores without more.**",
+        "",
+        "## Ran",
+        "",
+        "| command | words added, for the time | leaves | shown in |",
+        "|---|---|---|---|",
+    ]
+    for entry in ran:
+        leaves = ", ".join(map(_code, [*entry.leaves, *([entry.serves] if entry.serves else [])]))
+        added = _code(entry.more) if entry.more else ""
+        lines.append(f"| {_code(entry.command)} | {added} | {leaves} | {', '.join(pages.get(entry.command, []))} |")
+    lines += ["", "## Cannot", "", "| command | needs | shown in |", "|---|---|---|"]
+    for entry in table.values():
+        if entry.cannot:
+            lines.append(f"| {_code(entry.command)} | {entry.cannot} | {', '.join(pages.get(entry.command, []))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", "\\|") + "`"
