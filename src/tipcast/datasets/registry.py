@@ -11,7 +11,6 @@ from tipcast.config.schema import DataSpec
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.column_names import check_names
 from tipcast.datasets.made import Blobs, Regression
-from tipcast.datasets.openml import OpenML
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -21,10 +20,7 @@ GROUP = "tipcast.datasets"
 
 NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
-SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | {
-    **dict(list(NAMES.items())[1:]),
-    "openml": OpenML,
-}
+SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])
 """``data.source`` -> the class."""
 
 
