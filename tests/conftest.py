@@ -39,6 +39,7 @@ from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
+from tipcast.tasks.base import Task
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +68,12 @@ def _store_made_once(factory: pytest.TempPathFactory, name: str, make: Callable[
                 database.execute("pragma wal_checkpoint(truncate)")
             made.touch()
     return file
+
+
+def high_tip_task(features: Sequence[str]) -> Task:
+    """Return the task of high tips, learned from these features."""
+    facts = {"classes": ("no high tip", "high tip"), "columns": ("fare_amount", "tip_amount"), "function": "high_tip"}
+    return Task("high_tip", "classification", tuple(features), params={"threshold": 0.2}, **facts)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+from tests.conftest import high_tip_task
 from tests.jobs.conftest import children
 
 from tipcast.config.errors import TipcastError
@@ -18,7 +19,6 @@ from tipcast.datasets.base import Fragment
 from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models.native import load
-from tipcast.tasks.base import from_facts
 
 QUICK = ("experiment=svc_grid", "data.rows=6000", "model.fit.rows=400", "search.rows=900")
 TWO = ("cluster.processes=true", "cluster.n_workers=2", "cluster.threads_per_worker=1")
@@ -92,9 +92,7 @@ def _scores_without_tipcasts_estimator(client: Any, said: dict[str, Any], tmp_pa
     columns = ("pickup", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount")
     (fragment,) = Taxi(data).scan("train", columns).fragments
     assert isinstance(fragment, Fragment)
-    recipe = Recipe(
-        Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID", "DOLocationID"))
-    )
+    recipe = Recipe(Taxi(), high_tip_task(("pickup_hour", "passenger_count", "PULocationID", "DOLocationID")))
     raw, trips = held_out_rows(fragment, recipe, {"colour": "yellow"}, 200)
     scores = model.predict(trips)
     assert scores.shape == (200,)

@@ -54,7 +54,7 @@ def open_dataset(spec: DataSpec) -> Dataset:
 
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     """Make the dataset that a saved model was trained on; M002 unknown here."""
-    name = str(manifest.get("dataset", "taxi"))  # the first version named none
+    name = str(manifest["dataset"])
     if name not in NAMES:
         _installed(name)
     if name not in NAMES:

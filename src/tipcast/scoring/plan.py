@@ -21,7 +21,7 @@ from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.models.contributions import BIAS, FORMATS
 from tipcast.scoring.output_folder import Entry, Manifest, file_stamp, output_names, unchanged_file
 from tipcast.scoring.writing import added_columns, of_store
-from tipcast.tasks.base import KINDS, Task, from_facts, of_first_version
+from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
@@ -120,7 +120,7 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
     two_classes = facts.get("kind") == "classification"
     if (
         facts.get("kind") not in KINDS
-        or not ("columns" in facts or of_first_version(facts))
+        or "columns" not in facts
         or (two_classes and fetched.manifest.get("threshold") is None)
     ):
         target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
