@@ -148,8 +148,6 @@ class ScoreConfig(_WorkersConfig):
     input: Any = MISSING
     output: str = MISSING
     keep: list[str] | None = None
-    explain: bool = False
-    """Whether each feature's contribution to a prediction is written too."""
     columns: dict[str, str] = field(default_factory=dict)
     """Own name -> name of the column in the files, as {pickup: started_at}."""
     colour: str | None = None
