@@ -182,18 +182,6 @@ class WatchConfig(ScoreConfig):
     """``watched``, or files as ``input`` names them, to train a challenger on; null: it is only said."""
 
 
-@dataclass
-class CompareConfig(_WorkersConfig):
-    """Runs to hold against each other."""
-
-    runs: list[str] = MISSING
-    tracking: TrackingSpec = MISSING
-    paired: bool = MISSING
-    replicates: int = bounded(100)
-    seed: int = bounded(0, below=2**31)
-    out: str | None = None
-
-
 JOBS = {
     "train": MultirunConfig,
     "sweep": SweepConfig,
@@ -202,7 +190,6 @@ JOBS = {
     "score": ScoreConfig,
     "watch": WatchConfig,
     "promote": PromoteConfig,
-    "compare": CompareConfig,
     "doctor": DoctorConfig,
 }
 
