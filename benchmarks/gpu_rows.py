@@ -13,12 +13,12 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
+from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCudaCluster
 from tipcast.datasets import rows
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.tasks.base import from_facts
+from tipcast.tasks.base import make_task
 
 TRAIN, TEST = "2018-01..2018-12", "2019-01..2019-01"
 TEST_ROWS = 1_000_000
@@ -50,7 +50,8 @@ def opened(device: str, count: int) -> AbstractContextManager[Session]:
 
 def in_memory(workers: Session, folder: Path) -> rows.Rows:
     """Read and prepare months as `tipcast train` does; the rows stay on the workers."""
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, BASE_FEATURES))
+    config = to_object(compose("train", [])[0].config)
+    recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     data = FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
     return rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe)).splits[0]

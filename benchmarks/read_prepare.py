@@ -18,11 +18,11 @@ from harness import compare, options, peak_bytes, write_result
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config import schema
+from tipcast.config.compose import compose, to_object
 from tipcast.datasets import rows
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.tasks.base import from_facts
+from tipcast.tasks.base import make_task
 
 
 def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:
@@ -34,7 +34,8 @@ def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list
 
 def ours(workers: Session, folder: Path) -> int:
     """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next run."""
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, BASE_FEATURES))
+    config = to_object(compose("train", [])[0].config)
+    recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
     loaded = rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))

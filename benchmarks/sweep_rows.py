@@ -24,7 +24,7 @@ from tipcast.jobs.sweep_plan import measured
 from tipcast.search.proposals import random
 from tipcast.search.space import merged
 from tipcast.search.trial import Objective, Proposal, Study
-from tipcast.tasks.base import from_facts
+from tipcast.tasks.base import make_task
 
 DAYS = 6
 """Of the month that are held out."""
@@ -55,7 +55,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
     """Return what the trials on a file have in common."""
     (composed,) = compose("train", ["data=files", f"data.train={file}", f"data.test={file}"])
     config = to_object(composed.config)
-    recipe = Recipe(Taxi(), from_facts({"threshold": config.task.threshold}, config.task.features))
+    recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     listing = Taxi(config.data).scan("train", recipe.columns)
     return Study(
         objective=Objective("bench", "auc", maximize=True),

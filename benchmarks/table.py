@@ -283,16 +283,15 @@ def outside() -> str:
     body = []
     for what, own in found.items():
         cells, course = {}, own[0]["course"]
-        for row in (row for row in own if "rmse" in row):
+        for row in own:
             if row["model"] == "published":
                 apart = abs(row["rmse"] - course)
                 cells["published"] = f"{row['rmse']:.9f}; apart {apart:.0e} ({held(apart, COURSE_GOAL, '{:.0e}')})"
             else:
                 goal = "met" if row["rmse"] <= course else "**missed**"
                 cells[row["model"]] = "{rmse:.3f} ({rmse_low:.3f} to {rmse_high:.3f})".format(**row) + f", {goal}"
-        here = f"{course:.9f}" if course else "not run here"
         told = (cells.get(name, "") for name in ("published", "xgboost", "random_forest"))
-        body.append((what, own[0]["months"], own[0]["published"], here, *told))
+        body.append((what, own[0]["months"], own[0]["published"], f"{course:.9f}", *told))
     ours = (
         "`tipcast train`, the same model",
         "`xgboost` (95 % interval), goal: at most it",

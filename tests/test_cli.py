@@ -61,7 +61,7 @@ def test_help_and_cfg_of_each_job(
         (["-vv", "train"], "C005", 2, ["-vv", "no such flag", "use -v"]),
         (["train", "cluster.kind=nope"], "C003", 2, ["cluster.kind", "must be local, got nope"]),
         (["train", "cluster.n_workers=0"], "C003", 2, ["cluster.n_workers", "must be at least 1, got 0"]),
-        (["compare", "a1", "b2", "tracking.max_retries=-1"], "C003", 2, ["tracking.max_retries", "at least 0, got -1"]),
+        (["train", "tracking.max_retries=-1"], "C003", 2, ["tracking.max_retries", "at least 0, got -1"]),
         (["train", "data.tran=x"], "C001", 2, ["data.tran", "conf/data/sample.yaml"]),
         (["train", "--modle", "x"], "C001", 2, ["modle"]),
         (["train", "model.params.max_depth=deep"], "C", 2, ["max_depth", "deep"]),
@@ -133,8 +133,8 @@ OF_CONFIGURATION = {
     "promote model_uri=models:/a/1 replicates=9": "replicates: must be at least 100, got 9",
     "score model_uri=models:/a/1 input=x output=y block_bytes=9": "block_bytes: must be at least 1024, got 9",
     "watch model_uri=models:/a/1 input=x output=y limit.psi=0": "limit.psi: must be above 0, got 0",
-    "compare a b tracking.wait_s=inf": "tracking.wait_s: must be 0 to below 1000000, got inf",
-    "compare a b tracking.max_retries=-1": "tracking.max_retries: must be at least 0, got -1",
+    "train tracking.wait_s=inf": "tracking.wait_s: must be 0 to below 1000000, got inf",
+    "train tracking.max_retries=-1": "tracking.max_retries: must be at least 0, got -1",
 }
 """Command -> what its configuration alone shows to be wrong with it."""
 WITHOUT_LIBRARIES = """

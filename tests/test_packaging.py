@@ -33,7 +33,6 @@ ENTRY_POINTS = {
     "sweep": "sweep",
     "ladder": "ladder",
     "promote": "promote",
-    "compare": "compare",
     "score": "score",
     "watch": "watch",
     "prepare": "prepare",

@@ -44,10 +44,10 @@ class Composed:
 
 def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
     """Compose and check what follows a job's name: one, several with ``--multirun``, none after flags that show."""
-    from tipcast.config.arguments import REPEAT, named, to_overrides
+    from tipcast.config.arguments import REPEAT, to_overrides
     from tipcast.config.compose import compose
 
-    overrides, recorded = to_overrides(named(job, arguments)), None
+    overrides, recorded = to_overrides(arguments), None
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
     if repeated and job == "train" and not {"--help", "-h"} & set(overrides):
         from tipcast.jobs.repeat import resolved
@@ -274,20 +274,6 @@ def watch(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] =
     """
     found = _call("watch", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings})
     return Watched(**vars(found))
-
-
-def compare(*runs: str, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Find what differs between two or more runs, as ``details`` of the result; the rest as of :func:`train`.
-
-    Parameters
-    ----------
-    *runs
-        Their ids, the first characters of these, or ``last``.
-    overrides, **settings
-        See :func:`train`; ``paired=False`` leaves the models' scores of the same rows out, ``out="curves.png"`` draws.
-
-    """
-    return _call("compare", overrides, {"runs": list(runs), **settings})
 
 
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:

@@ -140,7 +140,9 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
     if (table, kind, reach) == ("gpu", "clustering", "distributed"):  # of one seed cuML's workers find other optima
         assert scores_again[:, 1].mean() == pytest.approx(scores[:, 1].mean(), rel=0.1)
     else:
-        np.testing.assert_allclose(scores, scores_again, rtol=0, atol=0 if table == "cpu" else 1e-6)  # the seed decides
+        # The seed decides; threads add up the rows of a cluster in any order.
+        exact = table == "cpu" and kind != "clustering"
+        np.testing.assert_allclose(scores, scores_again, rtol=0, atol=0 if exact else 1e-6)
     saved = first.save(tmp_path)
     assert saved.path.is_file()
     tolerance = 1e-6 if table == "cpu" else TOLERANCE

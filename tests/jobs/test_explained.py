@@ -10,10 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import xgboost
 from sklearn import metrics as reference
-
-from tipcast.config.errors import TipcastError
 
 Job = Callable[..., Any]
 ROWS = 3000
@@ -96,75 +93,3 @@ def test_contributions_are_drawn(job: Job, store: str) -> None:
     assert "contributions" in pictures(store, job("train", "model=xgboost", *small).said["run_id"])
     of_forest = job("train", "model=random_forest", *small).said["run_id"]
     assert "contributions" not in pictures(store, of_forest)
-
-
-@pytest.fixture
-def scored(job: Job, table: Path, tmp_path: Path) -> Callable[..., pd.DataFrame]:
-    """Train on a table and score it; return what is written, or where ``again`` only that."""
-
-    def run(target: str, *words: str, given: Path = table, again: bool = False) -> pd.DataFrame:
-        if not again:
-            job(
-                "train", "data=table", f"data.train={table}", "data.test_share=0.3", f"task.target={target}",
-                "task.features=[size,town]", "model=xgboost", "model.params.n_estimators=20",
-                f"tracking.register={target}",
-            )  # fmt: skip
-        job("score", f"model_uri=models:/{target}/1", f"input={given}", f"output={tmp_path / 'scored'}", *words)
-        return pd.read_parquet(tmp_path / "scored" / "rows.parquet")
-
-    return run
-
-
-ADDED = ["contribution_size", "contribution_town", "contribution_bias"]
-
-
-def test_scores_are_explained(
-    scored: Callable[..., pd.DataFrame], table: Path, tmp_path: Path, logged: list[str]
-) -> None:
-    frame = pd.read_parquet(table)
-    frame.loc[5, "size"] = np.inf
-    frame.to_parquet(table)
-    found = scored("fast", "explain=true")
-    first, last = [line for line in logged if line.startswith("explain ")]
-    assert first.startswith("explain  contributions of 2 features to each row of 1 part, which take far longer")
-    assert last.startswith("explain  1/1 parts after ")
-    given = [*frame.columns]
-    assert [*found.columns] == [*given, "probability", "prediction", *ADDED, "model_name", "model_version"]
-    assert found[ADDED].isna().any(axis=1)[lambda row: row].index.tolist() == [5], "as its score"
-    known = found.drop(index=5)
-    p = known["probability"]
-    assert np.abs(known[ADDED].sum(axis=1) - np.log(p / (1 - p))).max() < 1e-5
-    (tmp_path / "scored" / "rows.parquet").rename(table)
-    plain = scored("fast", again=True)
-    assert [*plain.columns] == [*given, "probability", "prediction", "model_name", "model_version"], "neither is kept"
-    pd.testing.assert_series_equal(plain["probability"], found["probability"])
-
-
-def test_values_and_classes_are_explained(scored: Callable[..., pd.DataFrame], store: str, table: Path) -> None:
-    found = scored("price", "explain=true", "keep=[]")
-    assert [*found.columns] == ["prediction", *ADDED, "model_name", "model_version"]
-    assert np.abs(found[ADDED].sum(axis=1) - found["prediction"]).max() < 1e-5
-    frame = pd.read_parquet(table)
-    frame["level"] = np.array(["low", "mid", "high"])[np.digitize(frame["size"], [-0.5, 0.5])]
-    frame.to_parquet(table)
-    found = scored("level", "explain=true", "keep=[]")
-    assert [*found.columns[-5:]] == [*ADDED, "model_name", "model_version"]
-    model = mlflow.artifacts.download_artifacts("models:/level/1", tracking_uri=store)
-    codes = frame["town"].map({"Aachen": 0, "Bonn": 1, "Cham": 2}).fillna(-1)
-    margins = xgboost.Booster(model_file=f"{model}/artifacts/model.ubj").inplace_predict(
-        np.column_stack([frame["size"], codes]).astype(np.float32), predict_type="margin", validate_features=False
-    )
-    called = found["prediction"].map({"high": 0, "low": 1, "mid": 2}).to_numpy()
-    assert np.abs(found[ADDED].sum(axis=1) - margins[np.arange(ROWS), called]).max() < 1e-5
-
-
-def test_models_that_tell_no_contributions_are_refused(job: Job, tmp_path: Path) -> None:
-    small = ("data.rows=2000", "model=random_forest", "model.params.n_estimators=4", "tracking.register=trees")
-    job("train", *small)
-    with pytest.raises(TipcastError) as caught:
-        job("score", "model_uri=models:/trees/1", f"input={tmp_path}/none", f"output={tmp_path}/scored", "explain=true")
-    assert str(caught.value) == (
-        "error[C003] explain: random_forest tells no exact contributions of features. "
-        "Fix: use a model of XGBoost, or explain=false"
-    )
-    assert not (tmp_path / "scored").exists()

@@ -120,7 +120,7 @@ def test_a_gpu_learns_what_the_cpu_does(
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> None:
-    """A table with texts, a boolean and missing numbers: trained on a GPU, scored and explained on both devices."""
+    """A table with texts, a boolean and missing numbers: trained on a GPU, scored on both devices."""
     r = np.random.default_rng(8)
     rows = pd.DataFrame({"size": r.normal(0, 1, 40_000), "fast": r.random(40_000) < 0.2})
     rows["town"] = pd.Series(r.choice(list("ABCDEFGH"), 40_000), dtype=object).where(r.random(40_000) < 0.9)
@@ -135,7 +135,7 @@ def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> Non
     found = {}
     for device in BOTH:
         out = tmp_path / device
-        given = [f"input={tmp_path / 'rows.parquet'}", f"output={out}", "explain=true"]
+        given = [f"input={tmp_path / 'rows.parquet'}", f"output={out}"]
         job("score", f"backend={device}", "model_uri=models:/gpu/1", *given)
         scored = pd.read_parquet(out / "rows.parquet")
         found[device] = scored.drop(columns="prediction")  # which ends at the very score of some row

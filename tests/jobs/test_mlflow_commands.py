@@ -62,7 +62,7 @@ def test_runs_are_listed_and_described(command: Callable[..., str], trained: End
     assert info.run_name in listed
     told = json.loads(command("runs", "describe", "--run-id", info.run_id))
     assert told["info"]["status"] == "FINISHED"
-    assert told["data"]["metrics"] == data.metrics
+    assert data.metrics.items() <= told["data"]["metrics"].items()  # another test may have logged more meanwhile
     assert told["data"]["tags"][TOLD] == data.tags[TOLD]
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import high_tip_task
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
 from tipcast.compute.cpu import CpuFrames
@@ -619,7 +620,7 @@ def test_a_model_for_another_task(score: Job, store: str, trained: dict[str, Any
 def test_a_version_of_another_registry_is_another_model(
     score: Job, store: str, trips: Path, out: Path, tmp_path: Path
 ) -> None:
-    task = {"task": {"kind": "classification", "name": "high_tip", "threshold": 0.2}}
+    task = {"task": high_tip_task(["passenger_count"]).facts()}
     (tmp_path / "other").mkdir()
     for uri, threshold in ((store, 0.5), ("sqlite:///other/mlflow.db", 0.9)):
         plant(uri, tmp_path, "twice", {**task, "threshold": threshold})
@@ -635,7 +636,7 @@ def test_a_version_of_another_registry_is_another_model(
 
 def test_a_model_without_a_feature_of_time(score: Job, store: str, out: Path, tmp_path: Path) -> None:
     """Rows that training would drop are told from the others by their time too, which the features do not need."""
-    plant(store, tmp_path, "timeless", {"task": {"kind": "classification", "name": "high_tip", "threshold": 0.2}})
+    plant(store, tmp_path, "timeless", {"task": high_tip_task(["passenger_count"]).facts()})
     trips = frame()
     trips["fare_amount"], trips["passenger_count"] = trips["fare_amount"].abs() + 1, 1.0
     trips.loc[3, "fare_amount"] = 0.0

@@ -19,7 +19,6 @@ import yaml
 from PIL import Image
 from tests.jobs.conftest import children, run_job
 
-from tipcast import cli
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.evaluation.plots import style
@@ -435,23 +434,3 @@ def test_mistakes(swept: Callable[..., Any], words: list[str], code: str, text: 
         swept(*words)
     assert caught.value.code == code
     assert text in str(caught.value)
-
-
-def test_two_sweeps_are_compared(
-    nine: Swept, swept: Callable[..., Any], store: str, client: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, (second, _, _) = nine.said["run_id"], swept("search.trials=2", "data.seed=1")
-    capsys.readouterr()
-    words = [f"tracking.experiment={client.get_experiment(second['experiment_id']).name}", f"tracking.uri={store}"]
-    assert cli.main(["compare", first[:12], "last", *words]) == 0
-    shown = capsys.readouterr().out
-    for section in ("configuration", "data", "seconds", "metrics", "versions: the same"):
-        assert section in shown
-    assert [line.split() for line in shown.splitlines() if "search.trials" in line] == [["search.trials", "9", "2"]]
-    assert "data.digest" in shown
-    words = [f"runs=[{first},{first}]", f"tracking.uri={store}", "paired=false", "print=json"]
-    assert cli.main(["compare", *words]) == 0
-    same = json.loads(capsys.readouterr().out)
-    assert [same[name] for name in ("configuration", "data", "versions", "seconds", "metrics")] == [{}] * 5
-    assert cli.main(["compare", first, f"tracking.uri={store}"]) == 2, "one run"
-    assert cli.main(["compare", first, "0" * 32, f"tracking.uri={store}"]) == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import shlex
@@ -145,18 +144,6 @@ def _overrides(text: str) -> list[str]:
         if len(words) > 1 and all(re.match(r"[+~]{0,2}[A-Za-z_][\w.@/]*=", word) for word in words):
             return words
     return []
-
-
-def named(job: str, arguments: Sequence[str]) -> list[str]:
-    """Return arguments with the runs of `tipcast compare RUN RUN` under their key."""
-    if job != "compare":
-        return list(arguments)
-    runs: list[str] = []
-    rest: list[str] = []
-    for before, word in itertools.pairwise(["", *arguments]):
-        is_value = before.startswith("-") and "=" not in before and before not in FLAGS | RUN
-        (runs if word.isalnum() and not is_value else rest).append(word)
-    return [f"runs=[{','.join(map(quoted, runs))}]", *rest] if runs else rest
 
 
 def as_given(override: str) -> str:

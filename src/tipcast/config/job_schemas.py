@@ -148,8 +148,6 @@ class ScoreConfig(_WorkersConfig):
     input: Any = MISSING
     output: str = MISSING
     keep: list[str] | None = None
-    explain: bool = False
-    """Whether each feature's contribution to a prediction is written too."""
     columns: dict[str, str] = field(default_factory=dict)
     """Own name -> name of the column in the files, as {pickup: started_at}."""
     colour: str | None = None
@@ -184,18 +182,6 @@ class WatchConfig(ScoreConfig):
     """``watched``, or files as ``input`` names them, to train a challenger on; null: it is only said."""
 
 
-@dataclass
-class CompareConfig(_WorkersConfig):
-    """Runs to hold against each other."""
-
-    runs: list[str] = MISSING
-    tracking: TrackingSpec = MISSING
-    paired: bool = MISSING
-    replicates: int = bounded(100)
-    seed: int = bounded(0, below=2**31)
-    out: str | None = None
-
-
 JOBS = {
     "train": MultirunConfig,
     "sweep": SweepConfig,
@@ -204,7 +190,6 @@ JOBS = {
     "score": ScoreConfig,
     "watch": WatchConfig,
     "promote": PromoteConfig,
-    "compare": CompareConfig,
     "doctor": DoctorConfig,
 }
 

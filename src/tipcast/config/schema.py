@@ -217,14 +217,6 @@ class TableData(DataSpec):
 
 
 @dataclass
-class OpenmlData(TableData):
-    """A data set of openml.org."""
-
-    id: int = MISSING
-    cache: str = MISSING
-
-
-@dataclass
 class OwnData(DataSpec):
     """A dataset that an installed package or a script brings; ``source`` is its name."""
 
@@ -356,6 +348,5 @@ SOURCES = {
     "blobs": BlobsData,
     "regression": RegressionData,
     "table": TableData,
-    "openml": OpenmlData,
 }
 """``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""

@@ -11,7 +11,6 @@ from tipcast.config.schema import DataSpec
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.column_names import check_names
 from tipcast.datasets.made import Blobs, Regression
-from tipcast.datasets.openml import OpenML
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -21,10 +20,7 @@ GROUP = "tipcast.datasets"
 
 NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
-SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | {
-    **dict(list(NAMES.items())[1:]),
-    "openml": OpenML,
-}
+SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])
 """``data.source`` -> the class."""
 
 
@@ -58,7 +54,7 @@ def open_dataset(spec: DataSpec) -> Dataset:
 
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     """Make the dataset that a saved model was trained on; M002 unknown here."""
-    name = str(manifest.get("dataset", "taxi"))  # the first version named none
+    name = str(manifest["dataset"])
     if name not in NAMES:
         _installed(name)
     if name not in NAMES:

@@ -124,16 +124,6 @@ def log_figure(log: Callable[[bytes, str], None], picture: bytes, figure: str) -
     log(small(picture), small_name(figure))
 
 
-def overlays() -> dict[str, tuple[str, Callable[..., bytes]]]:
-    """Return a table that runs keep -> the kind of task, and what draws those of several runs, by label, as curves."""
-    from tipcast.evaluation import plots
-
-    return {
-        "tables/roc.json": ("classification", plots.roc_overlay),
-        "tables/predicted.json": ("regression", plots.predicted_overlay),
-    }
-
-
 def plot(run_id: str, figure: str) -> str:
     """Return what shows the small version of a run's figure on MLflow's pages."""
     path = small_name(figure)

@@ -28,9 +28,9 @@ from tipcast.tracking.facts import (
     artifact,
     best_of,
     config_text,
-    facts,
     find_run,
     run_of,
+    versions_of,
 )
 from tipcast.tracking.store import failures, open_store, resolve
 
@@ -146,7 +146,8 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         return None
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
-        run, had = run_of(client, config.repeat), facts(client, config.repeat).sections["versions"]
+        run = run_of(client, config.repeat)
+        had = versions_of(client, run)
     tags, device = run.data.tags, run.data.tags.get("device", config.backend.name)
     digests = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
     data = [

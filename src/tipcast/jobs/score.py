@@ -36,7 +36,7 @@ LOG = logging.getLogger("tipcast")
 
 LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
-PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "explain", "columns", *FACTS, "compression")
+PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS, "compression")
 NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
@@ -250,7 +250,7 @@ def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
             "manifest_sha256": fetched.manifest_sha256,
             "threshold": fetched.manifest.get("threshold"),
         },
-        "configuration": {name: getattr(record.config, name) for name in ("keep", "explain", "compression", *FACTS)},
+        "configuration": {name: getattr(record.config, name) for name in ("keep", "compression", *FACTS)},
         "run_id": record.run.id,
         "device": record.config.backend.name,
         "tipcast": __version__,

@@ -216,7 +216,7 @@ def _plots(sweep: SweepRecord) -> list[str]:
             label = f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}"
             curves[label] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": list(curve)}
     if curves:
-        drawn = {"roc": plots.roc_overlay(curves, subtitle, "ROC curves of the best trials"), **drawn}
+        drawn = {"roc": plots.roc_overlay(curves, subtitle), **drawn}
     shown = []
     for name, picture in drawn.items():
         log_figure(run.log_bytes, picture, f"sweep/{name}.png")

@@ -16,10 +16,6 @@ from tipcast.models.base import Scorer
 
 FORMATS = ("xgboost-ubj",)
 """Formats of models that tell contributions."""
-BIAS = "bias"
-"""What is contributed whatever the features are, the last of each row."""
-BLOCK_BYTES = 1 << 28
-"""Of the contributions that are computed at a time: of several classes they are many times those that are kept."""
 DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
 """Rows whose contributions a figure shows, and those of models that take long."""
 DRAWN_STEPS = 5e8
@@ -45,24 +41,19 @@ def contributions(scorer: Scorer, x: Frame | Array, predicted: Array) -> NDArray
     if not isinstance(scorer, native.XGBoostScorer):
         raise TypeError(f"{type(scorer).__name__} tells no contributions")
     booster, values = scorer.booster, x.values if hasattr(x, "values") else x
-    rows, features = values.shape
-    found = np.empty((rows, features + 1), dtype=np.float32)
-    classes = predicted.shape[1] if predicted.ndim == 2 else 1
-    size = max(BLOCK_BYTES // (4 * classes * (features + 1)), 1)
-    for start in range(0, rows, size):
-        block = slice(start, start + size)
-        matrix = xgboost.DMatrix(
-            values[block],
-            missing=float(booster.attr(native.MISSING) or "nan"),
-            nthread=scorer.threads,
-            feature_types=booster.feature_types,
-            enable_categorical=True,
-        )
-        added = booster.predict(matrix, pred_contribs=True, validate_features=False)
-        if added.ndim == 3:
-            added = np.take_along_axis(added, to_host(predicted[block]).argmax(axis=1)[:, None, None], axis=1)[:, 0]
-        found[block] = added
-    return found
+    if not len(values):  # a part that no row is taken of; XGBoost would answer with one dimension
+        return np.empty((0, values.shape[1] + 1), dtype=np.float32)
+    matrix = xgboost.DMatrix(
+        values,
+        missing=float(booster.attr(native.MISSING) or "nan"),
+        nthread=scorer.threads,
+        feature_types=booster.feature_types,
+        enable_categorical=True,
+    )
+    added: NDArray[np.float32] = booster.predict(matrix, pred_contribs=True, validate_features=False)
+    if added.ndim == 3:
+        added = np.take_along_axis(added, to_host(predicted).argmax(axis=1)[:, None, None], axis=1)[:, 0]
+    return added
 
 
 def drawn_rows(booster: Any) -> int:

@@ -18,10 +18,9 @@ from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
 from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.models.contributions import BIAS, FORMATS
 from tipcast.scoring.output_folder import Entry, Manifest, file_stamp, output_names, unchanged_file
 from tipcast.scoring.writing import added_columns, of_store
-from tipcast.tasks.base import KINDS, Task, from_facts, of_first_version
+from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
@@ -87,7 +86,6 @@ class ScorePlan:
 def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
     depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, *config.facts.values()]
-    depends += ["explain"] if config.explain else []  # scores of earlier releases stay as they are
     depends += [config.columns] if config.columns else []
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
@@ -114,27 +112,20 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
 
 
 def check_model(fetched: Fetched, config: ScoreConfig) -> None:
-    """Refuse (C003, M006) a model that does not tell what it predicts, or cannot be explained or kept columns of."""
+    """Refuse (C003, M006) a model that does not tell what it predicts, and columns to keep that scoring adds."""
     task = fetched.manifest.get("task")
     facts = task if isinstance(task, Mapping) else {}
     two_classes = facts.get("kind") == "classification"
     if (
         facts.get("kind") not in KINDS
-        or not ("columns" in facts or of_first_version(facts))
+        or "columns" not in facts
         or (two_classes and fetched.manifest.get("threshold") is None)
     ):
         target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
         raise TipcastError(
             "M006", fetched.uri, f"is a model for {target}, which is not known here", "use another model"
         )
-    if config.explain and fetched.format not in FORMATS:
-        what = f"{fetched.manifest.get('model', fetched.uri)} tells no exact contributions of features"
-        raise TipcastError("C003", "explain", what, "use a model of XGBoost, or explain=false")
-    predicted = task_of(fetched.manifest)
-    if config.explain and BIAS in predicted.features:
-        what = f"{BIAS} is a feature of the model, and a column of its contributions"
-        raise TipcastError("C003", "explain", what, "name the feature otherwise, or use explain=false")
-    for name in set(config.keep or ()) & set(added_columns(predicted, config.explain)):
+    for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 

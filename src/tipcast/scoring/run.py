@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from tipcast.config.gate import gate
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import counted, merged
+from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
@@ -93,23 +92,13 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         every += [*parts, whole, summed]
     results, found = Results(work.evaluator), dict[int, dict[str, Any]]()
     problems: dict[int, TipcastError] = {}
-    total_tasks, n_parts, ended_tasks = len(every), len(every) - len(tasks), as_completed(every)
+    total_tasks, ended_tasks = len(every), as_completed(every)
     del every  # a part that has ended is needed by its file's task only
-    if config.explain:
-        LOG.info(
-            "explain  contributions of %d features to each row of %s, which take far longer than the scores",
-            len(work.task.features),
-            counted(n_parts, "part"),
-        )
-    begun, explained = time.monotonic(), 0
     with progress("score") as told:
         for done, future in enumerate(ended_tasks, 1):
             told(done, total_tasks)
             at, kind = tasks.pop(future, (-1, ""))
             if not kind:
-                explained += config.explain
-                if config.explain and worth_a_line(explained, n_parts):
-                    LOG.info("explain  %d/%d parts after %.0f s", explained, n_parts, time.monotonic() - begun)
                 continue
             problem = future.exception() if future.status != "finished" else None
             if problem is not None and stops_all(problem):
@@ -179,5 +168,4 @@ def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
         compression=config.compression,
         storage=address.storage(place.whole, config.storage_options),
         profile=manifest.get("profile"),
-        explain=config.explain,
     )

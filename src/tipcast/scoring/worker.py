@@ -24,7 +24,6 @@ from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
-from tipcast.models.contributions import contributions
 from tipcast.scoring.output_folder import file_sha256
 from tipcast.scoring.writing import Joined, added_columns, join_parts, write_part, written
 from tipcast.tasks.base import Task
@@ -52,8 +51,6 @@ class Work:
     """For the output, as ``address.storage`` returns them."""
     profile: Mapping[str, Any] | None
     """What training's rows and predictions were like, where the model tells, see ``evaluation.drift``."""
-    explain: bool = False
-    """Whether to write what each feature contributes to a row's prediction."""
 
     @property
     def evaluator(self) -> Evaluator:
@@ -99,9 +96,8 @@ def score_fragment(
     matrix, predicted = predict(columns, scorer, frames, work)
     good = slice(None) if bad is None else ~bad
     alone = frames.batch_rows > 0  # then a worker has one thread for its device, and the host's cores are idle
-    kept = read_passthrough(fragment, dataset, work.keep, added_columns(work.task, explain=True), threads=alone)
-    explained = [*contributions(scorer, matrix, predicted).T] if work.explain else []
-    table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work, explained)
+    kept = read_passthrough(fragment, dataset, work.keep, added_columns(work.task), threads=alone)
+    table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work)
     write_part(table, path, work.storage, threads=alone)
     profile = work.profile or {"features": {}, drift.SCORE: None}
     known = xp.zeros(len(matrix), dtype=xp.int8) if target is None else _known(target).astype(xp.int8)
@@ -156,13 +152,8 @@ def _known(target: Array) -> Array:
     return target >= 0 if target.dtype.kind == "i" else target == target
 
 
-def with_predictions(
-    table: pa.Table, predicted: Any, bad: Any, work: Work, explained: Sequence[Array] = ()
-) -> pa.Table:
-    """Return a table of kept columns with what scoring adds.
-
-    Predictions, and what is ``explained`` of them, (rows,) each, are null where ``bad``, (rows,), is true.
-    """
+def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
+    """Return a table of kept columns with what scoring adds; predictions are null where ``bad``, (rows,), is true."""
     kind, classes = work.task.kind, work.task.classes
     if kind == "classification":
         values = [np.asarray(predicted, dtype=np.float64), (predicted >= work.threshold).astype(np.int8)]
@@ -172,9 +163,9 @@ def with_predictions(
         values = [predicted[:, 0].astype(np.int32), np.asarray(predicted[:, 1], dtype=np.float64)]
     else:
         values = [np.asarray(predicted, dtype=np.float64)]
-    arrays = [pa.array(each, mask=bad) for each in (*values, *explained)]
+    arrays = [pa.array(each, mask=bad) for each in values]
     arrays += [pa.repeat(pa.scalar(said, pa.string()), len(predicted)) for said in (work.name, work.version)]
-    added = dict(zip(added_columns(work.task, work.explain), arrays, strict=True))
+    added = dict(zip(added_columns(work.task), arrays, strict=True))
     if table.num_columns and table.num_rows != len(predicted):
         raise ValueError(f"{table.num_rows} rows were kept and {len(predicted)} scored")
     columns = dict(zip(table.column_names, table.columns, strict=True)) if table.num_columns else {}

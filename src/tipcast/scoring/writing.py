@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.models.contributions import BIAS
 from tipcast.tasks.base import Task
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -30,16 +29,15 @@ UNFINISHED = f"*.{'[0-9a-f]' * 8}.tmp"
 """Files that a process was killed over."""
 
 
-def added_columns(task: Task, explain: bool = False) -> tuple[str, ...]:
-    """Return the names of the columns that scoring adds, with or without contributions of features."""
+def added_columns(task: Task) -> tuple[str, ...]:
+    """Return the names of the columns that scoring adds."""
     predicted = {
         "classification": ("probability", "prediction"),
         "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
         "regression": ("prediction",),
         "clustering": ("cluster", "distance"),
     }[task.kind]
-    explained = (f"contribution_{name}" for name in (*task.features, BIAS) if explain)
-    return (*predicted, *explained, "model_name", "model_version")
+    return (*predicted, "model_name", "model_version")
 
 
 @contextlib.contextmanager

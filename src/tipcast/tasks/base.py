@@ -119,7 +119,6 @@ class Task:
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest says of the task, see ``from_facts``."""
         return {
-            **self.params,
             "name": self.name,
             "kind": self.kind,
             "classes": list(self.classes),
@@ -169,22 +168,8 @@ _TARGETS: dict[str, Target] = {
 """Functions by name: those that come with tipcast, of columns of taxi trips, and others as they are registered."""
 
 
-def of_first_version(facts: Mapping[str, Any]) -> bool:
-    """Tell whether a manifest's facts are of the first version, which had one task and told no columns."""
-    return facts.get("name") == "high_tip" and "threshold" in facts
-
-
 def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
-    """Make the task of a saved model; those of the first version hold name, kind and threshold alone."""
-    if "columns" not in facts:
-        facts = {
-            "name": "high_tip",
-            "kind": "classification",
-            "classes": ("no high tip", "high tip"),
-            "columns": ("fare_amount", "tip_amount"),
-            "function": "high_tip",
-            "params": {"threshold": float(facts["threshold"])},
-        }
+    """Make the task of a saved model."""
     return Task(
         name=str(facts["name"]),
         kind=str(facts["kind"]),

@@ -1,12 +1,9 @@
-"""A run as people name it, and what it says of itself, sorted by what runs are compared by."""
+"""A run as people name it, and what it says of itself."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +11,13 @@ import yaml
 from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import flatten
 from tipcast.tracking.abandoned import pages
 
-SECTIONS = ("configuration", "data", "versions", "seconds", "metrics")
 CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
 OF_CODE = RELEASE, COMMIT, DIRTY = ("tipcast.version", "mlflow.source.git.commit", "mlflow.source.git.dirty")
 BEST = "sweep.best."
 """What the tags of a sweep's best parameters begin with."""
-NOT_METRICS = ("seconds/", "system/", "history/", "memory/")
 
 LAST = "last"
 """What stands for the newest run."""
@@ -87,43 +81,10 @@ def _last(client: Any, experiment: str, job: str | None) -> str:
     return str(found[0].info.run_id)
 
 
-@dataclass(frozen=True)
-class Facts:
-    """A run."""
-
-    id: str
-    name: str
-    sections: Mapping[str, Mapping[str, Any]]
-    """Section -> name -> value."""
-
-
-def facts(client: Any, run_id: str) -> Facts:
-    """Read a run.
-
-    Raises
-    ------
-    TipcastError
-        T004 where it is not.
-
-    """
-    run = run_of(client, run_id)
-    tags, metrics = run.data.tags, run.data.metrics
-    config = flatten(artifact(client, run_id, CONFIG))
-    versions = {name: tags[name] for name in OF_CODE if name in tags}
-    phases = {name.partition("/")[2]: float(value) for name, value in metrics.items() if name.startswith("seconds/")}
-    return Facts(
-        id=run_id,
-        name=run.info.run_name or run_id,
-        sections={
-            "configuration": config or dict(run.data.params),
-            "data": {
-                name: value for name, value in tags.items() if name.startswith(("data.", "sweep.study", "sweep.best"))
-            },
-            "versions": versions | artifact(client, run_id, VERSIONS),
-            "seconds": phases | ({"all": sum(phases.values())} if phases else {}),
-            "metrics": {name: float(value) for name, value in metrics.items() if not name.startswith(NOT_METRICS)},
-        },
-    )
+def versions_of(client: Any, run: Any) -> dict[str, Any]:
+    """Return name -> version of the code and libraries that made a run."""
+    code = {name: run.data.tags[name] for name in OF_CODE if name in run.data.tags}
+    return code | artifact(client, run.info.run_id, VERSIONS)
 
 
 def run_of(client: Any, run_id: str) -> Any:
@@ -152,15 +113,6 @@ def config_text(client: Any, run_id: str | None, fix: str) -> str:
 def best_of(run: Any) -> dict[str, str]:
     """Return parameter -> text of the value that a sweep's run has found; empty of others."""
     return {name.removeprefix(BEST): value for name, value in run.data.tags.items() if name.startswith(BEST)}
-
-
-def table(client: Any, run_id: str, path: str) -> dict[str, list[Any]] | None:
-    """Return the columns of a table that a run has as an artifact; None where it has none."""
-    with contextlib.suppress(MlflowException, OSError, ValueError, KeyError, TypeError):
-        found = json.loads(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))
-        columns = zip(*found["data"], strict=True)
-        return {name: list(values) for name, values in zip(found["columns"], columns, strict=True)}
-    return None
 
 
 def artifact(client: Any, run_id: str, path: str) -> dict[str, Any]:

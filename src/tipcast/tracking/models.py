@@ -64,9 +64,9 @@ class Fetched:
 
     @property
     def kind(self) -> str:
-        """Of the task; the first models told of none, and were of two classes."""
+        """Of the task; empty where the manifest holds none."""
         task = self.manifest.get("task")
-        return str(task.get("kind", "")) if isinstance(task, Mapping) else "classification"
+        return str(task.get("kind", "")) if isinstance(task, Mapping) else ""
 
     def seen(self, facts: Mapping[str, Any]) -> Period | None:
         """Return the period of the training and validation rows; None where it is not known or of other rows.
@@ -218,8 +218,6 @@ def _followed(manifest: dict[str, Any], where: str) -> dict[str, Any]:
     if strangers or not names or len(set(names)) < len(names):
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-    if any("bins" in each for each in manifest.get("profile", {}).get("features", {}).values()):
-        del manifest["profile"]  # of the first version, which counted its rows otherwise
     return manifest
 
 

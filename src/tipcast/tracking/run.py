@@ -289,7 +289,8 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
 def _of_training(client: Any, experiment_id: str) -> None:
     """Say that an experiment is of model training, unless somebody has said what it is."""
     if KIND not in client.get_experiment(experiment_id).tags:
-        client.set_experiment_tag(experiment_id, KIND, "custom_model_development")
+        with contextlib.suppress(MlflowException):  # another process sets it at this moment; it is for the page alone
+            client.set_experiment_tag(experiment_id, KIND, "custom_model_development")
 
 
 def create(client: Any, spec: TrackingSpec, name: str) -> Any:

@@ -31,7 +31,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 def test_failure_ends_workers_at_once() -> None:
-    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster) as (started, client):
+    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster, "here") as (started, client):
         processes = workers(started)
         future = client.submit(lambda: threading.Event().wait())
         wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
@@ -42,7 +42,7 @@ def test_failure_ends_workers_at_once() -> None:
 
 def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     """Its own look, at its own times, asks for none of them."""
-    with worker_processes.closed(cluster) as (started, client):
+    with worker_processes.closed(cluster, "here") as (started, client):
         over = threading.Event()
 
         def look() -> None:
@@ -61,7 +61,7 @@ def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_processes, "CLOSE_S", 1.0)
-    with worker_processes.closed(cluster) as (started, _):
+    with worker_processes.closed(cluster, "here") as (started, _):
         processes = workers(started)
         (nanny,) = started.workers.values()
         nanny.process.status = Status.starting  # as one is left whose worker dies while it starts
@@ -85,12 +85,12 @@ def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None
         wait_until(ended)
 
     monkeypatch.setattr(worker_processes, "_kill", heard)
-    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster):
+    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster, "here"):
         raise RuntimeError("mine")
 
 
 def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
-    with pytest.raises(KeyboardInterrupt), worker_processes.closed(cluster) as (started, _):
+    with pytest.raises(KeyboardInterrupt), worker_processes.closed(cluster, "here") as (started, _):
         processes = workers(started)
         close = started.close
 

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
 from tipcast.config import job_schemas, schema
-from tipcast.config.arguments import LISTS, PATHS, as_given, named, parses, quoted, to_overrides
+from tipcast.config.arguments import LISTS, PATHS, as_given, parses, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -48,22 +48,6 @@ PAYLOADS = [
 )
 def test_forms(arguments: list[str], expected: list[str]) -> None:
     assert to_overrides(arguments) == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["a1b2", "last", "paired=false"], ["runs=['a1b2','last']", "paired=false"]),
-        (["--info", "all"], ["--info", "all"]),
-        (["a1b2", "-i", "defaults", "c3d4"], ["runs=['a1b2','c3d4']", "-i", "defaults"]),
-        (["--cfg", "job", "a1b2", "last"], ["runs=['a1b2','last']", "--cfg", "job"]),
-        (["--seed", "3", "a1b2", "--print=json", "last"], ["runs=['a1b2','last']", "--seed", "3", "--print=json"]),
-        (["-r", "a1b2", "--help", "last"], ["runs=['a1b2','last']", "-r", "--help"]),
-    ],
-)
-def test_a_value_of_a_flag_is_no_run_to_compare(arguments: list[str], expected: list[str]) -> None:
-    assert named("compare", arguments) == expected
-    assert named("train", arguments) == arguments
 
 
 @pytest.mark.parametrize("given", ["model.params.max_leaves=64", "tracking.tags.a=b", "seed=1", "++data.rows=5"])

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import high_tip_task
 
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError, travelling
@@ -22,12 +23,9 @@ from tipcast.datasets import rows as on_workers
 from tipcast.datasets.base import Counts, Listing
 from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import from_facts
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
-RECIPE = Recipe(
-    Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID", "DOLocationID"))
-)
+RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour", "passenger_count", "PULocationID", "DOLocationID")))
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
 

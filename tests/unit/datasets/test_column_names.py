@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import high_tip_task
 
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
@@ -19,7 +20,6 @@ from tipcast.datasets.column_names import NAMES, as_named, seen_names
 from tipcast.datasets.listing import check_format, gather, read_fragment, request_of, scan_files
 from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import from_facts
 
 OWN = {"pickup": "started_at", "fare_amount": "Fahr Preis", "PULocationID": "von", "DOLocationID": "nach"}
 USUAL = {"tpep_pickup_datetime": "started_at", **{name: own for name, own in OWN.items() if name != "pickup"}}
@@ -84,7 +84,7 @@ def test_what_is_mapped_hides_the_column_of_that_name() -> None:
 def test_a_model_takes_rows_by_the_names_of_its_training(trip_files: Any) -> None:
     path = trip_files.write("own_2019-02.parquet", lambda frame: frame.rename(columns=USUAL))
     dataset = Taxi(files(path))
-    task = from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID"))
+    task = high_tip_task(("pickup_hour", "passenger_count", "PULocationID"))
     listing = Recipe(dataset, task).scan("train")
     _, raw = held_out_rows(listing.fragments[0], Recipe(dataset, task), listing.facts, 10)
     assert {"started_at", "passenger_count", "von"} <= set(raw)

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import high_tip_task
 
 from tipcast.compute.base import Session, to_host
 from tipcast.config.errors import TipcastError
@@ -23,7 +24,7 @@ from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts
 
 pytestmark = pytest.mark.gpu
-RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, (*BASE_FEATURES, "zone_pair")), grouped=True)
+RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")), grouped=True)
 PICKUP = "tpep_pickup_datetime"
 
 

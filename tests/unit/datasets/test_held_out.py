@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import high_tip_task
 
 from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import from_facts
 
 YELLOW = {"colour": "yellow"}
-RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour", "passenger_count", "PULocationID")))
+RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour", "passenger_count", "PULocationID")))
 
 
 def test_the_first_clean_trips(trip_files: Any) -> None:
@@ -33,7 +33,7 @@ def test_the_first_clean_trips(trip_files: Any) -> None:
 
 
 def test_a_distance_that_cannot_be_is_passed_over(trip_files: Any) -> None:
-    recipe = dataclasses.replace(RECIPE, task=from_facts({"threshold": 0.2}, ("PULocationID", "trip_distance")))
+    recipe = dataclasses.replace(RECIPE, task=high_tip_task(("PULocationID", "trip_distance")))
     path = trip_files.write(
         "yellow_tripdata_2019-02.parquet", lambda frame: frame.assign(trip_distance=[2.5, 2e6] * (len(frame) // 2))
     )

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import high_tip_task
 
 from tipcast.compute.base import Frames
 from tipcast.datasets.base import Listing
 from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import from_facts, high_tip
+from tipcast.tasks.base import high_tip
 
 NAMES = ("pickup_hour", "passenger_count", "PULocationID")
 DAY = 86_400_000_000
@@ -53,7 +54,7 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
         frame.loc[2, "passenger_count"] = np.nan
         return frame
 
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
+    recipe = Recipe(Taxi(), high_tip_task(NAMES))
     (fragment,) = _listing(trip_files, recipe, spoil).fragments
     (part,) = prepare_fragment(fragment, frames, recipe)
     trips = spoil(trip_files.trips())[2:]
@@ -73,13 +74,11 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
 
 
 def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
-    whole = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
+    whole = Recipe(Taxi(), high_tip_task(NAMES))
     (fragment,) = _listing(trip_files, whole).fragments
     (all_rows,) = prepare_fragment(fragment, frames, whole)
     cut = int(pd.Timestamp("2019-02-20").value // 1000)
-    before, after = prepare_fragment(
-        fragment, frames, Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut)
-    )
+    before, after = prepare_fragment(fragment, frames, Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut))
     expected = int((trip_files.trips()["tpep_pickup_datetime"] < pd.Timestamp("2019-02-20")).sum())
     assert (before.counts.rows, after.counts.rows) == (expected, 1000 - expected)
     assert [sum(both) for both in zip(before.counts.classes, after.counts.classes, strict=True)] == list(
@@ -92,7 +91,7 @@ def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
 
 
 def test_groups_of_trips(trip_files: Any, frames: Frames) -> None:
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("passenger_count",)), grouped=True)
+    recipe = Recipe(Taxi(), high_tip_task(("passenger_count",)), grouped=True)
     assert recipe.optional == ("payment_type", "VendorID", "PULocationID")
     path = trip_files.write("yellow_tripdata_2019-02.parquet", lambda frame: frame.drop(columns="VendorID"))
     fragments = trip_files.listing(path, (*recipe.columns, "payment_type", "PULocationID")).fragments

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from tests.conftest import high_tip_task
 
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.cpu import CpuFrames
@@ -17,7 +18,6 @@ from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, Fragment, merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import from_facts
 
 NAMES = ("pickup_hour", "PULocationID")
 
@@ -38,7 +38,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     cut = int(pd.Timestamp("2019-02-01").value // 1000)
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES), cutoff=cut, grouped=True)
+    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut, grouped=True)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
     loaded = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     first, second = loaded.splits
@@ -68,7 +68,7 @@ def test_summary_of_nothing_is_no_number() -> None:
 
 
 def test_a_damaged_file_is_named(session: Session, trip_files: Any) -> None:
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
+    recipe = Recipe(Taxi(), high_tip_task(NAMES))
     path = trip_files.write("yellow_tripdata_2019-02.parquet", write_page_checksum=True)
     listing = trip_files.listing(path, recipe.columns)
     content = bytearray(path.read_bytes())
@@ -105,7 +105,7 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
         batch_rows = 350
 
     path = trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)
-    recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, NAMES))
+    recipe = Recipe(Taxi(), high_tip_task(NAMES))
     listing = trip_files.listing(path, recipe.columns)
     listing = dataclasses.replace(
         listing,

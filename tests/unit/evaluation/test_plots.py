@@ -32,7 +32,6 @@ IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0
 HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
 GRID = [j / 50 for j in range(51)]
 CURVES = {f"run {i}: AUC 0.7{9 - i}": {"fpr": GRID, "tpr": [j ** (0.4 + 0.1 * i) for j in GRID]} for i in range(7)}
-VALUES = {f"run {i}: RMSE {i + 1}": {"predicted": GRID, "true": [j**i for j in GRID]} for i in (1, 2)}
 PARAMS = {
     "learning_rate": [0.01, 0.3, 0.1, 0.05],
     "max_depth": [4, 6, 8, 10],
@@ -136,7 +135,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
-        "predicted_overlay": lambda: plots.predicted_overlay(VALUES, SUBTITLE),
         "parallel": lambda: plots.parallel(PARAMS, SCORES, SUBTITLE, logs=["learning_rate"], metric="validation AUC"),
         "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
         "difference": lambda: plots.difference(

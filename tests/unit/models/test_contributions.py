@@ -51,7 +51,7 @@ def margin(found: xgboost.Booster, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", OBJECTIVES)
-def test_sum_to_the_margin(backend: Session, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_sum_to_the_margin(backend: Session, kind: str) -> None:
     x, _ = rows()
     found = booster(kind)
     expected = margin(found, x)
@@ -59,13 +59,10 @@ def test_sum_to_the_margin(backend: Session, monkeypatch: pytest.MonkeyPatch, ki
     def explained(raw: bytearray, device: str, frames: Any) -> Any:  # nested, so that it travels by value
         from tipcast.models import contributions, native
 
-        contributions.BLOCK_BYTES = 4 * 5 * 1000  # several blocks
         scorer = native.load(bytes(raw), "xgboost-ubj", device)
         held = frames.frame(frames.xp.asarray(x), NAMES)
         return contributions.contributions(scorer, held, scorer.score(held))
 
-    before = contributions.BLOCK_BYTES
-    monkeypatch.setattr(contributions, "BLOCK_BYTES", before)  # put back where the worker is a thread of this process
     task = backend.client.submit(explained, found.save_raw("ubj"), backend.device, backend.frames, pure=False)
     added = task.result()
     assert added.shape == (ROWS, 5)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.conftest import high_tip_task
 
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.conf_files import conf_dir
@@ -19,7 +20,6 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.jobs.sweep_plan import measured as measured_by
 from tipcast.search.trial import Objective, Study
-from tipcast.tasks.base import from_facts
 
 measured = partial(measured_by, "classification")
 AUC = Objective("study", "auc", maximize=True)
@@ -55,7 +55,7 @@ def study() -> Callable[..., Study]:
             colour="yellow",
             block_rows=rows // 3,
         )
-        recipe = Recipe(Taxi(), from_facts({"threshold": 0.2}, tuple(BASE_FEATURES)))
+        recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - 6 * DAY)
         return Study(

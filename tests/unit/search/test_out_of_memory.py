@@ -34,7 +34,7 @@ def test_a_trial_that_runs_out_of_memory(study: Callable[..., Study]) -> None:
     spec = {0: {"cls": Nanny, "options": {"nthreads": 1, "memory_limit": LIMIT_MIB << 20, **options}}}
     scheduler = {"cls": Scheduler, "options": {"port": 0, **options}}
     common = Study(**{**vars(study(model("xgboost", n_estimators=2))), "measure": hungry})
-    with closed(partial(SpecCluster, spec, scheduler, silence_logs=50)) as (_, client):
+    with closed(partial(SpecCluster, spec, scheduler, silence_logs=50), "here") as (_, client):
         workers = TrialWorkers(client, common, 1, 120)
         with workers.opened():
             workers.load(1)

@@ -239,7 +239,7 @@ def one_worker(forked: None) -> Iterator[Client]:
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     spec = {0: {"cls": Nanny, "options": {"nthreads": 1, **options}}}
     scheduler = {"cls": Scheduler, "options": {"port": 0, **options}}
-    with closed(partial(SpecCluster, spec, scheduler, silence_logs=50)) as (_, client):
+    with closed(partial(SpecCluster, spec, scheduler, silence_logs=50), "here") as (_, client):
         yield client
 
 

@@ -21,6 +21,7 @@ import treelite.sklearn
 import xgboost
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.neighbors import KNeighborsClassifier
+from tests.conftest import high_tip_task
 
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
@@ -30,7 +31,7 @@ from tipcast.tracking.run import Run, open_run
 
 FACTS = {
     "features": list(features.BASE_FEATURES),
-    "task": {"name": "high_tip", "kind": "classification", "threshold": 0.2},
+    "task": high_tip_task(features.BASE_FEATURES).facts(),
     "data_digest": "5" * 64,
     "git_commit": "c" * 40,
     "versions": {"tipcast": "0.1.0", "numpy": np.__version__},

@@ -24,26 +24,14 @@ Curves = Mapping[str, Mapping[str, Sequence[float]]]
 """Label -> the columns of its table, as an evaluator makes it."""
 
 
-def roc_overlay(curves: Curves, subtitle: str, title: str = "ROC curves of test rows") -> bytes:
+def roc_overlay(curves: Curves, subtitle: str) -> bytes:
     """Draw ROC curves (``fpr``, ``tpr``), the first in front."""
-    figure, axes = style.page(title, subtitle, (0.165, 0.115, 0.74, 0.74))
+    figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], **style.GUIDE)
     _lines(axes, curves, "fpr", "tpr")
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     style.key(axes, "lower right", reverse=True)
-    return style.png(figure)
-
-
-def predicted_overlay(curves: Curves, subtitle: str) -> bytes:
-    """Draw mean true values of test rows (``true``) by their prediction (``predicted``), the first in front."""
-    figure, axes = style.page("Predicted and mean true values", subtitle)
-    every = [value for table in curves.values() for value in table["predicted"]]
-    ends = [min(every), max(every)]
-    axes.plot(ends, ends, **style.GUIDE)
-    _lines(axes, curves, "predicted", "true")
-    style.name_axes(axes, "predicted value", "mean true value")
-    style.key(axes, "upper left", reverse=True)
     return style.png(figure)
 
 

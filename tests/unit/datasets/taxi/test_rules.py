@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import high_tip_task
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets.base import Counts, Fragment, Listing
 from tipcast.datasets.rows import Recipe, check_counts
 from tipcast.datasets.taxi.dataset import Taxi, missing_passengers, usable
-from tipcast.tasks.base import from_facts
 
 PERIOD = (1_000, 2_000)
-RECIPE = Recipe(Taxi(), from_facts({"threshold": 0.2}, ("pickup_hour",)))
+RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour",)))
 
 
 def _columns(rows: int = 10) -> dict[str, Any]:
