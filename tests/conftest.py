@@ -42,7 +42,6 @@ from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
-from tipcast.tracking import store as tracking
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,13 +50,6 @@ NO_PAGES = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard"
 START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
-
-GLOBALS: tuple[tuple[Any, str], ...] = (
-    (forkserver, "_started"),
-    (forkserver, "own_process"),
-    (tracking, "_patience_ms"),
-)
-"""What jobs keep in modules of ours."""
 
 gc.disable()  # until all tests are loaded, see pytest_collection_finish
 
@@ -156,7 +148,7 @@ def _nothing_is_left() -> Iterator[None]:
     variables, path = dict(os.environ), list(sys.path)
     levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
     configured = copy.deepcopy(dask.config.config)
-    values = [(module, name, getattr(module, name)) for module, name in GLOBALS]
+    started, own_process = forkserver._started, forkserver.own_process
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
@@ -173,8 +165,7 @@ def _nothing_is_left() -> Iterator[None]:
     if dask.config.config != configured:
         dask.config.config.clear()
         dask.config.config.update(configured)
-    for module, name, value in values:
-        setattr(module, name, value)
+    forkserver._started, forkserver.own_process = started, own_process
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         figures = pyplot.get_fignums()
         pyplot.close("all")
