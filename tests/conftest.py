@@ -43,7 +43,6 @@ from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation.plots import style
 from tipcast.models import safe_load
 from tipcast.tasks.base import Task
-from tipcast.tracking import store as tracking
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -166,7 +165,7 @@ def _nothing_is_left() -> Iterator[None]:
     variables, path = dict(os.environ), list(sys.path)
     levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
     configured = copy.deepcopy(dask.config.config)
-    values = [(module, name, getattr(module, name)) for module, name in GLOBALS]
+    started, own_process = forkserver._started, forkserver.own_process
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
@@ -183,8 +182,7 @@ def _nothing_is_left() -> Iterator[None]:
     if dask.config.config != configured:
         dask.config.config.clear()
         dask.config.config.update(configured)
-    for module, name, value in values:
-        setattr(module, name, value)
+    forkserver._started, forkserver.own_process = started, own_process
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")  # MLflow's evaluator leaves its own
 

@@ -201,7 +201,7 @@ def test_several_configurations_run_one_after_another(
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, tmp_path: Path) -> None:
     program = (
-        "import gc, os, signal, sys, time\n"
+        "import gc, os, signal, sys\n"
         "from tipcast import cli\n"
         "def collecting(phase, info):\n"
         "    gc.callbacks.clear()\n"
@@ -209,7 +209,7 @@ def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, t
         "def run(job, arguments):\n"
         "    gc.callbacks.append(collecting)\n"
         "    gc.collect()\n"
-        "    time.sleep(20)\n"
+        "    signal.sigtimedwait([], 60)\n"
         "cli._run = run\n"
         "sys.exit(cli.main(['train']))\n"
     )
