@@ -52,13 +52,6 @@ START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
-GLOBALS: tuple[tuple[Any, str], ...] = (
-    (forkserver, "_started"),
-    (forkserver, "own_process"),
-    (tracking, "_patience_ms"),
-)
-"""What jobs keep in modules of ours."""
-
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
 dask.config.set({"distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT})
 
