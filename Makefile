@@ -21,7 +21,7 @@ PROCESSES ?= 3
 # Dask's workers import tipcast: they read its bytecode where Python may write it. OpenMP's threads that wait leave the
 # cores to the other tests.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder -p no:randomly
 
 .PHONY: help run test test-servers test-typed test-long lint types rooms lock clean
 help:

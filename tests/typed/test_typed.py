@@ -145,7 +145,7 @@ def _fill_bucket(folder: Path) -> None:
     import pandas as pd
     import s3fs
 
-    store = s3fs.S3FileSystem()
+    store = s3fs.S3FileSystem(s3_additional_kwargs={"ACL": "public-read"})  # the command reads as nobody
     store.mkdir("bucket")
     for month in ("2019-01", "2019-02"):
         with store.open(f"bucket/{month}.csv", "wb") as file:
