@@ -13,13 +13,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import WATCHDOG_S
 
 from tipcast import cli
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
 
-def tipcast(*arguments: str, cwd: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def tipcast(*arguments: str, cwd: Path, timeout: float = WATCHDOG_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tipcast", *arguments],
         cwd=cwd,
@@ -152,7 +153,7 @@ def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_pa
         env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WATCHDOG_S,
         check=False,
     )
     for said, told in zip(ended.stderr.splitlines(), OF_CONFIGURATION.values(), strict=True):
@@ -214,7 +215,7 @@ def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, t
         "sys.exit(cli.main(['train']))\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=WATCHDOG_S, check=False
     )
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
