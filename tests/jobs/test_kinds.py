@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as pyplot
 import mlflow
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def _predicts(kind: str, folder: Path) -> None:
             model.predict(rows, params={"output": output})
 
 
-def _evaluated(kind: str, folder: Path, store: str) -> None:
+def _evaluated(kind: str, folder: Path, store: str, patch: pytest.MonkeyPatch) -> None:
     """MLflow's own evaluation: of values as it is, of classes by tipcast's evaluator."""
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model(str(folder))
@@ -83,10 +84,11 @@ def _evaluated(kind: str, folder: Path, store: str) -> None:
         found = mlflow.models.evaluate(model, rows.assign(answer=answers), targets="answer", **settings)
         assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
     if kind == "multiclass":
-        _model_evaluation_registry.register("tipcast", TipcastEvaluator)
+        patch.setitem(_model_evaluation_registry._registry, "tipcast", TipcastEvaluator)
         answers = np.resize(np.arange(model.predict(rows).shape[1]), len(rows))
         settings = {"targets": "answer", "model_type": "classifier", "evaluators": "tipcast"}
         found = mlflow.models.evaluate(model, rows.assign(answer=answers), **settings)
+        pyplot.close("all")  # MLflow leaves a figure
         p = model.predict(rows).to_numpy()
         assert found.metrics["accuracy_score"] == pytest.approx(np.mean(p.argmax(axis=1) == answers))
         loss = -np.log(p[np.arange(len(p)), answers].clip(1e-7)).mean()
@@ -95,7 +97,9 @@ def _evaluated(kind: str, folder: Path, store: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow's evaluation
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: str) -> None:
+def test_a_run_records_what_its_kind_is_judged_by(
+    job: Job, store: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = job("train", *QUICK, *KINDS[kind])
     judge, metrics = evaluator(kind), ended.run.data.metrics
     assert list(ended.said["metrics"])[0] == f"test/{judge.headline.name}"
@@ -109,7 +113,7 @@ def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: st
     assert found >= PLOTS[kind]
     model = Path(mlflow.artifacts.download_artifacts(ended.said["model_uri"], tracking_uri=store))
     _predicts(kind, model)
-    _evaluated(kind, model, store)
+    _evaluated(kind, model, store, monkeypatch)
     manifest = json.loads((model / "artifacts" / "manifest.json").read_text())
     note = ended.run.data.tags["mlflow.note.content"]
     title = f"### {manifest['model']}: test {judge.headline.title} "

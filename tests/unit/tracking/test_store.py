@@ -17,7 +17,6 @@ from typing import Any
 import filelock
 import mlflow
 import pytest
-from mlflow.utils import autologging_utils
 from tests import warm
 
 import tipcast
@@ -26,7 +25,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import store
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.run import open_run
-from tipcast.tracking.store import DEFAULT_URI, failures, open_store, redact, resolve, without_autologging
+from tipcast.tracking.store import DEFAULT_URI, failures, open_store, redact, resolve
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
@@ -121,7 +120,6 @@ def test_which_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_mlflow_uses_the_store_for_runs_and_models(spec: TrackingSpec) -> None:
-    import mlflow
 
     open_store(spec)
     assert mlflow.get_tracking_uri() == spec.uri
@@ -131,7 +129,6 @@ def test_mlflow_uses_the_store_for_runs_and_models(spec: TrackingSpec) -> None:
 def test_the_next_store_of_a_process_is_its_registry_too(
     spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import mlflow
 
     open_store(spec)
     other = _spec(f"sqlite:///{tmp_path}/other.db")
@@ -432,20 +429,27 @@ def test_a_database_server_that_is_not_there_is_told(closed_port: int) -> None:
     assert caught.value.code == "T002"
 
 
-def test_autologging_is_switched_off_only_where_it_is_on() -> None:
-    def off() -> bool:
-        return bool(autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED)
+AUTOLOGGED = """import mlflow
+from mlflow.utils import autologging_utils
+from tipcast.tracking.store import without_autologging
 
+def off():
+    return bool(autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED)
+
+with without_autologging():
+    assert not off(), "it was off before: other threads may turn it on"
+mlflow.autolog(silent=True)
+with without_autologging():
+    assert off()
+assert not off()
+with autologging_utils.disable_autologging():
     with without_autologging():
-        assert not off(), "it was off before: other threads may turn it on"
-    mlflow.autolog(silent=True)
-    try:
-        with without_autologging():
-            assert off()
-        assert not off()
-        with autologging_utils.disable_autologging():
-            with without_autologging():
-                pass
-            assert off(), "the program's own block goes on"
-    finally:
-        mlflow.autolog(disable=True, silent=True)
+        pass
+    assert off(), "the program's own block goes on"
+"""
+
+
+def test_autologging_is_switched_off_only_where_it_is_on(tmp_path: Path, python: Any) -> None:
+    """In a process of its own, for autologging leaves hooks in the imports of its process."""
+    done = python(AUTOLOGGED, tmp_path, PYTHONPATH=SRC)
+    assert done.returncode == 0, done.stderr
