@@ -218,6 +218,8 @@ def _followed(manifest: dict[str, Any], where: str) -> dict[str, Any]:
     if strangers or not names or len(set(names)) < len(names):
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
+    if not all(isinstance(each, Mapping) for each in manifest.get("profile", {}).get("features", {}).values()):
+        raise TypeError("its profile has a feature that is not a mapping")
     return manifest
 
 
