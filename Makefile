@@ -18,15 +18,17 @@ ENTRY ?= main
 TESTS ?=
 # How many processes run tests: one more than a small machine's cores, for tests wait too; 0: one, as a debugger wants it.
 PROCESSES ?= 3
+# The order of tests: as they stand in their files; ORDER= for a random one, whose seed is printed.
+ORDER ?= -p no:randomly
 # Dask's workers import tipcast: they read its bytecode where Python may write it. OpenMP's threads that wait leave the
 # cores to the other tests.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder -p no:randomly
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ORDER)
 
 .PHONY: help run test test-servers test-typed test-long lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
-	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
+	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3, ORDER=)'
 	@echo 'make test-servers  the tests that start PostgreSQL and an object store on 127.0.0.1'
 	@echo 'make test-long  the repetitions that make test leaves out'
 	@echo 'make test-typed  every command of the documents, as a process of its own'

@@ -50,7 +50,7 @@ def measured(way: str, seed: int) -> dict[str, object]:
         loops = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY * (way == "busy"))]
         before, start = used_s(), time.monotonic()
         words = f"--junitxml={folder}/$$part.xml --randomly-seed={seed}"  # `part` is the Makefile's
-        command = f"make test TESTS='{words}' >{out} 2>&1"
+        command = f"make test ORDER= TESTS='{words}' >{out} 2>&1"
         if way == "nohup":  # a script's `&` ignores interrupts
             command = f"trap '' INT QUIT; nohup {command}"
         variables = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"} if way == "elsewhere" else {}
