@@ -106,13 +106,12 @@ def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "error[C003] --config-dir" in refused(capsys, "train", "--config-dir", "nope")
 
 
-@pytest.mark.parametrize("flag", ["-m", pytest.param("--multirun", marks=pytest.mark.long)])
-def test_config_dir_with_multirun(own: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_dir_with_multirun(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = own / "data" / "small.yaml"
     file.parent.mkdir()
     file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
     words = ["data=small", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
-    lines = said(capsys, "prepare", "--config-dir", str(own), flag, *words).splitlines()
+    lines = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words).splitlines()
     assert [json.loads(line)["out"] for line in lines] == ["one", "two", "one", "two"]
     assert all("--config-dir=" in json.loads(line)["command"] for line in lines)
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from dask.utils import parse_bytes
 from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import StandardScaler
 
@@ -68,18 +62,3 @@ def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> 
 def test_what_cannot_be_learnt_part_by_part(model: ModelSpec, told: str) -> None:
     with pytest.raises(TipcastError, match=told):
         check(model)
-
-
-@pytest.mark.long
-def test_more_rows_than_the_workers_memory_holds(store: str, tmp_path: Path) -> None:
-    """Dask keeps on disk what does not fit; no worker grows beyond its limit."""
-    limit = "1GiB"
-    words = ["model=incremental_linear", "data=regression", "data.gigabytes=2.4", "data.columns=100", "data.noise=1"]
-    words += ["data.block_rows=20000", "data.test_rows=5000", "task.validation=0", f"tracking.uri={store}"]
-    words += ["cluster.n_workers=2", "cluster.threads_per_worker=1", f"cluster.memory_limit={limit}", "print=json"]
-    command = [sys.executable, "-m", "tipcast", "train", *words]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300)
-    run = mlflow.MlflowClient(store).get_run(json.loads(done.stdout.splitlines()[-1])["run_id"])
-    assert run.data.metrics["train/bytes"] > 2.3e9 > 2 * parse_bytes(limit)
-    assert run.data.metrics["memory/worker_peak_bytes"] < parse_bytes(limit)
-    assert run.data.metrics["test/r2"] > 0.99

@@ -101,7 +101,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return out / NAMES[0], out / NAMES[1]
 
 
-@pytest.mark.parametrize("share", [0.0, *(pytest.param(share, marks=pytest.mark.long) for share in (0.1, 0.4)), 0.9])
+@pytest.mark.parametrize("share", [0.0, 0.9])
 def test_a_flipped_bit_in_a_page_is_found_when_reading(
     job: Job, pair: tuple[Path, Path], tmp_path: Path, share: float
 ) -> None:

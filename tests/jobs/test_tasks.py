@@ -35,10 +35,8 @@ def raw(dataset: str, rows: int = 50) -> pd.DataFrame:
     ("words", "headline", "bound"),
     [
         (("task=high_tip_card",), "auc", (0.5, 0.6)),
-        pytest.param(("task=duration",), "rmse", (2.0, 7.0), marks=pytest.mark.long),
         (("task=tip_amount",), "rmse", (0.5, 3.0)),
         (("data=blobs", "task=target"), "log_loss", (0.0, 0.5)),
-        pytest.param(("data=blobs", "data.centers=2", "task=target"), "auc", (0.99, 1.0), marks=pytest.mark.long),
         (("data=regression", "data.columns=8", "task=target"), "rmse", (10.0, 150.0)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and isinstance(value[0], str) else "",
@@ -60,24 +58,19 @@ def test_a_shipped_question(job: Any, store: str, words: tuple[str, ...], headli
     ("name", "metric", "within"),
     [
         ("breast_cancer", "auc", 0.005),
-        pytest.param("iris", "accuracy", 0.03, marks=pytest.mark.long),
         ("wine", "accuracy", 0.03),
         ("diabetes", "r2", 0.02),
     ],
 )
-@pytest.mark.parametrize("format", [pytest.param("csv", marks=pytest.mark.long), "parquet"])
 def test_a_forest_of_tables_that_nobody_here_made_is_as_good_as_scikit_learns(
-    job: Any, tmp_path: Path, name: str, metric: str, within: float, format: str
+    job: Any, tmp_path: Path, name: str, metric: str, within: float
 ) -> None:
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
     sides = dict(zip(("train", "test"), train_test_split(frame, test_size=0.3, random_state=0), strict=True))
     words = ["data=table", "task=target", "task.target=target", "task.validation=0", "model=random_forest"]
     for side, rows in sides.items():
-        file = tmp_path / f"{side}.{format}"
-        if format == "csv":
-            rows.to_csv(file, index=False)
-        else:
-            rows.to_parquet(file)
+        file = tmp_path / f"{side}.parquet"
+        rows.to_parquet(file)
         words.append(f"data.{side}={file}")
     done = job("train", *words)
     x, y = (sides["test"].drop(columns="target"), sides["test"]["target"])

@@ -29,14 +29,12 @@ from tipcast.tracking.store import DEFAULT_URI, failures, open_store, redact, re
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
-import atexit, os, socket, sys, threading
+import atexit, os, socket, sys
 
-outside, tried = [], threading.Event()
+outside = []
 
 @atexit.register  # the first that is registered is the last that is called: MLflow has sent by then what it kept
 def judge():
-    if "telemetry" in sys.argv:
-        tried.wait(120)
     print("outside", outside, file=sys.stderr, flush=True)
     os._exit(bool(outside))
 
@@ -46,7 +44,6 @@ HERE = {"127.0.0.1", "::1", "localhost", None, ""}
 def check(address):
     if isinstance(address, tuple) and address[0] not in HERE:
         outside.append(address)
-        tried.set()
         raise OSError(f"refused by the guard: {address}")
 
 def guarded(call):
@@ -87,8 +84,7 @@ def opened(folder: Path, together: Any) -> None:
         run.log_metrics({"test/auc": 0.5})
 
 
-@pytest.mark.parametrize("attempt", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_four_processes_open_one_fresh_file(tmp_path: Path, attempt: int) -> None:
+def test_four_processes_open_one_fresh_file(tmp_path: Path) -> None:
     warm.serve()
     context = multiprocessing.get_context("forkserver")
     together = context.Barrier(4)
@@ -261,17 +257,12 @@ def test_artifacts_that_cannot_be_written_are_told(spec: TrackingSpec, tmp_path:
     assert str(tmp_path / "taken") in caught.value.where
 
 
-@pytest.mark.parametrize(
-    "silent", [True, pytest.param(False, marks=pytest.mark.long)], ids=["as shipped", "telemetry on"]
-)
-def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, python: Any, silent: bool) -> None:
-    """The second case shows that the guard sees what MLflow would send."""
+def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, python: Any) -> None:
     shutil.copy(tables, tmp_path)
-    loud: dict[str, Any] = {"arguments": ["telemetry"], "MLFLOW_DISABLE_TELEMETRY": "false"}
-    done = python(GUARDED + MAKE_RUN, tmp_path, PYTHONPATH=SRC, **({} if silent else loud))
+    done = python(GUARDED + MAKE_RUN, tmp_path, PYTHONPATH=SRC)
     assert "models:/tips/1" in done.stdout, done.stderr
-    assert done.returncode == (0 if silent else 1), done.stderr
-    assert ("outside []" in done.stderr) is silent
+    assert done.returncode == 0, done.stderr
+    assert "outside []" in done.stderr
 
 
 @pytest.fixture

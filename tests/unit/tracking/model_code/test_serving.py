@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import http.client
 import io
 import json
@@ -14,7 +13,7 @@ import subprocess
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
     from mlflow.pyfunc.scoring_server.client import ScoringServerClient
 
-TIMES = {"yellow": "tpep_pickup_datetime", "green": "lpep_pickup_datetime"}
-GREEN = {TIMES["yellow"]: TIMES["green"]}
+TIME = "tpep_pickup_datetime"
+GREEN = {TIME: "lpep_pickup_datetime"}
 ROWS = [0, 1, 2, 5, 10, 11]
 """One without its time, some without passengers."""
 HOOKS = """
@@ -56,20 +55,16 @@ def one_line(ctx, response, case):
 EXAMPLES = 300
 
 
-def _of(trips: pd.DataFrame, colour: str) -> pd.DataFrame:
-    return trips.rename(columns=GREEN) if colour == "green" else trips
-
-
 @pytest.fixture(scope="module")
-def urls(
+def url(
     tables: Any,
     natives: Any,
     trips: pd.DataFrame,
     facts: dict[str, Any],
     serving: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[str], str]]:
-    """Start a server for trips of a colour, once, and return its address."""
+) -> Iterator[str]:
+    """Start a server for yellow trips and return its address."""
     folder = tmp_path_factory.mktemp("serving")
     with (
         contextlib.closing(sqlite3.connect(tables)) as old,
@@ -78,24 +73,14 @@ def urls(
         old.backup(new)
     spec = TrackingSpec(uri=f"sqlite:///{folder / 'mlflow.db'}", experiment="taxi", system_metrics=False)
     file, _ = natives["xgboost-ubj"]
-    with contextlib.ExitStack() as stack:
-        with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
-            for colour in TIMES:
-                logged = portable.log_model(
-                    run, file, "xgboost-ubj", facts, Taxi(), {"colour": colour}, _of(trips, colour).head(5)
-                )
-                register(run, logged, colour, 0.0, {}, "")
-                run.client.set_registered_model_alias(colour, "champion", "1")
-
-        @functools.cache
-        def served(colour: str) -> str:
-            command = ["models", "serve", "-m", f"models:/{colour}@champion", "--env-manager", "local"]
-            command += ["--host", "127.0.0.1", "-p", "0"]
-            (own := folder / colour).mkdir()
-            url = "http://127.0.0.1:0"
-            return str(stack.enter_context(serving(command, url, own, MLFLOW_TRACKING_URI=str(spec.uri))))
-
-        yield served
+    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
+        logged = portable.log_model(run, file, "xgboost-ubj", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
+        register(run, logged, "yellow", 0.0, {}, "")
+        run.client.set_registered_model_alias("yellow", "champion", "1")
+    command = ["models", "serve", "-m", "models:/yellow@champion", "--env-manager", "local"]
+    command += ["--host", "127.0.0.1", "-p", "0"]
+    with serving(command, "http://127.0.0.1:0", folder, MLFLOW_TRACKING_URI=str(spec.uri)) as address:
+        yield address
 
 
 def _ask(url: str, body: str | bytes, kind: str = "application/json") -> tuple[int, Any]:
@@ -137,41 +122,38 @@ def _forms(sent: pd.DataFrame) -> dict[str, tuple[str | bytes, str]]:
     }
 
 
-@pytest.mark.parametrize("colour", ["yellow", pytest.param("green", marks=pytest.mark.long)])
-def test_every_form_gives_the_same_probabilities(
-    urls: Callable[[str], str], natives: Any, trips: pd.DataFrame, colour: str
-) -> None:
-    sent = _of(trips, colour).iloc[ROWS]
+def test_every_form_gives_the_same_probabilities(url: str, natives: Any, trips: pd.DataFrame) -> None:
+    sent = trips.iloc[ROWS]
     expected = natives["xgboost-ubj"][1][ROWS]
     for name, (body, kind) in _forms(sent).items():
-        status, answer = _ask(urls(colour), body, kind)
+        status, answer = _ask(url, body, kind)
         assert status == 200, (name, answer)
         np.testing.assert_allclose(answer["predictions"], expected, atol=1e-6, err_msg=name)
 
 
-def test_passengers_may_be_missing(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+def test_passengers_may_be_missing(url: str, natives: Any, trips: pd.DataFrame) -> None:
     sent = trips.iloc[[10, 20]]  # theirs are missing in the trips
     for name, (body, kind) in _forms(sent.drop(columns="passenger_count")).items():
-        status, answer = _ask(urls("yellow"), body, kind)
+        status, answer = _ask(url, body, kind)
         assert status == 200, (name, answer)
         np.testing.assert_allclose(answer["predictions"], natives["xgboost-ubj"][1][[10, 20]], atol=1e-6)
 
 
-def test_a_value_that_cannot_be_is_null(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+def test_a_value_that_cannot_be_is_null(url: str, natives: Any, trips: pd.DataFrame) -> None:
     sent = trips.iloc[[0, 1]].assign(PULocationID=[300, trips["PULocationID"][1]])
     for name, (body, kind) in _forms(sent).items():
-        status, answer = _ask(urls("yellow"), body, kind)
+        status, answer = _ask(url, body, kind)
         assert status == 200, (name, answer)
         first, second = answer["predictions"]
         assert first is None, name
         assert second == pytest.approx(natives["xgboost-ubj"][1][1], abs=1e-6)
 
 
-def test_params_are_sent_with_json(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+def test_params_are_sent_with_json(url: str, natives: Any, trips: pd.DataFrame) -> None:
     split = json.loads(trips.iloc[ROWS].to_json(orient="split", date_format="iso", index=False))
 
     def ask(**params: object) -> tuple[int, Any]:
-        return _ask(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+        return _ask(url, json.dumps({"dataframe_split": split, "params": params}))
 
     status, answer = ask(output="label", threshold=0.5)
     assert (status, answer["predictions"]) == (200, (natives["xgboost-ubj"][1][ROWS] >= 0.5).astype(int).tolist())
@@ -185,11 +167,11 @@ def test_params_are_sent_with_json(urls: Callable[[str], str], natives: Any, tri
         {"threshold": "high"},
         {"output": ["label"]},
     ):
-        message = _refused(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+        message = _refused(url, json.dumps({"dataframe_split": split, "params": params}))
         assert "text/csv" not in message, "the rows are not what is wrong"
 
 
-def test_params_that_are_cast_or_passed_over(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
+def test_params_that_are_cast_or_passed_over(url: str, natives: Any, trips: pd.DataFrame) -> None:
     split = json.loads(trips.iloc[ROWS].to_json(orient="split", date_format="iso", index=False))
     expected = natives["xgboost-ubj"][1][ROWS]
     for params, found in (
@@ -199,14 +181,14 @@ def test_params_that_are_cast_or_passed_over(urls: Callable[[str], str], natives
         ({}, expected),
         (None, expected),
     ):
-        status, answer = _ask(urls("yellow"), json.dumps({"dataframe_split": split, "params": params}))
+        status, answer = _ask(url, json.dumps({"dataframe_split": split, "params": params}))
         assert status == 200, answer
         np.testing.assert_allclose(answer["predictions"], found, atol=1e-6, err_msg=str(params))
-    assert "must be a dictionary" in _refused(urls("yellow"), json.dumps({"dataframe_split": split, "params": [1]}))
+    assert "must be a dictionary" in _refused(url, json.dumps({"dataframe_split": split, "params": [1]}))
 
 
-def test_mlflows_client_of_its_server(urls: Callable[[str], str], natives: Any, trips: pd.DataFrame) -> None:
-    host, _, port = urls("yellow").removeprefix("http://").partition(":")
+def test_mlflows_client_of_its_server(url: str, natives: Any, trips: pd.DataFrame) -> None:
+    host, _, port = url.removeprefix("http://").partition(":")
     client = ScoringServerClient(host, port)
     client.wait_server_ready()
     assert client.get_version() == mlflow.__version__
@@ -215,7 +197,7 @@ def test_mlflows_client_of_its_server(urls: Callable[[str], str], natives: Any, 
     labels = client.invoke(trips.iloc[ROWS], params={"output": "label", "threshold": 0}).get_predictions()[0]
     assert labels.tolist() == [1] * len(ROWS)
     for path in ("/ping", "/health"):
-        with urllib.request.urlopen(f"{urls('yellow')}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{url}{path}", timeout=30) as answer:
             assert (answer.status, answer.read()) == (200, b"\n")
 
 
@@ -242,39 +224,37 @@ def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str
         ("DOLocationID", "JFK", "column 'DOLocationID' cannot be read: 'JFK' of row 2 is no number"),
         ("passenger_count", "two", "column 'passenger_count' cannot be read: 'two' of row 2 is no number"),
         ("PULocationID", 1e300, "column 'PULocationID' cannot be read: '1e+300' of row 2 is too large"),
-        (TIMES["yellow"], "soon", f"column '{TIMES['yellow']}' cannot be read: 'soon' of row 2 is no time"),
+        (TIME, "soon", f"column '{TIME}' cannot be read: 'soon' of row 2 is no time"),
     ],
 )
-def test_a_value_that_cannot_be_read(
-    urls: Callable[[str], str], trips: pd.DataFrame, column: str, value: object, says: str
-) -> None:
-    times = trips[TIMES["yellow"]].dt.strftime("%Y-%m-%dT%H:%M:%S")
-    sent = trips.assign(**{TIMES["yellow"]: times}).iloc[:4].astype({column: object})
+def test_a_value_that_cannot_be_read(url: str, trips: pd.DataFrame, column: str, value: object, says: str) -> None:
+    times = trips[TIME].dt.strftime("%Y-%m-%dT%H:%M:%S")
+    sent = trips.assign(**{TIME: times}).iloc[:4].astype({column: object})
     sent.loc[1, column] = value
     rows = json.loads(sent.to_json(orient="records"))
     rows[1][column] = value
     for body, kind in ((json.dumps({"dataframe_records": rows}), "application/json"), (sent.to_csv(), "text/csv")):
-        assert _refused(urls("yellow"), body, kind).startswith(says)
+        assert _refused(url, body, kind).startswith(says)
 
 
-def test_a_time_as_a_number_tells_no_unit(urls: Callable[[str], str], trips: pd.DataFrame) -> None:
-    numbers = trips.head(2).assign(**{TIMES["yellow"]: [1_553_929_233_000, 1_553_801_497_000]})
+def test_a_time_as_a_number_tells_no_unit(url: str, trips: pd.DataFrame) -> None:
+    numbers = trips.head(2).assign(**{TIME: [1_553_929_233_000, 1_553_801_497_000]})
     body = json.dumps({"dataframe_split": json.loads(numbers.to_json(orient="split", index=False))})
-    message = _refused(urls("yellow"), body)
+    message = _refused(url, body)
     assert "a time is a number" in message
     assert "2019-02-01 18:30:00" in message
 
 
-@pytest.mark.parametrize("column", [TIMES["yellow"], "PULocationID", "DOLocationID"])
-def test_a_column_that_is_missing(urls: Callable[[str], str], trips: pd.DataFrame, column: str) -> None:
+@pytest.mark.parametrize("column", [TIME, "PULocationID", "DOLocationID"])
+def test_a_column_that_is_missing(url: str, trips: pd.DataFrame, column: str) -> None:
     for name, (body, kind) in _forms(trips.head(3).drop(columns=column)).items():
-        message = _refused(urls("yellow"), body, kind)
+        message = _refused(url, body, kind)
         assert message.startswith(f"missing column '{column}'"), name
         assert "PULocationID, DOLocationID" in message
 
 
-def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFrame) -> None:
-    message = _refused(urls("yellow"), trips.rename(columns=GREEN).head(2).to_csv(index=False), "text/csv")
+def test_trips_of_the_other_colour(url: str, trips: pd.DataFrame) -> None:
+    message = _refused(url, trips.rename(columns=GREEN).head(2).to_csv(index=False), "text/csv")
     assert message.startswith("missing column 'tpep_pickup_datetime'")
 
 
@@ -303,21 +283,21 @@ def test_trips_of_the_other_colour(urls: Callable[[str], str], trips: pd.DataFra
         (b"PAR1", "application/vnd.apache.parquet", "Parquet"),
     ],
 )
-def test_a_body_that_is_none(urls: Callable[[str], str], body: str | bytes, kind: str, says: str) -> None:
-    assert says in _refused(urls("yellow"), body, kind)
+def test_a_body_that_is_none(url: str, body: str | bytes, kind: str, says: str) -> None:
+    assert says in _refused(url, body, kind)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json; something=else", "text/csv; charset=latin-1"])
-def test_a_content_type_that_is_not_taken(urls: Callable[[str], str], kind: str) -> None:
-    request = urllib.request.Request(f"{urls('yellow')}/invocations", data=b"{}", headers={"Content-Type": kind})
+def test_a_content_type_that_is_not_taken(url: str, kind: str) -> None:
+    request = urllib.request.Request(f"{url}/invocations", data=b"{}", headers={"Content-Type": kind})
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(request, timeout=30)
     with caught.value as refusal:
         assert refusal.code == 415
 
 
-def test_a_body_without_a_content_type(urls: Callable[[str], str]) -> None:
-    connection = http.client.HTTPConnection(urls("yellow").removeprefix("http://"), timeout=30)
+def test_a_body_without_a_content_type(url: str) -> None:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
     with contextlib.closing(connection):
         connection.request("POST", "/invocations", b"{}")
         assert connection.getresponse().status == 415
@@ -326,7 +306,7 @@ def test_a_body_without_a_content_type(urls: Callable[[str], str]) -> None:
 def _description() -> dict[str, Any]:
     """Return what `/invocations` takes as OpenAPI; any value may stand where a right one does."""
     any_value: dict[str, Any] = {"type": ["null", "boolean", "number", "string", "array", "object"]}
-    right = {TIMES["yellow"]: {"type": "string", "format": "date-time"}}
+    right = {TIME: {"type": "string", "format": "date-time"}}
     right |= {name: {"type": "integer", "minimum": 0, "maximum": 300} for name in ("PULocationID", "DOLocationID")}
     columns = {**right, "passenger_count": {"type": ["null", "number"]}}
     loose = {name: {"anyOf": [each, any_value]} for name, each in columns.items()}
@@ -350,7 +330,7 @@ def _description() -> dict[str, Any]:
         {"type": "object", "properties": {name: form, **beside}, "required": [name]} for name, form in forms.items()
     ]
     line = "2019-0[1-9]-[0-3][0-9]( [0-2][0-9]:[0-5][0-9]:00)?,[0-9]{1,3},[0-9a-z.]{0,4}"
-    header = f"{TIMES['yellow']},PULocationID,DOLocationID"
+    header = f"{TIME},PULocationID,DOLocationID"
     of_csv = {"anyOf": [{"type": "string", "pattern": f"^{header}(\n{line}){{0,5}}$"}, {"type": "string"}]}
     bodies = {
         "application/json": {"schema": {"anyOf": of_json}},
@@ -365,14 +345,13 @@ def _description() -> dict[str, Any]:
     }
 
 
-def test_schemathesis_finds_no_server_error(urls: Callable[[str], str], tmp_path: Path) -> None:
+def test_schemathesis_finds_no_server_error(url: str, tmp_path: Path) -> None:
     """After our description of `/invocations`, and after the server's own, which describes no body."""
     python = os.environ.get("TIPCAST_SCHEMATHESIS_PYTHON")
     if not python:
         pytest.skip("set TIPCAST_SCHEMATHESIS_PYTHON to a Python with schemathesis")
     (tmp_path / "description.json").write_text(json.dumps(_description()))
     (tmp_path / "hooks.py").write_text(HOOKS)
-    url = urls("yellow")
     options = ["--url", url, "--checks", "not_a_server_error,one_line", "--max-examples", str(EXAMPLES), "--seed", "1"]
     options += ["--generation-database", "none", "--suppress-health-check", "all", "--request-timeout", "60"]
     options += ["--continue-on-failure", "--no-shrink", "--warnings", "off"]
