@@ -11,7 +11,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "commands.md"
-COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:(?:tipcast|mlflow|curl|eval) +\S|python examples/)")
+PROGRAMS = "tipcast|mlflow|python|make|dask|pip|docker|helm|curl|cp|eval"
+COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{PROGRAMS}) +\S")
 PROMPT = re.compile(r"^\w+\$ +")
 COMMENT = re.compile(r"\s+# .*$")
 TEXTS = re.compile(r"```(?:python|yaml|toml|json)\n.*?```", re.DOTALL)

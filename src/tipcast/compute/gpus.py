@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError
 
 PACKAGES = ("cupy", "rmm", "cudf", "dask_cudf", "cuml", "raft_dask", "dask_cuda", "xgboost")
 """Packages of ``tipcast[gpu]``; each imports without a GPU."""
-INSTALL = "install them: pip install 'tipcast[gpu]' (RAPIDS 26.10 for CUDA 13)"
+INSTALL = "install them: pip install '.[gpu]' in the checkout (RAPIDS 26.10 for CUDA 13)"
 DRIVER = Path("/proc/driver/nvidia/version")
 """Exists where the kernel has NVIDIA's driver."""
 EVERY_S = 0.05

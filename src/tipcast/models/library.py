@@ -55,7 +55,7 @@ def named(name: str, where: str) -> Any:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
         extra = name.startswith("dask_ml.")
-        fix = "pip install 'tipcast[dask-ml]'" if extra else "name a class that is installed"
+        fix = "pip install '.[dask-ml]' in tipcast's checkout" if extra else "name a class that is installed"
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
     use = "predict" if hasattr(found, "predict") else "fit_predict"  # of clusters without a rule for other rows
     if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, use):
