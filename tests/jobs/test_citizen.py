@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
-import sys
 import tomllib
 import urllib.request
 import warnings
@@ -190,34 +188,6 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
     names = [each.key for each in logged.metrics]
     assert len(names) == len(set(names)), "each once"
     assert {each.key: each.value for each in logged.metrics}.items() <= run.data.metrics.items()
-
-
-def test_mlflows_commands(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path) -> None:
-    """Side by side, for each takes seconds to load MLflow."""
-    sent = rows.head(3).assign(**{TIME: rows[TIME].dt.strftime("%Y-%m-%d %H:%M:%S")})
-    sent.to_csv(tmp_path / "in.csv", index=False)
-    split = json.loads(sent.to_json(orient="split", index=False))
-    (tmp_path / "in.json").write_text(json.dumps({"dataframe_split": split, "params": {"output": "label"}}))
-    predict = ["predict", "-m", str(folder), "--env-manager", "local"]
-    commands = {kind: [*predict, "-t", kind, "-i", f"in.{kind}", "-o", f"out.{kind}"] for kind in ("csv", "json")} | {
-        "docker": ["generate-dockerfile", "-m", str(folder), "-d", "image", "--env-manager", "local"]
-    }
-    started = [
-        subprocess.Popen([sys.executable, "-m", "mlflow", "models", *words], cwd=tmp_path, stderr=subprocess.PIPE)
-        for words in commands.values()
-    ]
-    for process in started:
-        _, said = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, said.decode()
-    p = model.predict(sent)
-    found = json.loads((tmp_path / "out.csv").read_text(), parse_constant=pytest.fail)["predictions"]
-    assert found[1] is None
-    np.testing.assert_allclose([found[0], found[2]], [p[0], p[2]], atol=1e-6)
-    labels = json.loads((tmp_path / "out.json").read_text())["predictions"]
-    assert labels == list(model.predict(sent, params={"output": "label"}))
-    assert re.search(r"^COPY model_dir/model /\S+$", (tmp_path / "image" / "Dockerfile").read_text(), re.M)
-    copied = tmp_path / "image" / "model_dir" / "model"
-    np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(copied)).predict(sent), p)
 
 
 @pytest.fixture
