@@ -58,6 +58,8 @@ class DaskLauncher(Launcher):
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        if not self.config.hydra.verbose:  # Dask tells of each connection that closes, with a traceback
+            logging.getLogger("distributed").setLevel(logging.WARNING)
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         jobs = [list(overrides) for overrides in job_overrides]
         if self.address is not None:
