@@ -105,12 +105,12 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
     shutil.copy(tables, tmp_path)
     example = runpy.run_path(str(GRID_SEARCH))
     values, labels = example["read_table"](None, "")
-    frame = values[:400].assign(text="a", kind=np.where(labels[:400] == 1, "yes", "no"))
+    frame = values[:120].assign(text="a", kind=np.where(labels[:120] == 1, "yes", "no"))
     file = tmp_path / "rows.csv"
     pd.concat([frame, frame[:1].assign(x0=np.nan)]).to_csv(file, index=False)
     x, y = example["read_table"](str(file), "kind")
-    np.testing.assert_allclose(x, values[:400])
-    np.testing.assert_array_equal(y, labels[:400])
+    np.testing.assert_allclose(x, values[:120])
+    np.testing.assert_array_equal(y, labels[:120])
     runs = searched(tmp_path, "--data", "rows.csv", "--target", "kind")
     for (run, children), model in zip(runs, ["svc", "xgboost"], strict=True):
         search = example["make_search"](model, "cpu").fit(x, y)
@@ -124,7 +124,7 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
         assert scores == pytest.approx(expected, abs=1e-12)
         best = {name: str(value) for name, value in search.best_params_.items()}
         device = {"device": "cpu"} if model == "xgboost" else {}
-        assert run.data.params == {**best, **device, "rows": "400"}
+        assert run.data.params == {**best, **device, "rows": "120"}
         (output,) = run.outputs.model_outputs
         client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
         folder = client.get_logged_model(output.model_id).artifact_location.removeprefix("file://")

@@ -75,16 +75,6 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
     assert {"plots/centroids.png", "plots/ladder.png"} <= paths
 
 
-def test_clusters_of_trips_have_no_groups_to_be_held_against(store: str) -> None:
-    result = tipcast.ladder(
-        model={"name": "kmeans", "params": {"n_clusters": 3}}, data={"rows": 2000}, cores=[1], gpus=[],
-        tracking={"uri": store, "system_metrics": False},
-    )  # fmt: skip
-    (row,) = result.details["rungs"]
-    assert "adjusted_rand" not in row
-    assert row["verdict"] == "equal"
-    paths = {file.path for file in mlflow.MlflowClient(store).list_artifacts(result.run_id, "plots")}
-    assert "plots/centroids.png" in paths
 
 
 def test_rungs_agree_in_their_adjusted_rand_index_too() -> None:
