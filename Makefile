@@ -14,21 +14,20 @@ CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python /usr/bin
 # What `make run` passes on, as in: make run ARGS="-P model=random_forest -P data.rows=20000"
 ARGS ?=
 ENTRY ?= main
-# What `make test` passes on, as in: make test TESTS="tests/unit -k schema"
+# What `make test` passes on, as in: make test TESTS="tests/unit -k schema". The order is random and its seed printed:
+# TESTS=--randomly-seed=SEED for that one again, TESTS="-p no:randomly" as tests stand in their files.
 TESTS ?=
 # How many processes run tests: one more than a small machine's cores, for tests wait too; 0: one, as a debugger wants it.
 PROCESSES ?= 3
-# The order of tests: as they stand in their files; ORDER= for a random one, whose seed is printed.
-ORDER ?= -p no:randomly
 # Dask's workers import tipcast: they read its bytecode where Python may write it. OpenMP's threads that wait leave the
 # cores to the other tests.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ORDER)
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help run test test-servers test-typed test-long lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
-	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3, ORDER=)'
+	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-servers  the tests that start PostgreSQL and an object store on 127.0.0.1'
 	@echo 'make test-long  the repetitions that make test leaves out'
 	@echo 'make test-typed  every command of the documents, as a process of its own'

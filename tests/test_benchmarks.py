@@ -118,21 +118,9 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
     assert not psutil.wait_procs(parts, WATCHDOG_S)[1]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("xgboost_dask", "--rows=8000", "--rounds=2", "--pairs=1"),
-        ("gbm_perf", "--rows", "3000", "--pairs=1"),
-        ("growth", "--rows", "5000", "10000", "--repeats=1"),
-        ("gpu_fit", "--device=cpu", "--rows=20000", "--pairs=1", "--models=xgboost"),
-        ("gpu_fit", "--device=cpu", "--gpus=2", "--rows=20000", "--pairs=1", "--models=xgboost"),
-    ],
-    ids=" ".join,
-)
-def test_a_script_runs_on_few_rows(words: tuple[str, ...], tmp_path: Path) -> None:
-    script, *rest = words
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *rest, f"--out={tmp_path}"]
+def test_a_script_runs_on_few_rows(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "xgboost_dask.py")]
+    command += ["--rows=8000", "--rounds=2", "--pairs=1", f"--out={tmp_path}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     (file,) = tmp_path.glob("*.json")

@@ -27,7 +27,6 @@ NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 
 
-@pytest.mark.long
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     """As a script, which needs no kernel: what a cell would show is evaluated all the same."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))

@@ -75,8 +75,6 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
     assert {"plots/centroids.png", "plots/ladder.png"} <= paths
 
 
-
-
 def test_rungs_agree_in_their_adjusted_rand_index_too() -> None:
     seconds = {"cluster": 3.0, "read": 1.0, "fit": 1.0, "evaluate": 1.0}
     found = [
