@@ -226,10 +226,8 @@ def import_from_here() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *others]))
 
 
-def tipcast(job: str, *words: str, folder: Path, codes: Sequence[int] = (0,)) -> dict[str, Any]:
+def tipcast(job: str, *words: str, folder: Path) -> dict[str, Any]:
     """Run a job as a process, with a store in a folder; return what it says, ``process_s`` and ``job_s``.
-
-    ``codes``: the exit codes of a job that is done.
 
     Raises
     ------
@@ -238,10 +236,10 @@ def tipcast(job: str, *words: str, folder: Path, codes: Sequence[int] = (0,)) ->
 
     """
     variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-    return process("-m", "tipcast", job, *words, "print=json", codes=codes, cwd=folder, env=variables)
+    return process("-m", "tipcast", job, *words, "print=json", cwd=folder, env=variables)
 
 
-def process(*words: str, codes: Sequence[int] = (0,), **how: Any) -> dict[str, Any]:
+def process(*words: str, **how: Any) -> dict[str, Any]:
     """Run Python; return the JSON of its last line, its seconds as ``process_s`` and its job's as ``job_s``.
 
     ``again_s`` of the JSON are seconds that the process worked once more, warmed up; they are left out.
@@ -249,7 +247,7 @@ def process(*words: str, codes: Sequence[int] = (0,), **how: Any) -> dict[str, A
     start = time.perf_counter()
     ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **how)
     seconds = time.perf_counter() - start
-    if ended.returncode not in codes:
+    if ended.returncode:
         raise RuntimeError(f"exit code {ended.returncode}: {ended.stderr[-1500:]}")
     said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
     phases = said.get("phases", {})

@@ -52,7 +52,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "outside": ("datasets", "models", "evaluation", "tasks"),
     "gbm_perf_cpu": JOB,
     "gbm_perf_gpu": JOB,
-    "watch": ("datasets", "models", "evaluation", "tasks", "scoring", "jobs/watch.py"),
     "multirun": (*JOB, "config", "api.py", "cli.py"),
     "serving": ("tracking/model_code", "datasets/taxi/features.py"),
     "neighbours": ("models/knn.py", "models/native_knn.py"),
@@ -187,8 +186,6 @@ RATIOS = (
     Row("`tipcast score`, {rows} rows, all columns kept", "pandas, `inplace_predict` and `to_parquet`",
         "job: read, score, write, log", "scoring", against("by hand, job")),
     Row("the same", "the same as a script", PROCESS, "scoring", against("by hand, process"), 1.0),
-    Row("`tipcast watch`, {rows} rows", "`tipcast score` of the same", "job: read, score, write, log", "watch",
-        ratio(), 1.1),
     Row("eight configurations by `--multirun`, {rows} rows", "eight processes of `tipcast train`",
         "from the first process's start to the last one's end", "multirun", ratio(), 0.5),
     Row("scores of {rows} rows by a registered `xgboost`", "`inplace_predict`", "scoring, rows in memory", "scoring",
@@ -317,20 +314,6 @@ def gbm_perf() -> str:
     aucs = ("test AUC (95 % interval)", "of bare XGBoost")
     head = ("100 trees of depth 10", "rows", "clock", "`tipcast train`", "bare `xgboost.train`", "ratio", *aucs)
     return table(head, body or [(MISSING, *[""] * 7)])
-
-
-def estimates() -> str:
-    """Return the table of what a watch estimates of real months, and what it flags."""
-    body = []
-    for row in rows("watch"):
-        if "task" in row:
-            estimate = "{estimated_auc:.3f} ({estimated_auc_low:.3f} to {estimated_auc_high:.3f})".format(**row)
-            told = ", ".join(f"`limit.{name}`" for name in row["passed"]) or "none"
-            months = ", ".join(row[name] for name in ("train", "test", "watched"))
-            auc = (f"{row[name]:.3f}" for name in ("reference_auc", "auc"))
-            body.append((f"`{row['task']}`", months, *auc, estimate, f"{row['estimated_auc'] - row['auc']:+.3f}", told))
-    aucs = ("AUC of the test", "of the watched month", "estimated (95 % interval)", "estimated less real")
-    return table(("task", "trained, tested, watched", *aucs, "passed limits"), body)
 
 
 def swept() -> str:
@@ -480,7 +463,6 @@ def tables() -> dict[str, Callable[[], str]]:
         cards,
         outside,
         gbm_perf,
-        estimates,
         swept,
         served,
         neighbours,

@@ -25,6 +25,7 @@ with warnings.catch_warnings():
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
+MONITORING = NOTEBOOK.with_name("monitoring.py")
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
@@ -150,3 +151,49 @@ def test_a_table_that_cannot_be_searched(
             runpy.run_path(str(GRID_SEARCH), run_name="__main__")
         assert caught.value.code == 2
         assert f"error: --data {words[1]} --target target: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_monitoring_sees_the_column_that_moved(
+    tmp_path: Path, tables: Path, monkeypatch: pytest.MonkeyPatch, small_pictures: None
+) -> None:
+    """Scores of a month whose pickups are all in one zone are held against the months that the model learnt from."""
+    monkeypatch.chdir(tmp_path)
+    uri = f"sqlite:///{shutil.copy(tables, tmp_path)}"
+    shared: dict[str, Any] = {"cluster": {"processes": False, "n_workers": 1}}
+    tipcast.prepare(data={"months": "2019-01..2019-04", "rows": 8000}, out="months", **shared)
+    first, second, third, last = sorted((tmp_path / "months").glob("*.parquet"))
+    pd.read_parquet(last).assign(PULocationID=132).to_parquet(last)
+    shared["tracking"] = {"uri": uri, "system_metrics": False}
+    trained = tipcast.train(
+        data={"source": "files", "train": [str(first), str(second)], "test": str(third)},
+        model={"params": {"n_estimators": 4}},
+        **shared,
+    )
+    tipcast.score(trained.model_uri, str(last), "scored", **shared)
+    ended = subprocess.run(
+        [sys.executable, str(MONITORING), "scored"],
+        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 3, ended.stderr
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("monitoring").experiment_id])
+    assert run.data.metrics["columns_moved"] == 1
+    path = client.download_artifacts(run.info.run_id, "drift.json", str(tmp_path))
+    table = pd.read_json(path, orient="split").set_index("column")
+    assert table.index[table["moved"]].tolist() == ["PULocationID"]
+    assert {"trip_distance", "payment_type", "tip_amount"} < set(table.index)
+    assert not {"probability", "model_name", "tpep_pickup_datetime"} & set(table.index)
+
+
+def test_texts_and_missing_values_are_compared() -> None:
+    compare = runpy.run_path(str(MONITORING))["compare"]
+    then, now = pd.Series(["a"] * 600 + ["b"] * 400), pd.Series(["a"] * 500 + ["c"] * 200 + [None] * 300)
+    assert compare(then, then) == {"distance": 0, "p_value": 1}
+    assert compare(then, now)["distance"] == pytest.approx(0.5)
+    assert compare(then, now)["p_value"] < 1e-9
+    numbers = pd.Series(np.arange(1000.0))
+    assert compare(numbers, numbers.where(numbers % 4 > 0))["distance"] == pytest.approx(0.25)

@@ -34,7 +34,6 @@ ENTRY_POINTS = {
     "ladder": "ladder",
     "promote": "promote",
     "score": "score",
-    "watch": "watch",
     "prepare": "prepare",
     "doctor": "doctor",
 }

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = (
     "bokeh.plotting", "matplotlib.backends.backend_agg", "mlflow.store.tracking.sqlalchemy_store", "mlflow.pyfunc",
     "mlflow.store.model_registry.sqlalchemy_store", "pyarrow.parquet", "skops.io", "sklearn.ensemble", "xgboost",
-    *(f"tipcast.jobs.{job}" for job in ("train", "sweep", "score", "watch", "promote", "prepare")),
+    *(f"tipcast.jobs.{job}" for job in ("train", "sweep", "score", "promote", "prepare")),
 )  # fmt: skip
 
 BLANK = b""

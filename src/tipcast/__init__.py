@@ -10,8 +10,7 @@ except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
 __all__ = [
-    "Result", "Swept", "TipcastError", "Watched", "__version__", "ladder", "prepare", "promote", "score",
-    "sweep", "train", "watch",
+    "Result", "Swept", "TipcastError", "__version__", "ladder", "prepare", "promote", "score", "sweep", "train",
 ]  # fmt: skip
 
 

@@ -237,45 +237,6 @@ def promote(model_uri: str, *, overrides: Sequence[str] = (), **settings: Any) -
     return _call("promote", overrides, {"model_uri": model_uri, **settings})
 
 
-@dataclass(frozen=True)
-class Watched(Result):
-    """What a watch has done; ``metrics`` are those below ``watch/``."""
-
-    @property
-    def passed(self) -> Mapping[str, str]:
-        """Limit that is passed -> how, in words; empty where the model may stay."""
-        found: Mapping[str, str] = self.details["passed"]
-        return found
-
-    @property
-    def challenger(self) -> str | None:
-        """The version that was trained to take the model's place."""
-        found: str | None = self.details["challenger"]
-        return found
-
-    @property
-    def promoted(self) -> bool:
-        """Whether it has taken it."""
-        return bool(self.details["promoted"])
-
-
-def watch(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Watched:
-    """Score a new month, tell how far the model is from its training, and replace it where limits are passed.
-
-    Parameters
-    ----------
-    model_uri
-        ``models:/name@alias`` or ``models:/name/3``.
-    input, output
-        See :func:`score`.
-    overrides, **settings
-        See :func:`train`; as ``retrain="months/*.parquet"`` and ``limit={"psi": 0.1}``.
-
-    """
-    found = _call("watch", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings})
-    return Watched(**vars(found))
-
-
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Write a dataset as Parquet months that spread over workers; parameters and errors as of :func:`train`."""
     return _call("prepare", overrides, settings)

@@ -37,8 +37,6 @@ OWN_PROCESS = threading.Event()
 """Set where the command has the process to itself."""
 AHEAD = {"train", "sweep", "promote"}
 """Jobs that are sure to need workers; `score` knows once it has looked at its files."""
-EXIT_CODE = "exit_code"
-"""Of what a job says: the exit code of the process, where a job that is done has more than one."""
 INTERRUPTED = 130
 TERMINATED = 143
 AGAIN_S = 0.05
@@ -100,15 +98,14 @@ def _run(job: str, arguments: list[str]) -> int:
     from tipcast.api import compose_jobs, joined
     from tipcast.compute.forkserver import waiting
 
-    code = 0
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
     for composed in joined(compose_jobs(job, arguments), arguments):
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():
             _load_ahead(composed)
-        code = max(code, int(composed.run().get(EXIT_CODE, 0)))
-    return code
+        composed.run()
+    return 0
 
 
 def _load_ahead(composed: Composed) -> None:

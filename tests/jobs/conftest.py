@@ -23,15 +23,14 @@ from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.jobs import preflight, prepare, promote, score, sweep, train, watch
+from tipcast.jobs import preflight, prepare, promote, score, sweep, train
 from tipcast.models import safe_load
 from tipcast.tracking.store import open_store
 
 JOBS = {
     "train": train.run, "sweep": sweep.run, "promote": promote.run, "prepare": prepare.run, "score": score.run,
-    "watch": watch.run,
 }  # fmt: skip
-TRACKED = {"train", "sweep", "promote", "score", "watch"}
+TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 

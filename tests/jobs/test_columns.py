@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,14 +112,3 @@ def test_prepared_months_have_the_usual_names(job: Job, folders: tuple[Path, Pat
     names = pq.read_schema(tmp_path / "usual" / "yellow_tripdata_2019-01.parquet").names
     assert {"tpep_pickup_datetime", "PULocationID", "fare_amount"} <= set(names)
     assert not set(OWN.values()) & set(names)
-
-
-def test_a_watch_trains_on_the_mapped_names_again(
-    job: Job, models: tuple[Any, Any], folders: tuple[Path, Path], tmp_path: Path
-) -> None:
-    write(tmp_path / "new", "2019-03")
-    path = tmp_path / "new" / "yellow_2019-03.parquet"
-    pd.read_parquet(path).rename(columns=OWN).to_parquet(path, index=False)
-    words = ["model_uri=models:/own/1", f"input={path}", "output=watched", "limit.psi=1e-9", "limit.auc_drop=1e-9"]
-    ended = job("watch", *words, f"retrain={shutil.copytree(folders[1], tmp_path / 'retrain')}")
-    assert ended.said["challenger"] == "models:/own/2"

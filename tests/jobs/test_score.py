@@ -458,16 +458,8 @@ def test_what_a_run_tells(score: Job, trained: dict[str, Any], store: str, trips
         assert metrics[f"labelled/{name}"] == pytest.approx(tested[f"test/{name}"], abs=1e-4), name
     assert metrics["labelled/auc_resolution"] < 1e-3
     assert metrics["score/rows_per_s"] > 0
-    assert metrics["drift/score"] < 0.1
-    assert all(value < 0.1 for name, value in metrics.items() if name.startswith("drift/"))
-    assert {name.removeprefix("drift/") for name in metrics if name.startswith("drift/")} == {
-        "score", "pickup_weekday", "pickup_hour", "pickup_week_hour", "pickup_minute", "passenger_count",
-        "PULocationID", "DOLocationID",
-    }  # fmt: skip
     paths = {entry.path for folder in ("plots", "tables") for entry in client.list_artifacts(run.info.run_id, folder)}
-    assert {"plots/scores.png", "plots/drift.png", "plots/roc.png", "tables/files.json", "tables/drift.json"} <= paths
-    table = json.loads(Path(client.download_artifacts(run.info.run_id, "tables/drift.json")).read_text())
-    assert {row[-1] for row in table["data"]} == {"little"}
+    assert {"plots/scores.png", "plots/roc.png", "tables/files.json"} <= paths
     note = tags["mlflow.note.content"]
     assert "models:/xgboost/1" in note
     assert "get-artifact?path=plots%2Fscores_small.png" in note
@@ -496,16 +488,6 @@ def test_labels_that_the_model_was_trained_on_are_told(
     assert ended.run.data.metrics["labelled/rows_of_training"] == 0
     assert "trained on" not in caplog.text
     assert "trained on" not in ended.run.data.tags["mlflow.note.content"]
-
-
-def test_drift_is_seen(score: Job, trips: Path) -> None:
-    for name in MONTHS:
-        table = pq.read_table(trips / name)
-        at = table.column_names.index("PULocationID")
-        pq.write_table(table.set_column(at, "PULocationID", pa.array(np.full(table.num_rows, 7))), trips / name)
-    ended = score()
-    assert ended.said["drift"]["PULocationID"] > 0.25
-    assert "pickup_hour" not in ended.said["drift"]
 
 
 def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path, capsys: Any) -> None:

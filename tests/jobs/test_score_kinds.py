@@ -77,7 +77,6 @@ def test_classes_of_a_table(job: Job, store: str, files: Path, tmp_path: Path) -
     assert metrics["labelled/rows"] == given.num_rows - 1
     right = found["prediction"] == given.to_pandas()["colour"].drop(index=2)
     assert metrics["labelled/accuracy"] == pytest.approx(right.mean())
-    assert metrics["drift/score"] < 0.1
     unknown = pq.read_table(tmp_path / "scored" / "unknown.csv.parquet")
     assert unknown.schema.field("a").type == pa.float64()
     assert unknown["prediction"].to_pylist() == found["prediction"].to_list()
@@ -97,9 +96,8 @@ def test_values_of_a_table(job: Job, store: str, files: Path, tmp_path: Path) ->
     metrics = ended.run.data.metrics
     assert metrics["labelled/rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=1e-5)
     assert metrics["score/mean"] == pytest.approx(float(found["prediction"].mean()), rel=1e-5)
-    assert metrics["drift/score"] < 0.1
     paths = {entry.path for entry in mlflow.MlflowClient(store).list_artifacts(ended.run.info.run_id, "plots")}
-    assert {"plots/scores.png", "plots/drift.png"} <= paths
+    assert "plots/scores.png" in paths
     texts = pq.read_table(files / "new" / "known.parquet").to_pandas().astype({"value": str})
     texts.to_parquet(tmp_path / "texts.parquet", index=False)
     ended = job("score", *words, f"input={tmp_path}/texts.parquet")

@@ -46,7 +46,7 @@ PATHS = {
     "tracking.artifact_root", "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
 }  # fmt: skip
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
-LISTS = {"input", "retrain", "data.train", "data.test", "data.months"}
+LISTS = {"input", "data.train", "data.test", "data.months"}
 """Keys of such or of a list of them."""
 REPEAT = "repeat="
 """What ``from=`` of a command line is."""

@@ -161,34 +161,12 @@ class ScoreConfig(_WorkersConfig):
         return {name: getattr(self, name) for name in FACTS}
 
 
-@dataclass
-class WatchLimits:
-    """From where on a model is too far from its training; null: there is no such limit."""
-
-    auc_drop: float | None = bounded(above=0)
-    """Of two classes: AUC below that of the training's test rows."""
-    loss_rise: float | None = bounded(above=0)
-    """Of numbers and of more classes: RMSE or log loss above that of the test rows, in proportion to it."""
-    psi: float | None = bounded(above=0)
-    """Population stability index of a feature or of the predictions."""
-
-
-@dataclass
-class WatchConfig(ScoreConfig):
-    """What a scoring has, and what is done where a limit is passed."""
-
-    limit: WatchLimits = MISSING
-    retrain: Any = None
-    """``watched``, or files as ``input`` names them, to train a challenger on; null: it is only said."""
-
-
 JOBS = {
     "train": MultirunConfig,
     "sweep": SweepConfig,
     "ladder": LadderConfig,
     "prepare": PrepareConfig,
     "score": ScoreConfig,
-    "watch": WatchConfig,
     "promote": PromoteConfig,
     "doctor": DoctorConfig,
 }

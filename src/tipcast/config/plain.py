@@ -19,7 +19,7 @@ from tipcast.config import schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import OF_MACHINE, ModelsSweepConfig, MultirunConfig, SweepConfig, WatchConfig
+from tipcast.config.job_schemas import OF_MACHINE, ModelsSweepConfig, SweepConfig
 
 LOG = logging.getLogger("tipcast")
 
@@ -177,26 +177,6 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
         said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
         what = f"how it was trained is not known from its config.yaml: {said}"
         raise TipcastError("M023", where, what, "train with tipcast train, and name what it shall be") from problem
-
-
-def retrained(text: str, given: WatchConfig, register: str, best: Mapping[str, str], where: str) -> MultirunConfig:
-    """Return the training that a run made, to be made again on the machine of a watch.
-
-    ``given`` has backend, cluster and tracking, ``register`` is the name to register the model under; the data are
-    still the run's. Others, and errors, as of ``recorded``.
-    """
-    found = recorded(text, best, where)
-    return MultirunConfig(
-        print=schema.Output.none,
-        debug=given.debug,
-        backend=given.backend,
-        cluster=given.cluster,
-        data=_data(found["data"]),
-        tracking=dataclasses.replace(given.tracking, register=register, run_name=None),
-        task=_typed(schema.TaskSpec, found["task"]),
-        model=_typed(schema.ModelSpec, found["model"]),
-        seed=found["seed"],
-    )
 
 
 def _written(text: str) -> Any:

@@ -184,12 +184,7 @@ class Dataset(ABC):
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Canonical columns that ``groups`` and ``own_counts`` look at, read of test rows where there."""
-        return ()
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """What ``groups`` tells of rows, by default columns of whole numbers, which ``optional`` should have too."""
+        """Canonical columns that ``own_counts`` looks at, read of test rows where there."""
         return ()
 
     @property
@@ -233,16 +228,6 @@ class Dataset(ABC):
     def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
         """Return counts of the dataset's own, of rows before (with ``cleaned`` False) or after they are cleaned."""
         return {}
-
-    def groups(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> dict[str, Array]:
-        """Return name -> (rows,) int32: groups of rows, -1 where not known, that a model is measured on."""
-        unknown = xp.full(len(next(iter(columns.values()))), np.nan)
-        found = {name: columns.get(name, unknown) for name in names}
-        return {name: xp.where(values == values, values, -1).astype(xp.int32) for name, values in found.items()}
-
-    def group_label(self, name: str, group: int) -> str:
-        """Return what a group of rows is called."""
-        return str(group)
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own errors."""
@@ -324,8 +309,6 @@ class Part:
     """(rows, features) float32 DataFrame."""
     y: Frame | None
     """(rows,) Series: int32 classes or values of ``Frames.real``; None where nothing is predicted."""
-    groups: Mapping[str, Array]
-    """Name -> (rows,) int32; empty where the recipe does not ask."""
     counts: Counts
 
 

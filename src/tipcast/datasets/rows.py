@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 TASKS_PER_WORKER = 6
 """Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
-MOST_GROUPINGS = 8
-"""Of a dataset's ``group_names`` the first so many are kept of test rows."""
 NO_TARGET = "no_target"
 """Why a row is dropped that has no answer to the task's question."""
 
@@ -42,8 +40,8 @@ class Recipe:
     """Microseconds since 1970: rows of a time from here on go into the second part. None: one part."""
     draw: Draw | None = None
     """Rows go into parts at random, and some into none. None: by ``cutoff``."""
-    grouped: bool = False
-    """Whether to keep groups of the last part's rows, and to count what is the dataset's own of clean rows."""
+    own_counts: bool = False
+    """Whether to count what is the dataset's own of clean rows."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -62,7 +60,7 @@ class Recipe:
         """Those that are read where a file has them."""
         needed = self.dataset.code.needed_columns(self.task.features)
         sparse = (name for name in needed if name in self.dataset.sparse)
-        asked = (name for name in self.dataset.optional if self.grouped and name not in self.columns)
+        asked = (name for name in self.dataset.optional if self.own_counts and name not in self.columns)
         return tuple(dict.fromkeys((*sparse, *asked)))
 
     def scan(self, which: str) -> Listing:
@@ -72,14 +70,6 @@ class Recipe:
     def wanted(self, fragment: Fragment) -> tuple[str, ...]:
         """Return the canonical columns to read of a fragment."""
         return (*self.columns, *(name for name in self.optional if name in fragment.columns))
-
-    def group_names(self, side: int) -> tuple[str, ...]:
-        """Names of the groups that are kept of a part; what the target is made of is none."""
-        last = len(self.draw.shares) - 1 if self.draw else int(self.cutoff is not None)
-        if not self.grouped or side != last or not self.task.has_target:
-            return ()
-        names = [name for name in self.dataset.group_names if name not in self.task.columns]
-        return tuple(names[:MOST_GROUPINGS])
 
 
 @travelling
@@ -111,7 +101,7 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     for at, chosen in enumerate(_sides(columns, fragment, recipe, side)):
         own = columns if chosen is None else {name: values[chosen] for name, values in columns.items()}
         of_side = target if target is None or chosen is None else target[chosen]
-        parts.append(_part(own, of_side, frames, recipe, recipe.group_names(at), Counts(0, 0, {}) if at else read))
+        parts.append(_part(own, of_side, frames, recipe, Counts(0, 0, {}) if at else read))
     return tuple(parts)
 
 
@@ -139,14 +129,7 @@ def _sides(
     return [before, ~before]
 
 
-def _part(
-    columns: Mapping[str, Array],
-    target: Array | None,
-    frames: Frames,
-    recipe: Recipe,
-    groups: Sequence[str],
-    read: Counts,
-) -> Part:
+def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, recipe: Recipe, read: Counts) -> Part:
     xp, dataset, task = frames.xp, recipe.dataset, recipe.task
     matrix = dataset.compute(columns, task.features, xp)
     classes: tuple[int, ...] = ()
@@ -159,11 +142,10 @@ def _part(
             classes = len(target) - positives, positives
         else:
             classes = tuple(int(rows) for rows in xp.bincount(target, minlength=len(task.classes)))
-    counted = dataset.own_counts(columns, cleaned=True) if recipe.grouped else {}
+    counted = dataset.own_counts(columns, cleaned=True) if recipe.own_counts else {}
     return Part(
         x=frames.frame(matrix, task.features),
         y=None if target is None else frames.series(target, "target"),
-        groups=dataset.groups(columns, groups, xp) if groups else {},
         counts=replace(
             read,
             rows=len(matrix),
@@ -208,8 +190,6 @@ class Rows:
     """Sums over the parts."""
     parts: tuple[int, ...]
     """Rows of each part."""
-    groups: Mapping[str, list[Any]] = field(default_factory=dict)
-    """Name -> futures of (rows,) int32 arrays, -1 where the group is not known; empty where the recipe did not ask."""
 
     @property
     def features(self) -> Any:
@@ -246,13 +226,6 @@ def collection(parts: Sequence[Any]) -> Any:
     first = parts[0]
     meta = first.client.submit(lambda part: part.iloc[:0], first, pure=False).result()
     return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
-
-
-def answered(splits: Iterable[Rows]) -> float:
-    """Return the share of the clean rows behind some splits that have an answer, and so were kept."""
-    counts = [split.counts for split in splits]
-    kept = sum(each.rows for each in counts)
-    return kept / max(kept + sum(each.dropped.get(NO_TARGET, 0) for each in counts), 1)
 
 
 @dataclass(frozen=True)
@@ -310,16 +283,12 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         rows,
         x=joined(rows.x, "x"),
         y=joined(rows.y, "y") if rows.y else [],
-        groups={name: joined(groups, name) for name, groups in rows.groups.items()},
         parts=tuple(sum(rows.parts[at] for at in own) for own in places.values()),
     )
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    library = module_of(parts[0])
-    if hasattr(parts[0], "index"):
-        return library.concat(parts, ignore_index=True)
-    return library.concatenate(parts)
+    return module_of(parts[0]).concat(parts, ignore_index=True)
 
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
@@ -330,21 +299,19 @@ def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
 def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int, recipe: Recipe) -> Rows:
     filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
 
-    def of_parts(name: str, inside: str | None = None) -> list[Any]:
-        return list(client.map(_field, filled, side=side, name=name, inside=inside, pure=False, key=inside or name))
+    def of_parts(name: str) -> list[Any]:
+        return list(client.map(_field, filled, side=side, name=name, pure=False, key=name))
 
     return Rows(
         x=of_parts("x"),
         y=of_parts("y") if recipe.task.has_target else [],
-        groups={name: of_parts("groups", name) for name in recipe.group_names(side)},
         counts=total(counts),
         parts=tuple(count.rows for count in counts if count.rows),
     )
 
 
-def _field(parts: Sequence[Part], side: int, name: str, inside: str | None) -> Any:
-    found = getattr(parts[side], name)
-    return found if inside is None else found[inside]
+def _field(parts: Sequence[Part], side: int, name: str) -> Any:
+    return getattr(parts[side], name)
 
 
 def total(counts: Sequence[Counts]) -> Counts:

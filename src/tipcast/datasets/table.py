@@ -46,7 +46,6 @@ class Table(Dataset):
     """Number columns of whole numbers or booleans, of which classes may be made."""
     counting: tuple[str, ...] = ()
     """Columns of whole numbers that rise from row to row, as those do that number the rows."""
-    booleans: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     spec: TableData | None = None
     name = "table"
@@ -81,8 +80,7 @@ class Table(Dataset):
                 notes.append(f"column {name} is no feature: {_why(types[name], kind)}")
         whole = tuple(name for name in numbers if not pa.types.is_floating(types[name]))
         counting = tuple(name for name in rising if pa.types.is_integer(types[name]))
-        booleans = tuple(name for name in numbers if pa.types.is_boolean(types[name]))
-        return cls(tuple(columns), spec.time, whole, counting, booleans, tuple(notes), spec)
+        return cls(tuple(columns), spec.time, whole, counting, tuple(notes), spec)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -103,19 +101,6 @@ class Table(Dataset):
     @property
     def time(self) -> str | None:
         return self.time_column
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Columns of texts and of booleans."""
-        return tuple(each.name for each in self.columns if each.type == "category" or each.name in self.booleans)
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        return self.group_names
-
-    def group_label(self, name: str, group: int) -> str:
-        """Return the text of a category, or whether a boolean is true."""
-        return (self._column(name).categories or ("false", "true"))[group]
 
     @property
     def test_share(self) -> float:

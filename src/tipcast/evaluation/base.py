@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import drift, paired
+from tipcast.evaluation import paired
 from tipcast.evaluation.paired import Difference
+from tipcast.evaluation.sums import Floats, Ints, Parts, added, summed
 from tipcast.evaluation.sums import Interval as Interval
-from tipcast.evaluation.sums import Parts, added, summed
 from tipcast.evaluation.sums import values_of as values_of
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
@@ -218,8 +218,7 @@ class Evaluator(ABC):
         target: Any = None,
         *,
         threshold: float | None = None,
-        reference: Mapping[str, Any] | None = None,
-        **more: Any,
+        edges: Sequence[float] | None = None,
     ) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
@@ -231,8 +230,8 @@ class Evaluator(ABC):
             (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
         threshold
             See ``evaluate``.
-        reference, more
-            What ``profile`` told of the predictions at training; what one kind alone takes, as ``bins``.
+        edges
+            Of numbers: the (bins + 1,) edges of the bins to count predictions in, as ``held_out`` has them.
 
         """
 
@@ -253,12 +252,23 @@ class Evaluator(ABC):
         """Return rows by bin of their prediction, of sums or of an evaluation: (bins,) whole numbers."""
 
     def edges(self, evaluation: Any) -> Sequence[float] | None:
-        """Return the edges of the histogram's bins; None where a bin is a class."""
+        """Return the edges of the histogram's bins; None where all models of the kind have the same bins."""
         return None
 
-    def profile(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe held-out rows' predictions for a model's manifest: those of training rows are more extreme."""
-        return drift.described(self.histogram(evaluation), split, self.edges(evaluation))
+    def held_out(self, evaluation: Any, split: str) -> dict[str, Any]:
+        """Describe a split's predictions for a model's manifest: ``split``, ``shares`` of rows by bin, ``edges``.
+
+        Scorings draw theirs over these. The split is a held-out one: of training rows predictions are more extreme.
+        """
+        found = {"split": split, "shares": shares(self.histogram(evaluation)).tolist()}
+        edges = self.edges(evaluation)
+        return found if edges is None else {**found, "edges": list(edges)}
+
+
+def shares(histogram: Ints) -> Floats:
+    """Return the (bins,) shares of the rows, of their numbers; zeros where there are no rows."""
+    found: Floats = histogram / max(int(histogram.sum()), 1)
+    return found
 
 
 def computed(metrics: Sequence[Metric], sums: Any, rows: int, **details: float) -> dict[str, float]:

@@ -48,8 +48,7 @@ from tipcast.evaluation.two_classes import (
 )
 
 BINS = 20_000
-"""Equal-width bins of scored rows, unless told otherwise: a multiple of those that plots and tables have."""
-MIDDLES = (np.arange(BINS) + 0.5) / BINS
+"""Equal-width bins of scored rows: a multiple of those that plots and tables have."""
 Counts = np.ndarray[Any, Any]
 
 
@@ -173,16 +172,21 @@ class Classification(Evaluator):
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, bins: int = BINS, **_: Any
+        self,
+        predictions: Array,
+        target: Any = None,
+        *,
+        threshold: float | None = None,
+        edges: Sequence[float] | None = None,
     ) -> Binned:
-        """Count scores in fine bins, a multiple of those that plots have; called 1 at or above the threshold."""
+        """Count scores in fine bins; called 1 at or above the threshold."""
         xp = module_of(predictions)
 
         def rows_of(chosen: Array) -> Counts:
-            counts: Counts = to_host(xp.bincount(places[chosen], minlength=bins))
+            counts: Counts = to_host(xp.bincount(places[chosen], minlength=BINS))
             return counts.astype(np.int32)  # of one part: half the memory
 
-        places = xp.minimum((predictions * bins).astype(xp.int32), bins - 1)
+        places = xp.minimum((predictions * BINS).astype(xp.int32), BINS - 1)
         called = predictions >= (self.threshold if threshold is None else threshold)
         found = Binned(
             rows_of(slice(None)), called=int(called.sum()), score_sum=float(predictions.sum(dtype=xp.float64))
@@ -242,11 +246,6 @@ class Classification(Evaluator):
         if isinstance(counted, Binned):
             return coarse(counted.rows)
         return counted.histogram.negatives + counted.histogram.positives
-
-    def edges(self, evaluation: ClassificationEvaluation) -> list[float]:
-        """Return fiftieths."""
-        edges: list[float] = evaluation.histogram.edges.tolist()
-        return edges
 
 
 def of_buckets(client: Any, buckets: Buckets, threshold: float | None) -> ClassificationEvaluation:

@@ -176,7 +176,14 @@ class Clustering(Evaluator):
         kind, title = "rows", "Rows of each cluster"
         yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
-    def count(self, predictions: Array, target: Any = None, **_: Any) -> Assigned:
+    def count(
+        self,
+        predictions: Array,
+        target: Any = None,
+        *,
+        threshold: float | None = None,
+        edges: Sequence[float] | None = None,
+    ) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         return _assigned(predictions)
 

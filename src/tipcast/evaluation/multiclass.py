@@ -133,7 +133,14 @@ class Multiclass(Evaluator):
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(self, predictions: Array, target: Any = None, **_: Any) -> ClassSums:
+    def count(
+        self,
+        predictions: Array,
+        target: Any = None,
+        *,
+        threshold: float | None = None,
+        edges: Sequence[float] | None = None,
+    ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         return _counted(predictions, target)
 

@@ -30,9 +30,7 @@ class Errors:
     scored: int = 0
     score_sum: float = 0.0
     histogram: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
-    """(BINS,) all rows by the bin of their prediction, where a reference has told the edges; else zeros."""
-    known: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
-    """(BINS,) those of them whose target is known."""
+    """(BINS,) all rows by the bin of their prediction, where the edges are given; else zeros."""
     rows: int = 0
     error_sum: float = 0.0
     absolute: float = 0.0
@@ -71,8 +69,8 @@ class RegressionEvaluation(Evaluation):
     residual_axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(-1, 1, BINS + 1))
     residuals: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     """Rows by the bin of prediction - target."""
-    moments: Floats = dataclasses.field(default_factory=lambda: np.zeros((2, BINS)))
-    """(2, BINS) sums of errors and of their squares by the bin of the prediction."""
+    error_sums: Floats = dataclasses.field(default_factory=lambda: np.zeros(BINS))
+    """(BINS,) sums of errors by the bin of the prediction."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -106,9 +104,9 @@ class Regression(Evaluator):
         if parts.client is None:
             return found
         axis, residual_axis = _axes(errors.sample)
-        joint, residuals, moments = parts.add(functools.partial(_binned, axis, residual_axis), summed)
+        joint, residuals, error_sums = parts.add(functools.partial(_binned, axis, residual_axis), summed)
         return dataclasses.replace(
-            found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, moments=moments
+            found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, error_sums=error_sums
         )
 
     def figures(
@@ -126,16 +124,20 @@ class Regression(Evaluator):
         rows = evaluation.joint.sum(axis=0)
         used = np.flatnonzero(rows)
         middles = ((evaluation.axis[:-1] + evaluation.axis[1:]) / 2)[used]
-        true = middles - evaluation.moments[0, used] / rows[used]
+        true = middles - evaluation.error_sums[used] / rows[used]
         columns = {"predicted": middles, "true": true, "rows": rows[used]}
         return {"tables/predicted.json": {name: values.tolist() for name, values in columns.items()}}
 
     def count(
-        self, predictions: Array, target: Any = None, *, reference: Mapping[str, Any] | None = None, **_: Any
+        self,
+        predictions: Array,
+        target: Any = None,
+        *,
+        threshold: float | None = None,
+        edges: Sequence[float] | None = None,
     ) -> Errors:
-        """Sum the errors of rows whose target is not NaN, and count predictions in the reference's bins."""
-        edges = np.asarray(reference["edges"]) if reference else None
-        return _sums(predictions, target, edges=edges)
+        """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
+        return _sums(predictions, target, edges=None if edges is None else np.asarray(edges))
 
     def total(self, parts: Sequence[Errors]) -> Errors:
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
@@ -180,8 +182,7 @@ def _sums(predictions: Any, target: Any, edges: Floats | None = None) -> Errors:
     finite = xp.isfinite(predicted)
     odd = len(predicted) - int(xp.count_nonzero(finite))
     scores = (predicted[finite] if odd else predicted).astype(xp.float64)
-    counts = _histogram(scores, edges)
-    found = Errors(scored=len(scores), score_sum=float(scores.sum()), histogram=counts, not_numbers=odd)
+    found = Errors(len(scores), float(scores.sum()), _histogram(scores, edges), not_numbers=odd)
     if target is None or not len(scores):
         return found
     truth = values_of(target)
@@ -198,7 +199,6 @@ def _sums(predictions: Any, target: Any, edges: Floats | None = None) -> Errors:
     step = -(-len(truth) // SAMPLE)
     return dataclasses.replace(
         found,
-        known=_histogram(scores, edges) if unknown else counts,
         rows=len(truth),
         unknown=unknown,
         error_sum=float(error.sum()),
@@ -237,12 +237,11 @@ def _bins(values: Array, edges: Floats) -> Array:
 
 
 def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints, Floats]:
-    """Count a part's rows in the figures' bins, and sum errors and squared errors by the prediction's."""
+    """Count a part's rows in the figures' bins, and sum errors by the prediction's."""
     found, truth = values_of(predictions), values_of(target)
     xp = module_of(found)
     found, truth = found.astype(xp.float64), truth.astype(xp.float64)
     bins, error = _bins(found, axis), found - truth
     joint = to_host(xp.bincount(_bins(truth, axis) * BINS + bins, minlength=BINS * BINS))
     residuals = to_host(xp.bincount(_bins(error, residual_axis), minlength=BINS))
-    moments = [to_host(xp.bincount(bins, weights=weights, minlength=BINS)) for weights in (error, error * error)]
-    return joint.reshape(BINS, BINS), residuals, np.stack(moments)
+    return joint.reshape(BINS, BINS), residuals, to_host(xp.bincount(bins, weights=error, minlength=BINS))

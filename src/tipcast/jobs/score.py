@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,40 +43,26 @@ Done = tuple[Mapping[str, Any], Sequence[Item], int]
 """What to say, the files that were refused, and the number of all."""
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What a job does with a scoring beside it, in the same run."""
-
-    job: str
-    params: tuple[str, ...]
-    """Keys of its configuration, which has those of a scoring too."""
-    kept: Callable[[Manifest], bool]
-    """Tells whether a folder's manifest has what ``find`` once returned: otherwise all files are scored anew."""
-    find: Callable[[ScoreRecord, Account], tuple[Mapping[str, Any], str]]
-    """Records what was found; returns what the manifest says of it, and a paragraph of the note."""
-
-
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says. S010 when some files were refused, after all others were scored."""
-    said, refused, files = perform(config, command)
+    said, refused, files = _perform(config, command)
     closing.say(said, config.print)
     if refused:
         raise problem_of(refused, files)
     return said
 
 
-def perform(config: ScoreConfig, command: str, beside: Beside | None = None) -> Done:
+def _perform(config: ScoreConfig, command: str) -> Done:
     """Score what is due."""
     planning.check(config)
     clock = Clock()
     try:
         with clock.phase("list"):
             output, manifest = recovered(config)
-            known = beside is None or (manifest is not None and beside.kept(manifest))
-            plan = planning.plan_unchanged(config, output, manifest) if known else None
+            plan = planning.plan_unchanged(config, output, manifest)
         if plan is not None:
             return _nothing(config, plan, clock, command)
-        return _score(config, command, output, clock, beside)
+        return _score(config, command, output, clock)
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
@@ -102,7 +87,7 @@ def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -
     return summary(config, plan, plan.kept, plan.refused, clock.seconds, command), plan.refused, plan.files
 
 
-def _score(config: ScoreConfig, command: str, output: str, clock: Clock, beside: Beside | None) -> Done:
+def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
     """Fetch the model, score what is due, record it, and swap the scores in."""
     from tipcast.compute import forkserver
     from tipcast.compute.session import check as check_session
@@ -123,9 +108,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock, beside:
         with failures(output):
             work = stack.enter_context(swap.workplace(output, address.storage(output, config.storage_options)))
         with clock.phase("list"):
-            there = present(config)
-            anew = beside is not None and there is not None and not beside.kept(there)
-            plan = planning.plan_files(config, output, there, fetched, anew=anew)
+            plan = planning.plan_files(config, output, present(config), fetched)
         for note in plan.notes:
             LOG.warning(note)
         if plan.current:
@@ -139,7 +122,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock, beside:
             from tipcast.scoring.run import Results, score
 
             parses()
-        record = stack.enter_context(opened(config, plan, fetched, command, beside))
+        record = stack.enter_context(opened(config, plan, fetched, command))
         judge = evaluator(record.task.kind)
         results, memory = Results(judge), dict[str, int]()
         if plan.due:
@@ -158,31 +141,27 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock, beside:
         found = account(results.total, fetched.manifest, judge)
         phases = dict(clock.seconds)
         with clock.phase("log"):
-            more, remark = beside.find(record, found) if beside else ({}, "")
-            record.write(found, results.entries, refused, phases, memory, remark)
+            record.write(found, results.entries, refused, phases, memory)
         with clock.phase("swap"):
-            entries = commit(work, record, plan, results, refused, more)
+            entries = commit(work, record, plan, results, refused)
         said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
     return said, refused, plan.files
 
 
 @contextlib.contextmanager
-def opened(
-    config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str, beside: Beside | None
-) -> Iterator[ScoreRecord]:
+def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str) -> Iterator[ScoreRecord]:
     """Open the run with what is known before any worker starts: which model, and which configuration."""
     from tipcast.jobs import opening
     from tipcast.scoring.record import ScoreRecord
     from tipcast.tracking.models import used_by
 
     plain = to_plain(config)
-    job = beside.job if beside else "score"
-    params = flatten({name: plain[name] for name in (*PARAMS, *(beside.params if beside else ()))})
+    params = flatten({name: plain[name] for name in PARAMS})
     params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
     tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
     tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
-    name = f"{job} {fetched.name or 'model'}"
-    with opening.opened(config, command, job=job, name=name, params=params, tags=tags) as run:
+    name = f"score {fetched.name or 'model'}"
+    with opening.opened(config, command, job="score", name=name, params=params, tags=tags) as run:
         used_by(run, fetched)
         yield ScoreRecord(run, config, plan, fetched, command)
 
@@ -195,25 +174,15 @@ def present(config: ScoreConfig) -> Manifest | None:
 def renew(plan: ScorePlan, options: Mapping[str, Any]) -> None:
     """Let the manifest say how files look that only look different, so that they are not read each time."""
     if plan.kept != plan.before.files:
-        rewrite(plan.output, Manifest(plan.kept, plan.before.about), options)
-
-
-def rewrite(output: str, manifest: Manifest, options: Mapping[str, Any]) -> None:
-    """Put another manifest beside scores that stay."""
-    path = f"{output}/{MANIFEST}"
-    with written(path, address.storage(path, options), synced=True) as file:
-        file.write(manifest_bytes(manifest))
+        path = f"{plan.output}/{MANIFEST}"
+        with written(path, address.storage(path, options), synced=True) as file:
+            file.write(manifest_bytes(Manifest(plan.kept, plan.before.about)))
 
 
 def commit(
-    work: swap.Work,
-    record: ScoreRecord,
-    plan: ScorePlan,
-    results: Results,
-    refused: Sequence[Item],
-    more: Mapping[str, Any],
+    work: swap.Work, record: ScoreRecord, plan: ScorePlan, results: Results, refused: Sequence[Item]
 ) -> dict[str, Entry]:
-    """Swap the scores in, ``more`` in their manifest, and return what it says of the files."""
+    """Swap the scores in and return what their manifest says of the files."""
     entries: dict[str, Entry] = {}
     options, before = record.config.storage_options, plan.before
     obsolete = [*plan.obsolete, *(item.name for item in results.refused if item.name in before.files)]
@@ -221,7 +190,7 @@ def commit(
     def manifest() -> bytes:
         gate("manifest")
         entries.update(results.stamped(work.final, options) | dict(plan.kept))
-        return manifest_bytes(Manifest(entries, {**about(record, refused), **more}))
+        return manifest_bytes(Manifest(entries, about(record, refused)))
 
     with failures(plan.output):
         for name in plan.kept:
@@ -304,7 +273,6 @@ def summary(
         "unscored": dict(found.total.unscored) if found else {},
         "refused": why,
         "metrics": found.headlines if found else {},
-        "drift": {drift.name: drift.psi for drift in found.drifts if drift.verdict != "little"} if found else {},
         "phases": phases,
         "command": command,
     }

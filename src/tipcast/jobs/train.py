@@ -26,9 +26,6 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Evaluation, evaluator, judged_by
-from tipcast.evaluation.drift import profile
-from tipcast.evaluation.estimate import reference
-from tipcast.evaluation.slices import MOST_CLASSES, Slice, slices
 from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
 from tipcast.jobs.opening import opened, told_apart
@@ -191,7 +188,7 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
     if config.task.kind is None:
         check_model(config, task.kind)
-    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, grouped=True)
+    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, own_counts=True)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)
@@ -269,10 +266,6 @@ class Outcome:
     fitted: Fitted
     validation: Evaluation | None
     test: Evaluation
-    slices: Sequence[Slice]
-    """Groups of the test rows."""
-    profile: Mapping[str, Any]
-    """What trained-on rows and scores of others look like, see ``evaluation.drift``."""
 
 
 def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
@@ -287,15 +280,7 @@ def measure(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Out
             threshold = validation.threshold
         predictions, truth = predict(client, held, splits["test"].x), judged_by(splits["test"])
         test = judge.evaluate(client, predictions, truth, threshold=threshold, where=WHERE["test"])
-        groups = splits["test"].groups if len(plan.task.classes) <= MOST_CLASSES else {}
-        found = slices(client, judge, predictions, truth, groups, plan.dataset.group_label, threshold=threshold)
-        score = judge.profile(validation or test, "validation" if validation else "test")
-        train = splits["train"]
-        described = profile(client, train.x, train.parts, score, plan.task.categorical)
-        if plan.task.has_target:
-            described["reference"] = reference(test, "test")
-            described["answered"] = rows.answered(splits.values())
-    return Outcome(splits, fitted, validation, test, found, described)
+    return Outcome(splits, fitted, validation, test)
 
 
 def explained(workers: Session, fitted: Fitted, saved: NativeFile, test: Rows) -> contributions.Rows:

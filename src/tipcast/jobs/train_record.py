@@ -17,13 +17,14 @@ from tipcast.compute import diagnostics
 from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.datasets.base import Listing
-from tipcast.evaluation import plots, report, slices
+from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
 from tipcast.measure import origin
 from tipcast.models.base import NativeFile
 from tipcast.models.contributions import Rows
 from tipcast.tracking import portable, registry
 from tipcast.tracking.facts import FILES
+from tipcast.tracking.models import PREDICTIONS
 from tipcast.tracking.run import Run
 
 if TYPE_CHECKING:
@@ -133,10 +134,6 @@ class Record:
                 log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
-        if outcome.slices:
-            self.run.log_table(slices.columns(outcome.slices), slices.SLICES)
-        if len(ranked := slices.worst(outcome.slices, judge)) > 1:
-            log(plots.slices(ranked, test, judge.headline, subtitle), slices.SLICES_PLOT)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
         if fitted.importance:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
@@ -160,12 +157,13 @@ class Record:
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
+        held_out = "validation" if outcome.validation else "test"
         facts = {
             "features": list(task.features),
             "target": task.description,
             "task": task.facts(),
             "threshold": outcome.test.threshold,
-            "profile": outcome.profile,
+            PREDICTIONS: self.judge.held_out(outcome.validation or outcome.test, held_out),
             "model": self.config.model.name,
             "trained_on": device,
             "data_digest": train.digest,
@@ -193,10 +191,10 @@ class Record:
         """Record how long it took and how much memory, and write the note."""
         self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
-        repeated = []
+        remark = ""
         if self.original:
             has = self.run.client.get_run(self.run.id).data.metrics
-            repeated = [self.original.remark(self.command, has)]
+            remark = self.original.remark(self.command, has)
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.folder / "dask.html"
         if report_file.exists():
@@ -212,7 +210,7 @@ class Record:
                 validation=outcome.validation,
                 run_id=self.run.id,
                 changes=origin.source().remark,
-                remark="\n\n".join(filter(None, [*repeated, slices.remark(outcome.slices, self.judge)])),
+                remark=remark,
             )
         )
 

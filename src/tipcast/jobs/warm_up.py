@@ -11,7 +11,6 @@ from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.rows import Recipe, collection, prepare_fragment
-from tipcast.evaluation import slices
 from tipcast.evaluation.base import evaluator
 from tipcast.models.base import Split
 from tipcast.models.build import build
@@ -66,7 +65,5 @@ def _whole_job(
     estimator = build(model, device, task.categorical, task.kind, len(task.classes))
     scores = estimator.fit(Split(part.x, part.y, (part.x, part.y)), seed=0).scorer.score(tested.x)
     judge = evaluator(task.kind)
-    judged = tested.x if tested.y is None else tested.y
-    judge.warm_up(scores, judged)
-    slices.warm_up(judge, scores, judged, list(tested.groups.values()))
+    judge.warm_up(scores, tested.x if tested.y is None else tested.y)
     return part.x, part.y

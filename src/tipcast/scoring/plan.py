@@ -149,12 +149,10 @@ def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) 
     return plan if plan.current and plan.kept == manifest.files else None
 
 
-def plan_files(
-    config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched, *, anew: bool = False
-) -> ScorePlan:
+def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
-    With ``anew`` all are due, whatever is there. The only file's error is raised, others' are in the plan.
+    The only file's error is raised, others' are in the plan.
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
     columns, optional = dataset.scoring_columns(task.features)
@@ -176,7 +174,7 @@ def plan_files(
     before = manifest or Manifest({}, {})
 
     def look(name: str, uri: str) -> Item:
-        there = None if anew else _unchanged(name, uri, request, output, recipe, before)
+        there = _unchanged(name, uri, request, output, recipe, before)
         return there or _inspect_file(name, uri, request, dataset)
 
     items = _each(look, files)

@@ -1,4 +1,4 @@
-"""What a scoring's run records: model, data, predictions, drift, and metrics where answers are known."""
+"""What a scoring's run records: model, data, predictions, and metrics where answers are known."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
 from tipcast.datasets import split
-from tipcast.evaluation import drift, plots
-from tipcast.evaluation.base import Evaluation, Evaluator, bounds
-from tipcast.evaluation.drift import Drift, drifts
+from tipcast.evaluation import plots
+from tipcast.evaluation.base import Evaluation, Evaluator, bounds, shares
 from tipcast.evaluation.report import log_figure, metric_lines, plot, repeat, table
+from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin
 from tipcast.scoring.output_folder import Entry
 from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
 from tipcast.scoring.worker import Scored
 from tipcast.tasks.base import Task
-from tipcast.tracking.models import Fetched
+from tipcast.tracking.models import PREDICTIONS, Fetched
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
@@ -29,8 +29,7 @@ FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256",
 """Columns of the table of files."""
 DIGEST = 16
 """Characters of a digest that tags show."""
-SCORES_PLOT, DRIFT_PLOT = "plots/scores.png", "plots/drift.png"
-LIMITS = "below 0.1 little has changed, from 0.25 on much has"
+SCORES_PLOT = "plots/scores.png"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Account:
     judge: Evaluator
     labelled: Evaluation | None
     """Of rows whose answer is known."""
-    drifts: Sequence[Drift]
     timed: bool
     """Whether the model tells of which period its training rows are."""
 
@@ -51,12 +49,17 @@ class Account:
         return self.total.rows
 
     @property
+    def histogram(self) -> Ints:
+        """(bins,) rows by bin of their prediction; zeros where a model of numbers does not tell its bins."""
+        found: Ints = self.judge.histogram(self.total.predictions)
+        return found
+
+    @property
     def metrics(self) -> dict[str, float]:
         """What is logged."""
         found: dict[str, float] = {"score/rows": self.rows, "score/unscored": sum(self.total.unscored.values())}
         found |= {f"score/{name}": value for name, value in self.judge.summary(self.total.predictions).items()}
         found |= {f"unscored/{reason}": rows for reason, rows in self.total.unscored.items()}
-        found |= {f"drift/{drift.name}": drift.psi for drift in self.drifts}
         if self.labelled:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
             found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
@@ -78,12 +81,9 @@ class Account:
 
 
 def account(total: Scored, manifest: Mapping[str, Any], judge: Evaluator) -> Account:
-    """Evaluate the rows whose answer is known, and hold all against training's where the model tells of them."""
-    described, threshold = manifest.get("profile"), manifest.get("threshold")
-    values = {name: counts.sum(axis=0) for name, counts in total.values.items()}
-    moved = drifts(described, values, judge.histogram(total.predictions)) if described else []
-    timed = manifest.get("trained_until") is not None
-    return Account(total, judge, judge.of_sums(total.predictions, threshold), moved, timed)
+    """Evaluate the rows whose answer is known."""
+    labelled = judge.of_sums(total.predictions, manifest.get("threshold"))
+    return Account(total, judge, labelled, timed=manifest.get("trained_until") is not None)
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,8 @@ class ScoreRecord:
         refused: Sequence[Item],
         phases: Mapping[str, float],
         memory: Mapping[str, int],
-        remark: str = "",
     ) -> None:
-        """Record what was scored; ``files`` are those of this run, ``remark`` is a paragraph of the note."""
+        """Record what was scored; ``files`` are those of this run."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
@@ -122,7 +121,7 @@ class ScoreRecord:
         if found.rows:
             self._plots(found)
         self.run.set_tags({"score.files": len(files), "score.kept": len(self.plan.kept), "score.refused": len(refused)})
-        self.run.note(self._note(found, files, refused, phases, remark))
+        self.run.note(self._note(found, files, refused, phases))
 
     @property
     def model(self) -> str:
@@ -142,24 +141,17 @@ class ScoreRecord:
         )
 
     def _note(
-        self,
-        found: Account,
-        files: Mapping[str, Entry],
-        refused: Sequence[Item],
-        phases: Mapping[str, float],
-        remark: str,
+        self, found: Account, files: Mapping[str, Entry], refused: Sequence[Item], phases: Mapping[str, float]
     ) -> str:
         """Write the run's note in Markdown, cut at its end where MLflow would cut it."""
         warning = self._seen(found)
         parts = [
             f"### {self.model} scored {found.rows:,} rows",
-            remark,
             table(["", ""], [[name, value] for name, value in self._facts(found, files).items()]),
             _refused(reasons(refused)),
-            plot(self.run.id, SCORES_PLOT),
+            plot(self.run.id, SCORES_PLOT) if found.histogram.any() else "",
             _labelled(found.labelled, found.judge),
             f"**{warning}.**" if warning else "",
-            _drifts(found.drifts, self.run.id),
             repeat(self.command, origin.source().remark),
             table(["phase", "seconds"], [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]),
         ]
@@ -191,38 +183,22 @@ class ScoreRecord:
                  for name, entry in sorted(files.items())]  # fmt: skip
         lines += [[item.name, to_plain(item.uri), None, None, None, None, str(item.problem)] for item in refused]
         self.run.log_table(_columns(FILES, lines), "tables/files.json")
-        if not found.drifts:
-            return
-        names = ("psi", "chance", "verdict")
-        table: dict[str, list[Any]] = {"name": [drift.name for drift in found.drifts]}
-        self.run.log_table(
-            table | {name: [getattr(drift, name) for drift in found.drifts] for name in names}, "tables/drift.json"
-        )
-        bins = [
-            (drift.name, *row)
-            for drift in found.drifts
-            for row in zip(drift.labels, drift.then, drift.now, strict=True)
-        ]
-        self.run.log_table(_columns(("name", "bin", "training", "now"), bins), "tables/drift_bins.json")
 
     def _plots(self, found: Account) -> None:
         subtitle = f"{self.model}, {found.rows:,} rows of {len(self.plan.due)} files"
-        log, described = self.run.log_bytes, self.fetched.manifest.get("profile")
-        then = described[drift.SCORE] if described else {}
-        now = drift.spread(found.judge.histogram(found.total.predictions))
+        log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
         behind = f"{then['split']} rows at training" if then else ""
-        drawn = plots.distribution(
-            now,
-            then.get("histogram"),
-            behind,
-            subtitle,
-            edges=then.get("edges"),
-            names=self.task.classes,
-            threshold=self.fetched.manifest.get("threshold"),
-        )
-        log_figure(log, drawn, SCORES_PLOT)
-        if found.drifts:
-            log_figure(log, plots.stability(found.drifts, subtitle), DRIFT_PLOT)
+        if found.histogram.any():
+            drawn = plots.distribution(
+                shares(found.histogram).tolist(),
+                then.get("shares"),
+                behind,
+                subtitle,
+                edges=then.get("edges"),
+                names=self.task.classes,
+                threshold=self.fetched.manifest.get("threshold"),
+            )
+            log_figure(log, drawn, SCORES_PLOT)
         if found.labelled:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
@@ -248,11 +224,3 @@ def _labelled(found: Evaluation | None, judge: Evaluator) -> str:
         return "No metrics: the rows have no answers to compare with, or all are alike."
     shown = table(["metric", "value"], [[name, value] for name, (value,) in metric_lines([found])])
     return f"On {found.rows:,} rows whose answer is known:\n\n{shown}\n\n{judge.interval_remark}"
-
-
-def _drifts(drifts: Sequence[Drift], run_id: str) -> str:
-    if not drifts:
-        return "No drift: the model's manifest does not tell how its training rows were."
-    rows = [[drift.name, f"{drift.psi:.3f}", f"{drift.chance:.3f}", drift.verdict] for drift in drifts]
-    shown = table(["drift", "stability index", "95 % by chance", "verdict"], rows)
-    return f"Population stability index against the training ({LIMITS}):\n\n{shown}\n\n{plot(run_id, DRIFT_PLOT)}"

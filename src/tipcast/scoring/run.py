@@ -28,7 +28,7 @@ from tipcast.scoring.output_folder import Entry, file_stamp
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
 from tipcast.scoring.writing import Joined, failures
-from tipcast.tracking.models import Fetched
+from tipcast.tracking.models import PREDICTIONS, Fetched
 
 LOG = logging.getLogger("tipcast")
 
@@ -167,5 +167,5 @@ def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
         version=fetched.version,
         compression=config.compression,
         storage=address.storage(place.whole, config.storage_options),
-        profile=manifest.get("profile"),
+        edges=manifest.get(PREDICTIONS, {}).get("edges"),
     )

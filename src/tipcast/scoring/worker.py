@@ -21,7 +21,6 @@ from tipcast.datasets.base import Dataset, Fragment, Period
 from tipcast.datasets.column_names import NAMES
 from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
-from tipcast.evaluation import drift
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
 from tipcast.scoring.output_folder import file_sha256
@@ -30,6 +29,8 @@ from tipcast.tasks.base import Task
 
 WRITERS = threading.BoundedSemaphore(8)
 """Files that a worker with one thread for its device writes at once."""
+MISSING = -1.0
+"""What features have where they are missing."""
 Choose = Callable[[Sequence[str]], list[str]]
 """Of the names that a file has, those that are kept."""
 
@@ -49,8 +50,8 @@ class Work:
     compression: str
     storage: Mapping[str, Any]
     """For the output, as ``address.storage`` returns them."""
-    profile: Mapping[str, Any] | None
-    """What training's rows and predictions were like, where the model tells, see ``evaluation.drift``."""
+    edges: Sequence[float] | None
+    """Of numbers: the (bins + 1,) edges of the bins that predictions are counted in."""
 
     @property
     def evaluator(self) -> Evaluator:
@@ -72,8 +73,6 @@ class Scored:
     rows: int
     unscored: Mapping[str, int]
     """Reason -> rows whose prediction is null."""
-    values: Mapping[str, Any]
-    """Feature -> (2, bins) counts of its values, of rows whose target is not known and is, see ``evaluation.drift``."""
     predictions: Any
     """What the evaluator counted."""
     seen: int
@@ -99,18 +98,15 @@ def score_fragment(
     kept = read_passthrough(fragment, dataset, work.keep, added_columns(work.task), threads=alone)
     table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work)
     write_part(table, path, work.storage, threads=alone)
-    profile = work.profile or {"features": {}, drift.SCORE: None}
-    known = xp.zeros(len(matrix), dtype=xp.int8) if target is None else _known(target).astype(xp.int8)
     return Scored(
         path=path,
         rows=len(matrix),
         unscored=unscored,
-        values=drift.count(matrix[good], work.task.features, profile["features"], known[good]),
         predictions=work.evaluator.count(
             predicted[good],
             None if target is None else target[good],
             threshold=work.threshold,
-            reference=profile[drift.SCORE],
+            edges=work.edges,
         ),
         seen=0 if target is None or seen is None else _within(columns[str(dataset.time)][good], target[good], seen),
     )
@@ -123,7 +119,7 @@ def predict(columns: dict[str, Array], scorer: Scorer, frames: Frames, work: Wor
     lacking = {name: xp.full(rows, np.nan) for name in work.needed if name not in columns}
     with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
         matrix = work.dataset.compute(columns | lacking, work.task.features, xp)
-    matrix[xp.isinf(matrix)] = drift.MISSING  # some libraries refuse them, and all rows with them
+    matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
     return matrix, scorer.score(frames.frame(matrix, work.task.features))
 
 
@@ -145,11 +141,8 @@ def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work:
 
 def _within(time: Array, target: Array, period: Period) -> int:
     """Count rows of a period whose target is known."""
-    return int((_known(target) & (time >= period[0]) & (time < period[1])).sum())
-
-
-def _known(target: Array) -> Array:
-    return target >= 0 if target.dtype.kind == "i" else target == target
+    known = target >= 0 if target.dtype.kind == "i" else target == target
+    return int((known & (time >= period[0]) & (time < period[1])).sum())
 
 
 def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
@@ -197,7 +190,6 @@ def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
         path="",
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
-        values=drift.total([part.values for part in parts]),
         predictions=judge.total([part.predictions for part in parts]),
         seen=sum(part.seen for part in parts),
     )

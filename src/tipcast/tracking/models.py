@@ -31,6 +31,8 @@ from tipcast.tracking.registry import MANIFEST_TAG
 from tipcast.tracking.run import Run
 
 AGAIN = "train and register it again"
+PREDICTIONS = "predictions"
+"""Of a manifest: what predictions of held-out rows were like, see ``Evaluator.held_out``."""
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
 _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
@@ -218,8 +220,8 @@ def _followed(manifest: dict[str, Any], where: str) -> dict[str, Any]:
     if strangers or not names or len(set(names)) < len(names):
         what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
         raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-    if not all(isinstance(each, Mapping) for each in manifest.get("profile", {}).get("features", {}).values()):
-        raise TypeError("its profile has a feature that is not a mapping")
+    if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
+        raise TypeError("its predictions are not a mapping")
     return manifest
 
 

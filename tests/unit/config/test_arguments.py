@@ -141,7 +141,7 @@ def test_keys_of_paths_are_those_of_the_schemas() -> None:
         "data": [schema.FilesData, schema.TlcData],
         "tracking": [schema.TrackingSpec],
         "cluster": [schema.SchedulerCluster],
-        "": [job_schemas.PrepareConfig, job_schemas.WatchConfig, job_schemas.MultirunConfig],
+        "": [job_schemas.PrepareConfig, job_schemas.ScoreConfig, job_schemas.MultirunConfig],
     }
     keys = {
         f"{group}.{field.name}".lstrip(".")

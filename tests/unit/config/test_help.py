@@ -79,7 +79,7 @@ def test_it_fits_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    for words in (["--help"], ["train", "--help"], ["watch", "--help"]):
+    for words in (["--help"], ["train", "--help"], ["score", "--help"]):
         lines = shown(capsys, *words).splitlines()
         assert max(map(len, lines)) < min(columns, WIDEST + 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import yaml
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import HIDDEN, flatten, redact, restored, retrained, to_plain
+from tipcast.config.plain import HIDDEN, flatten, recorded, redact, restored, to_plain
 from tipcast.config.plain import tested as source_of_tests
 from tipcast.config.schema import DataSpec, FilesData, Output
 
@@ -70,18 +69,6 @@ def test_addresses_are_shown_without_secrets(text: str, shown: str) -> None:
     assert to_plain([text]) == [shown]
 
 
-def test_a_training_is_made_again_on_the_machine_of_a_watch() -> None:
-    trained = to_object(compose("train", ["model=random_forest", "task=tip_amount", "seed=7"])[0].config)
-    words = ["model_uri=models:/tips/1", "input=a", "output=b", "tracking.experiment=here", "cluster.n_workers=3"]
-    given = to_object(compose("watch", words)[0].config)
-    text = yaml.safe_dump(to_plain(trained), sort_keys=False)
-    found = retrained(text, given, "tips", {"max_depth": "5", "max_features": "sqrt"}, "run 1")
-    assert (found.task, found.data, found.seed) == (trained.task, trained.data, 7)
-    params = {**trained.model.params, "max_depth": 5, "max_features": "sqrt"}
-    assert found.model == dataclasses.replace(trained.model, params=params)
-    assert (found.tracking.register, found.tracking.experiment, found.cluster.n_workers) == ("tips", "here", 3)
-
-
 def test_it_is_told_where_the_run_kept_its_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tipcast")
     words = ["data=tlc", "data.train=2019-01", "data.test=2019-02", f"data.cache={tmp_path / 'kept'}"]
@@ -101,10 +88,9 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
     text = yaml.safe_dump(to_plain(to_object(compose("sweep", [*words, *far])[0].config)))
     here = to_object(compose("sweep", words)[0].config)
     mine = to_object(compose("sweep", [*words, "data.cache=/mine"])[0].config)
-    watch = to_object(compose("watch", ["model_uri=models:/tips/1", "input=a", "output=b"])[0].config)
     assert here.data.cache == "/kept/here"
     assert source_of_tests(text, DataSpec(test=None), "run 1") == here.data
-    assert retrained(text, watch, "tips", {}, "run 1").data == here.data
+    assert recorded(text, {}, "run 1")["data"] == to_plain(here.data)
     assert restored(text, to_object(compose("sweep", [])[0].config), "run 1").data == here.data
     assert restored(text, mine, "run 1").data == mine.data, "the command line may choose them"
 
@@ -113,7 +99,6 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
     "text", ["", "a: [", "data: 1", "model: {params: {}}\ndata: {source: sample, seed: '${oc.env:A}'}"]
 )
 def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
-    given = to_object(compose("watch", ["model_uri=models:/tips/1", "input=a", "output=b"])[0].config)
     with pytest.raises(TipcastError) as caught:
-        retrained(text, given, "tips", {}, "run 1")
+        recorded(text, {}, "run 1")
     assert caught.value.code == "M023"

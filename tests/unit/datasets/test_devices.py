@@ -24,7 +24,7 @@ from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts
 
 pytestmark = pytest.mark.gpu
-RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")), grouped=True)
+RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")), own_counts=True)
 PICKUP = "tpep_pickup_datetime"
 
 
@@ -35,7 +35,7 @@ def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any
     splits = []
     for split in found.splits:
         columns = {}
-        for name, futures in {"x": split.x, "y": split.y, **split.groups}.items():
+        for name, futures in {"x": split.x, "y": split.y}.items():
             home = session.client.map(lambda part: np.asarray(to_host(part)), futures, pure=False)
             parts = session.client.gather(home)
             columns[name] = np.concatenate(parts) if parts else np.empty(0)

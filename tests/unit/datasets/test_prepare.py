@@ -69,7 +69,6 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
     assert part.y.dtype == np.int32
     assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
     assert part.counts.classes == (998 - part.y.sum(), part.y.sum())
-    assert part.groups == {}
     assert part.counts.extra == {"missing_passengers": 1}
 
 
@@ -90,25 +89,11 @@ def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
         assert tuple(part.counts.rows for part in parts) == rows
 
 
-def test_groups_of_trips(trip_files: Any, frames: Frames) -> None:
-    recipe = Recipe(Taxi(), high_tip_task(("passenger_count",)), grouped=True)
-    assert recipe.optional == ("payment_type", "VendorID", "PULocationID")
-    path = trip_files.write("yellow_tripdata_2019-02.parquet", lambda frame: frame.drop(columns="VendorID"))
-    fragments = trip_files.listing(path, (*recipe.columns, "payment_type", "PULocationID")).fragments
-    (part,) = prepare_fragment(fragments[0], frames, recipe)
-    trips = trip_files.trips()
-    times = trips["tpep_pickup_datetime"].dt
-    expected = {
-        "PULocationID": trips["PULocationID"], "pickup_hour": times.hour, "pickup_weekday": times.weekday,
-        "payment_type": trips["payment_type"].fillna(-1), "VendorID": [-1] * len(trips),
-    }  # fmt: skip
-    assert {name: codes.tolist() for name, codes in part.groups.items()} == {
-        name: [int(value) for value in values] for name, values in expected.items()
-    }
-    dataset = recipe.dataset
-    said = [dataset.group_label(*of) for of in (("pickup_weekday", 6), ("payment_type", 1), ("PULocationID", 132))]
-    assert said == ["Sunday", "card", "132"]
-    assert dataset.group_label("payment_type", 9) == "9"
-    assert part.counts.extra["cash"] == (trips["payment_type"] == 2).sum()
-    without = prepare_fragment(fragments[0], frames, dataclasses.replace(recipe, grouped=False))
-    assert without[0].groups == {}
+def test_trips_paid_in_cash_are_counted(trip_files: Any, frames: Frames) -> None:
+    recipe = Recipe(Taxi(), high_tip_task(("passenger_count",)), own_counts=True)
+    assert recipe.optional == ("payment_type",)
+    (fragment,) = trip_files.listing(
+        trip_files.write("yellow_tripdata_2019-02.parquet"), (*recipe.columns, *recipe.optional)
+    ).fragments
+    (part,) = prepare_fragment(fragment, frames, recipe)
+    assert part.counts.extra["cash"] == (trip_files.trips()["payment_type"] == 2).sum() > 0

@@ -38,7 +38,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     cut = int(pd.Timestamp("2019-02-01").value // 1000)
-    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut, grouped=True)
+    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut, own_counts=True)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
     loaded = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     first, second = loaded.splits

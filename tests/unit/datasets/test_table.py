@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,29 +208,3 @@ def test_a_saved_model_knows_its_columns(table: Callable[..., Table]) -> None:
     raw = opened.raw_frame({"word": np.array([0.0, np.nan, 2.0]), "size": np.ones(3)}, {})
     assert raw["word"].tolist()[::2] == ["apple", "pear"]
     assert raw["word"].isna().tolist() == [False, True, False]
-
-
-def parts_of(opened: Table, draw: Draw | None = None) -> list[Any]:
-    """Return the parts of each fragment of the test side, with the groups of their rows."""
-    asked = dataclasses.replace(task(opened, "class"), features=("size",))
-    recipe = Recipe(opened, asked, draw=draw, grouped=True)
-    fragments = opened.scan("test", recipe.columns, recipe.optional).fragments
-    return [prepare_fragment(fragment, CpuFrames(), recipe) for fragment in fragments]
-
-
-def test_groups_are_texts_and_booleans(table: Callable[..., Table]) -> None:
-    opened, given = table(), frame()
-    parts = parts_of(opened)
-    texts = {"word": given["word"].fillna("").tolist(), "flag": ["true" if flag else "false" for flag in given["flag"]]}
-    for name, expected in texts.items():
-        codes = np.concatenate([part.groups[name] for (part,) in parts])
-        found = ["" if code < 0 else opened.group_label(name, code) for code in codes]
-        assert [each.lower() for each in found] == expected, "of CSV, True and False are texts"
-    for first, last in parts_of(opened, Draw(0, ((0.0, 0.7), (0.7, 1.0)))):
-        assert (list(first.groups), list(last.groups)) == ([], ["word", "flag"]), "of the rows that are tested on"
-
-
-def test_a_group_of_another_type_elsewhere_is_not_known(table: Callable[..., Table], tmp_path: Path) -> None:
-    frame().assign(word=1.5).drop(columns="flag").to_parquet(tmp_path / "other.parquet", index=False)
-    ((part,),) = parts_of(table(test=str(tmp_path / "other.parquet")))
-    assert {name: set(codes.tolist()) for name, codes in part.groups.items()} == {"word": {-1}, "flag": {-1}}

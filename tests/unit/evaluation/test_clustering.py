@@ -90,7 +90,7 @@ def test_while_rows_are_scored() -> None:
     assert JUDGE.histogram(found).tolist() == JUDGE.histogram(whole).tolist()
     assert JUDGE.summary(found)["inertia"] == pytest.approx(whole.headline)
     assert JUDGE.of_sums(found) is None
-    assert JUDGE.profile(whole, "test")["rows"] == 3000
+    assert len(JUDGE.held_out(whole, "test")["shares"]) == len(whole.cluster_rows)
 
 
 def test_refuses(client: Client) -> None:

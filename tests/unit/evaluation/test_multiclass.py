@@ -75,9 +75,8 @@ def test_while_rows_are_scored() -> None:
     assert JUDGE.histogram(found).tolist() == np.bincount(probabilities.argmax(axis=1)).tolist()
     assert sum(JUDGE.summary(found).values()) == pytest.approx(1)
     assert JUDGE.of_sums(JUDGE.count(probabilities, None)) is None
-    described = JUDGE.profile(expected, "test")
-    assert described["bins"] == [[at, at] for at in range(4)]
-    assert sum(described["shares"]) == pytest.approx(1)
+    described = JUDGE.held_out(expected, "test")
+    assert described == {"split": "test", "shares": (JUDGE.histogram(expected) / 2000).tolist()}
 
 
 @pytest.mark.parametrize(

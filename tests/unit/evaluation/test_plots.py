@@ -16,15 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import plots
-from tipcast.evaluation.base import Evaluation, Interval, Metric
+from tipcast.evaluation.base import Interval, Metric
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.clustering import Map
-from tipcast.evaluation.drift import Drift
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.regression import RegressionEvaluation
-from tipcast.evaluation.slices import Slice
 from tipcast.evaluation.two_classes import ClassificationEvaluation, wilson
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
@@ -40,10 +38,6 @@ PARAMS = {
 }
 SCORES = [0.61, 0.64, 0.65, 0.6]
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
-DRIFTS = [
-    Drift(name, value, 0.002, [], [], [])
-    for name, value in (("score", 0.02), ("passenger_count", 2.1), ("pickup_week_hour", 0.13), ("PULocationID", 0.001))
-]
 AUC = Metric("auc", True, label="AUC")
 SECONDS = [1.0, 2.0, 3.0, 4.0]
 
@@ -104,15 +98,6 @@ def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
     return values, values * r.normal(size=14) ** 2, names
 
 
-def _slices() -> list[Slice]:
-    r, found = np.random.default_rng(7), []
-    for name, groups in (("PULocationID", 12), ("weekday", 7), ("a_name_of_a_column_that_is_long", 3)):
-        for group, value in enumerate(np.sort(r.uniform(0.5, 0.7, groups))):
-            of_group = Evaluation({"auc": value, "rows": 5000.0}, Interval(value - 0.03, value + 0.03))
-            found.append(Slice(name, str(group), 1_234_567, 0.5, of_group))
-    return found
-
-
 CENTRES = {"1 core": np.array([[0.1, 0.2], [1.0, -1.0]]), "2 cores": np.array([[0.1, 0.25], [1.0, -1.0]])}
 
 
@@ -131,7 +116,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         ),
         "scores": lambda: plots.scores(found, SUBTITLE),
         "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
-        "slices": lambda: plots.slices(_slices(), found, AUC, SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
@@ -142,8 +126,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         ),
         "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
         "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
-        "called": lambda: plots.distribution([0.2, 0.5, 0.3], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
-        "stability": lambda: plots.stability(DRIFTS, SUBTITLE),
+        "called": lambda: plots.distribution([0.2, 0.8], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
         "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
         "ladder": lambda: plots.ladder({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"}, SUBTITLE),
     }

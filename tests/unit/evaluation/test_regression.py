@@ -62,17 +62,15 @@ def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     assert 365 <= hits <= 393
 
 
-def test_bins_count_every_row_and_the_profile_is_of_predictions(client: Client) -> None:
+def test_bins_count_every_row(client: Client) -> None:
     predicted, truth = rows()
     found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
     assert found.joint.sum() == found.residuals.sum() == 5000
     inside = np.clip(predicted, found.axis[0], found.axis[-1])
     np.testing.assert_array_equal(found.joint.sum(axis=0), np.histogram(inside, found.axis)[0])
-    described = JUDGE.profile(found, "test")
-    assert described["rows"] == 5000
+    described = JUDGE.held_out(found, "test")
     assert sum(described["shares"]) == pytest.approx(1)
-    assert 8 <= len(described["bins"]) <= 10
-    counted = JUDGE.count(predicted, None, reference=described)
+    counted = JUDGE.count(predicted, None, edges=described["edges"])
     assert JUDGE.histogram(counted).tolist() == JUDGE.histogram(found).tolist()
     assert JUDGE.summary(counted) == {"mean": pytest.approx(predicted.mean(dtype=float))}
     assert JUDGE.of_sums(counted) is None
@@ -92,17 +90,11 @@ def test_errors_and_rows_are_told_by_the_bin_of_the_prediction(client: Client) -
     found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
     errors = predicted.astype(float) - truth
     at = np.digitize(predicted, found.axis[1:-1])
-    for sums, values in zip(found.moments, (errors, errors**2), strict=True):
-        np.testing.assert_allclose(sums, np.bincount(at, values, minlength=BINS), rtol=1e-9)
-    described = JUDGE.profile(found, "test")
+    np.testing.assert_allclose(found.error_sums, np.bincount(at, errors, minlength=BINS), rtol=1e-9)
+    edges = JUDGE.held_out(found, "test")["edges"]
     truth[::2] = np.nan
-    parts = [JUDGE.count(predicted[i::3], truth[i::3], reference=described) for i in range(3)]
-    parts.append(JUDGE.count(predicted, None, reference=described))
-    whole = JUDGE.total(parts)
-    known = np.bincount(at[1::2], minlength=BINS)
-    assert whole.known is not None
-    assert whole.known.tolist() == known.tolist()
-    assert whole.histogram is not None
+    parts = [JUDGE.count(predicted[i::3], truth[i::3], edges=edges) for i in range(3)]
+    whole = JUDGE.total([*parts, JUDGE.count(predicted, None, edges=edges)])
     assert whole.histogram.tolist() == (2 * np.bincount(at, minlength=BINS)).tolist()
 
 

@@ -248,9 +248,8 @@ BASE = list(features.BASE_FEATURES)
         ({"sha256": {}}, "M005"),
         ({"format": []}, "M005"),
         ({"file": None}, "M005"),
-        ({"profile": None}, "M005"),
-        ({"profile": {"features": []}}, "M005"),
-        ({"profile": {"features": {BASE[0]: None}}}, "M005"),
+        ({"predictions": None}, "M005"),
+        ({"predictions": []}, "M005"),
     ],
 )
 def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], code: str) -> None:

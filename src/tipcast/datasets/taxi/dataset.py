@@ -71,12 +71,6 @@ TOO_MANY = (
 """Reason, code, name in ``data.limits``, what is wrong, and what to do where that is not to mend the file."""
 EVER = NULL_TIME + 1, np.iinfo(np.int64).max
 """The period of rows whose pick-up may be at any time."""
-OF_PICKUP = ("pickup_hour", "pickup_weekday")
-GROUPS = {
-    "pickup_weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
-    "payment_type": ("flex fare", "card", "cash", "no charge", "dispute", "unknown", "voided"),
-}
-"""Name -> groups by their number, see the TLC's data dictionaries."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +92,9 @@ class Taxi(Dataset):
     features = features.FEATURES
     time = "pickup"
     known_columns = (*schema.SPELLINGS, *schema.TIMES, "store_and_fwd_flag")
-    optional = ("payment_type", "VendorID", "PULocationID")
+    optional = ("payment_type",)
     sparse = SPARSE
     nominal = ("zone_pair",)
-    group_names = ("PULocationID", "pickup_hour", "pickup_weekday", "payment_type", "VendorID")
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List trips, see ``Dataset.scan``; the pick-up is always among the columns.
@@ -166,15 +159,6 @@ class Taxi(Dataset):
         if not cleaned:
             return {MISSING_PASSENGERS: missing_passengers(columns)}
         return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
-
-    def groups(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> dict[str, Array]:
-        """Return zone, payment and vendor as the files number them, and hour and weekday of the pick-up."""
-        times = dict(zip(OF_PICKUP, features.compute(columns, OF_PICKUP, xp).T, strict=True))
-        return super().groups({**columns, **times}, names, xp)
-
-    def group_label(self, name: str, group: int) -> str:
-        """Return weekdays and payments in words, all else by its number."""
-        return GROUPS[name][group] if group in range(len(GROUPS.get(name, ()))) else str(group)
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""

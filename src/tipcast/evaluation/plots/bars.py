@@ -1,4 +1,4 @@
-"""Plots of counts: confusion matrix, scores, classes, groups, feature importance, a difference of two models, drift."""
+"""Plots of counts: confusion matrix, scores, classes, feature importance, a difference of two models."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tipcast.evaluation.base import Evaluation, Metric
-from tipcast.evaluation.drift import MUCH, SOME, Drift
+from tipcast.evaluation.base import Metric
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.slices import Slice
 from tipcast.evaluation.sums import Z95, Floats, Ints
 from tipcast.evaluation.two_classes import ClassificationEvaluation
 
@@ -23,12 +21,7 @@ MOST_WRITTEN = 12
 MOST_CLASSES = 20
 """Classes whose recall and precision are drawn, the first ones."""
 MOST_BARS = 15
-MOST_SLICES = 16
-"""Groups of rows that are drawn, of each name the worst."""
 DIFFERENCE_BINS = 40
-LONGEST = 0.75
-"""Where the axis of stability indices ends at most: beyond, bars are cut and told in numbers."""
-COLORS = {"little": style.BLUE, "some": style.ORANGE, "much": style.ORANGE}
 
 
 def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str = "predicted") -> bytes:
@@ -87,42 +80,6 @@ def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: s
     axes.grid(False, axis="y")
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     style.name_axes(axes, "share of the class's rows", "")
-    return style.png(figure)
-
-
-def slices(ranked: Sequence[Slice], every: Evaluation, metric: Metric, subtitle: str) -> bytes:
-    """Draw the headline of groups of rows with 95 % intervals, by name the worst first, and that of ``every`` row."""
-    by_name: dict[str, list[Slice]] = {}
-    for each in ranked:
-        by_name.setdefault(each.name, []).append(each)
-    lines: list[str | Slice] = []
-    for name, of_name in by_name.items():
-        lines += [name, *of_name[: MOST_SLICES // len(by_name)]]
-    names = [style.fit(line if isinstance(line, str) else line.group, 21) for line in lines]
-    left = 0.07 + 0.0165 * max(map(len, names))
-    figure, axes = style.page(f"{metric.title} of groups", subtitle, (left, 0.125, 0.83 - left, 0.685))
-    axes.set_yticks(range(len(names)), names)
-    look: dict[str, Any] = {"va": "center", "bbox": None}
-    for at, (line, tick) in enumerate(zip(lines, axes.get_yticklabels(), strict=True)):
-        if isinstance(line, str) or line.interval is None:
-            tick.set_fontweight("bold")
-            continue
-        low, high = line.interval.low, line.interval.high
-        worse = high < every.headline if metric.maximize else low > every.headline
-        color = style.ORANGE if worse else style.BLUE
-        axes.plot([low, high], [at, at], color=color, linewidth=2.4, alpha=0.45, solid_capstyle="round")
-        axes.plot([line.headline], [at], "o", color=color, markersize=7, markeredgecolor="white")
-        style.write(axes, 1.03, at, f"{line.rows:,}", style.MUTED, transform=axes.get_yaxis_transform(), **look)
-    axes.axvline(every.headline, **style.GUIDE, zorder=1)
-    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
-    axes.margins(x=0.06)
-    axes.grid(False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    side = "right" if every.headline > sum(axes.get_xlim()) / 2 else "left"
-    text, above = f" all rows {every.headline:.4g} ", axes.get_xaxis_transform()
-    style.write(axes, every.headline, 1.03, text, style.MUTED, ha=side, transform=above, **look)
-    style.write(axes, 1.03, 1.03, "rows", style.MUTED, transform=axes.transAxes, **look)
-    style.name_axes(axes, f"{metric.title}, 95 % interval", "")
     return style.png(figure)
 
 
@@ -201,26 +158,4 @@ def difference(found: Difference, margin: float, subtitle: str, *, first: str, s
     axes.spines["left"].set_visible(False)
     sampled = "asymptotic distribution" if asymptotic else f"{len(values):,} bootstrap replicates"
     style.name_axes(axes, f"{metric.title} of {first} less that of {second}", sampled)
-    return style.png(figure)
-
-
-def stability(drifts: Sequence[Drift], subtitle: str) -> bytes:
-    """Draw the stability index of the score and of each feature, with the usual limits."""
-    names, values = [drift.name for drift in drifts], [drift.psi for drift in drifts]
-    top = min(max(*values, MUCH) * 1.25, LONGEST)
-    drawn = [min(value, top * 0.8) for value in values]
-    figure, axes = style.bars("Drift from training", subtitle, names, drawn, [COLORS[each.verdict] for each in drifts])
-    for at, drift in enumerate(drifts):
-        text = f"{drift.psi:.3f} {drift.verdict}"
-        if drift.psi > top * 0.8:
-            look: dict[str, Any] = {"ha": "right", "color": "white"}
-            style.write(axes, top * 0.79, at, f"{text} (longer than shown)", va="center", bbox=None, **look)
-        else:
-            style.write(axes, drift.psi + 0.012 * top, at, text, va="center", bbox=None)
-    for limit in (SOME, MUCH):
-        axes.axvline(limit, **style.GUIDE, zorder=1)
-        style.write(axes, limit, -0.52, f"{limit}", style.MUTED, ha="center", va="bottom")
-    axes.set_xlim(0, top)
-    axes.set_ylim(max(len(names), 5) - 0.4, -0.9)
-    style.name_axes(axes, "population stability index", "")
     return style.png(figure)

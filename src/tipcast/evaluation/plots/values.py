@@ -179,6 +179,8 @@ def distribution(
     Without ``edges`` (bins + 1,) a bin is a class, named by ``names``, or a cluster, or of two classes, which have a
     ``threshold``, an equal part of 0..1.
     """
+    many = max(len(now), len(then or ()))  # the last clusters may have no rows now
+    now, then = [*now, *[0.0] * (many - len(now))], then and [*then, *[0.0] * (many - len(then))]
     title = "Distribution of predictions" if threshold is None else "Distribution of scores"
     figure, axes = style.page(title, subtitle)
     numbers = edges is not None or threshold is not None
