@@ -20,7 +20,8 @@ from tipcast.datasets.listing import expand, patterns
 from tipcast.datasets.registry import open_dataset
 from tipcast.evaluation.drift import SOME
 from tipcast.jobs import closing, score
-from tipcast.scoring.output_folder import Manifest
+from tipcast.scoring.output_folder import Manifest, write_manifest
+from tipcast.scoring.plan import look_into
 from tipcast.scoring.watch import UNLIKE, Findings, find
 from tipcast.tasks.base import make_task
 from tipcast.tracking.store import failures, open_store, resolve
@@ -43,7 +44,7 @@ def run(config: WatchConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says. S010 when some files were refused, after all else was done."""
     _check(config)
     said, refused, files = score.perform(config, command, _beside(config))
-    manifest = score.present(config) or Manifest({}, {})
+    manifest = look_into(config).manifest
     state = manifest.about[KEY]
     findings, outcome = Findings.read(state["findings"]), state["outcome"]
     passed = findings.passed(config.limit)
@@ -88,8 +89,8 @@ def _beside(config: WatchConfig) -> score.Beside:
     """Return what is done beside the scoring: all numbers come of its sums."""
 
     def findings(record: Any, account: Any) -> tuple[Mapping[str, Any], str]:
-        if not account.rows and _told(record.plan.before):  # files were only removed, or refused
-            return {KEY: record.plan.before.about[KEY]}, ""
+        if not account.rows and _told(record.plan.present.manifest):  # files were only removed, or refused
+            return {KEY: record.plan.present.manifest.about[KEY]}, ""
         found = find(account, record.fetched.manifest.get("profile"))
         passed = found.passed(config.limit)
         record.run.log_metrics(found.metrics)
@@ -107,10 +108,11 @@ def _told(manifest: Manifest) -> bool:
 
 def _keep(config: WatchConfig, run_id: str, outcome: Mapping[str, Any]) -> None:
     """Let the scores' manifest say what came of a watch, unless other scores are there by now."""
-    output, manifest = score.recovered(config)
-    if manifest and manifest.about.get(KEY, {}).get("run_id") == run_id:
+    present = look_into(config)
+    manifest = present.manifest
+    if manifest.about.get(KEY, {}).get("run_id") == run_id:
         about = {**manifest.about, KEY: {**manifest.about[KEY], "outcome": dict(outcome)}}
-        score.rewrite(output, Manifest(manifest.files, about), config.storage_options)
+        write_manifest(present.folder, Manifest(manifest.files, about), config.storage_options)
 
 
 # Another model in place of the one that is watched
