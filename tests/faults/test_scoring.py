@@ -1,4 +1,4 @@
-"""Scorings that are killed or find a full disk: the scores are the old ones or the new ones."""
+"""Scorings that are killed or find a full disk: every file is whole, and the manifest tells of all or is away."""
 
 from __future__ import annotations
 
@@ -41,22 +41,28 @@ def trips(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def score(tipcast: Start, trips: Path, tmp_path: Path) -> Start:
+def score(tipcast: Start, store: Any, trips: Path, tmp_path: Path) -> Start:
     """Start a scoring of the trips into the folder `scored`."""
     words = ["score", "model_uri=models:/tipcast/1", f"input={trips}", f"output={tmp_path / 'scored'}"]
     return partial(tipcast, *words, "tracking.system_metrics=false", "cluster.processes=false")
 
 
-def whole(out: Path, trips: Path) -> dict[str, Any]:
-    """Check that a folder has the scores of all trips, row by row, and nothing else; return its manifest."""
-    assert list(out.parent.glob(f".{out.name}*")) == [], "unfinished work"
-    manifest = dict(json.loads((out / "_manifest.json").read_text()))
-    assert set(manifest["files"]) == {path.name for path in trips.glob("*.parquet")}
-    assert {path.name for path in out.iterdir()} == {*manifest["files"], "_manifest.json"}
-    for name, entry in manifest["files"].items():
-        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == entry["sha256"], name
+def whole(out: Path, trips: Path) -> dict[str, int]:
+    """Check that all scores in a folder are of whole files of trips; return name -> time of its writing."""
+    found = {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
+    for name in found:
         assert pq.read_table(out / name, columns=[TIME]).equals(pq.read_table(trips / name, columns=[TIME])), name
-    return manifest
+    return found
+
+
+def finished(out: Path, trips: Path) -> dict[str, int]:
+    """Check that a folder has the scores of all trips and nothing else."""
+    files = json.loads((out / "_manifest.json").read_text())["files"]
+    assert {path.name for path in out.iterdir()} == {"_manifest.json", *files}
+    assert set(files) == {path.name for path in trips.glob("*.parquet")}
+    for name, entry in files.items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == entry["sha256"], name
+    return whole(out, trips)
 
 
 def scored(job: Any) -> int:
@@ -64,45 +70,46 @@ def scored(job: Any) -> int:
     return len([point for point, _ in job.events if point.startswith("scored-")])
 
 
-def test_killed_and_repeated(score: Start, store: Any, trips: Path, tmp_path: Path) -> None:
-    """F20, F21: killed between two files or before the manifest it leaves the old scores; nothing is scored twice."""
+def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
+    """F20, F21: killed between two files, or before the manifest: the same command scores what is not there yet."""
     out = tmp_path / "scored"
-    first, new = f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"
-    score(first, name="first").ends(0)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    for point in ("scored-1", "manifest"):
-        job = score(new, name=point, hold=point)
-        job.reached(point)
-        job.process.send_signal(signal.SIGKILL)
-        job.ends(-signal.SIGKILL)
-        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    job = score(new, name="repeated")
-    job.ends(0)
-    assert whole(out, trips)["configuration"]["keep"] == [TIME, "PULocationID"]
-    assert [point for point, _ in job.events if point.startswith("scored-")] == [
-        f"scored-{at + 1}" for at in range(FILES)
-    ]
-    after = {path.name: path.read_bytes() for path in out.iterdir()}
-    job = score(new, name="again")
-    job.ends(0)
-    assert scored(job) == 0
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == after
+    for keep in (f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"):  # new scores, and others in their place
+        columns, before = keep.count(",") + 1, {}
+        for point in ("scored-1", "manifest"):
+            job = score(keep, name=f"{point}-{columns}", hold=point)
+            job.reached(point)
+            job.process.send_signal(signal.SIGKILL)
+            job.ends(-signal.SIGKILL)
+            assert not (out / "_manifest.json").exists()
+            found = whole(out, trips)
+            made = {
+                name: at for name, at in found.items() if pq.read_schema(out / name).names[columns] == "probability"
+            }
+            assert made.items() >= before.items(), "scored twice"
+            assert scored(job) <= FILES - len(before)
+            before = made
+        assert len(before) == FILES
+        job = score(keep, name=f"repeated-{columns}")
+        job.ends(0)
+        assert scored(job) == 0
+        assert finished(out, trips) == before
 
 
 def test_a_full_disk(score: Start, store: Any, trips: Path, tmp_path: Path) -> None:
-    """F19: no file may grow beyond a limit, as on a full disk: the old scores stay, and nothing else."""
+    """F19: no file may grow beyond a limit, as on a full disk: what is there is whole, and the command goes on."""
     out = tmp_path / "scored"
-    score(f"keep=[{TIME}]", name="first").ends(0)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    score("compression=none", name="first").ends(0)
     room = store.file.stat().st_size + 2_000_000  # the store goes on
     path = sorted(trips.glob("*.parquet"))[0]
     table = pq.read_table(path)
     more = pa.array([os.urandom(2 * room // len(table)) for _ in range(len(table))])
     pq.write_table(table.append_column("more", more), path)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
     job = score("compression=none", name="full", before=full)
     last = job.ends(5)
-    assert re.match(r"error\[T008\] .*bytes are free.* Fix: ", last)
-    assert str(out.parent) in last
+    assert re.match(r"error\[T008\] .*bytes free.* Fix: ", last)
+    assert str(out) in last
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    assert list(out.parent.glob(f".{out.name}*")) == []
+    score("compression=none", name="later").ends(0)
+    finished(out, trips)

@@ -1,4 +1,4 @@
-"""`tipcast score`: score files with a registered model, file by file over all workers, and swap the scores in whole."""
+"""`tipcast score`: score files with a registered model, file by file over all workers; the manifest comes last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tipcast import __version__
@@ -15,20 +14,16 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.datasets import address
-from tipcast.datasets.listing import patterns
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.scoring import plan as planning
-from tipcast.scoring import swap
-from tipcast.scoring.output_folder import MANIFEST, Entry, Manifest, check_output_folder, manifest_bytes
+from tipcast.scoring.output_folder import Entry, Manifest, remove_scores, workplace, write_manifest
 from tipcast.scoring.plan import Item, ScorePlan
-from tipcast.scoring.writing import failures, of_store, written
+from tipcast.scoring.writing import failures, of_store
 
 if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
     from tipcast.scoring.record import Account, ScoreRecord
-    from tipcast.scoring.run import Results
     from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
@@ -58,28 +53,15 @@ def _perform(config: ScoreConfig, command: str) -> Done:
     clock = Clock()
     try:
         with clock.phase("list"):
-            output, manifest = recovered(config)
-            plan = planning.plan_unchanged(config, output, manifest)
+            present = planning.look_into(config)
+            plan = planning.plan_unchanged(config, present)
         if plan is not None:
             return _nothing(config, plan, clock, command)
-        return _score(config, command, output, clock)
+        return _score(config, command, present.folder, clock)
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
         raise of_store(problem) from problem
-
-
-def recovered(config: ScoreConfig) -> tuple[str, Manifest | None]:
-    """Return where the scores go and what is there, once what killed jobs left is removed or put back."""
-    options = config.storage_options
-    named = patterns(config.input, "input")
-    output, manifest = check_output_folder(config.output, named, options)
-    if address.scheme(output):
-        swap.recover_store(output, address.storage(output, options))
-        return output, manifest
-    with failures(output):
-        moved = swap.recover(Path(output))
-    return check_output_folder(config.output, named, options) if moved else (output, manifest)
 
 
 def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -> Done:
@@ -88,7 +70,7 @@ def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -
 
 
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
-    """Fetch the model, score what is due, record it, and swap the scores in."""
+    """Fetch the model, score what is due, record it, and write the manifest."""
     from tipcast.compute import forkserver
     from tipcast.compute.session import check as check_session
     from tipcast.compute.session import session
@@ -106,13 +88,15 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
             planning.check_model(fetched, config)
         with failures(output):
-            work = stack.enter_context(swap.workplace(output, address.storage(output, config.storage_options)))
+            place = stack.enter_context(workplace(output, config.storage_options))
         with clock.phase("list"):
-            plan = planning.plan_files(config, output, present(config), fetched)
+            present = planning.look_into(config)  # again: another job may have ended meanwhile
+            plan = planning.plan_files(config, present, fetched)
         for note in plan.notes:
             LOG.warning(note)
         if plan.current:
-            renew(plan, config.storage_options)
+            if plan.kept != present.manifest.files:  # as they look now, so that they are not read each time
+                write_manifest(output, Manifest(plan.kept, present.manifest.about), config.storage_options)
             return _nothing(config, plan, clock, command)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
@@ -131,7 +115,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
                 facts.append(workers.size)
             record.run.set_tags(workers.tags)
             with clock.phase("score") as facts:
-                results = score(workers, config, plan, fetched, work)
+                results = score(workers, config, plan, fetched, place)
                 rows = sum(entry.rows for entry in results.entries.values())
                 facts.append(f"{rows:,} rows in {len(results.entries)} files")
             memory = peaks(workers.client)
@@ -142,8 +126,8 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         phases = dict(clock.seconds)
         with clock.phase("log"):
             record.write(found, results.entries, refused, phases, memory)
-        with clock.phase("swap"):
-            entries = commit(work, record, plan, results, refused)
+            entries = {**plan.kept, **results.entries}
+            finish(plan, Manifest(entries, about(record, refused)), config.storage_options)
         said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
     return said, refused, plan.files
 
@@ -166,42 +150,14 @@ def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str)
         yield ScoreRecord(run, config, plan, fetched, command)
 
 
-def present(config: ScoreConfig) -> Manifest | None:
-    """Return what is where the scores go."""
-    return check_output_folder(config.output, patterns(config.input, "input"), config.storage_options)[1]
-
-
-def renew(plan: ScorePlan, options: Mapping[str, Any]) -> None:
-    """Let the manifest say how files look that only look different, so that they are not read each time."""
-    if plan.kept != plan.before.files:
-        path = f"{plan.output}/{MANIFEST}"
-        with written(path, address.storage(path, options), synced=True) as file:
-            file.write(manifest_bytes(Manifest(plan.kept, plan.before.about)))
-
-
-def commit(
-    work: swap.Work, record: ScoreRecord, plan: ScorePlan, results: Results, refused: Sequence[Item]
-) -> dict[str, Entry]:
-    """Swap the scores in and return what their manifest says of the files."""
-    entries: dict[str, Entry] = {}
-    options, before = record.config.storage_options, plan.before
-    obsolete = [*plan.obsolete, *(item.name for item in results.refused if item.name in before.files)]
-
-    def manifest() -> bytes:
-        gate("manifest")
-        entries.update(results.stamped(work.final, options) | dict(plan.kept))
-        return manifest_bytes(Manifest(entries, about(record, refused)))
-
-    with failures(plan.output):
-        for name in plan.kept:
-            work.keep(name)
-        if (present(record.config) or Manifest({}, {})) != before:
-            what = "other scores have come into it since this job looked"
-            raise TipcastError("S011", f"output {record.config.output}", what, "repeat the command if they may go")
-        work.commit(manifest, obsolete, manifest_bytes(Manifest({**before.files, **results.entries}, before.about)))
+def finish(plan: ScorePlan, manifest: Manifest, options: Mapping[str, Any]) -> None:
+    """Write the manifest of scores that are all there, then remove those that it does not name."""
+    gate("manifest")
+    write_manifest(plan.present.folder, manifest, options)
+    obsolete = plan.present.names - set(manifest.files)
+    remove_scores(plan.present.folder, obsolete, options)
     if obsolete:
         LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
-    return entries
 
 
 def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:

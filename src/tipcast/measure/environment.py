@@ -91,7 +91,7 @@ def requirements(extra: str) -> list[str]:
     except importlib.metadata.PackageNotFoundError:
         file = conf_dir().parent / "pyproject.toml"
     if not file.is_file():
-        raise TipcastError("C020", NAME, "is not installed, so nothing says what it needs", "pip install . in its checkout")
+        raise TipcastError("C020", NAME, "is not installed, so nothing says what it needs", "pip install .")
     project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
     return [*project["dependencies"], *project["optional-dependencies"][extra]]
 

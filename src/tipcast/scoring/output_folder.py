@@ -1,31 +1,34 @@
-"""Where scores go: which folders may be replaced, the files in one, and the manifest of which model scored what."""
+"""The folder or prefix of scores: its manifest, what else may be in it, and one job at a time."""
 
 from __future__ import annotations
 
-import glob
-import hashlib
+import contextlib
+import datetime
+import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import ScanRequest
-from tipcast.datasets.listing import CSV, PARQUET, below, expand, patterns
-from tipcast.scoring.writing import failures
+from tipcast.datasets.listing import PARQUET, below
+from tipcast.scoring.writing import FOOTER, UNFINISHED, Footer, failures, remove, written
 
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""
 KIND, VERSION = "tipcast scores", 1
-PIECE = 8 << 20
-MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
-"""What stores and servers tell of a content, the best first."""
-STORE_PREFIX = "_tipcast-"
-"""Begins the names of unfinished work within an object store's prefix."""
+AT_ONCE = 16
+"""Requests on their way to a store."""
+STALE = datetime.timedelta(days=1)
+"""A store has no locks: unfinished objects of this age are those of a job that was killed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Entry:
     input: str
     """The file that was scored, without credentials."""
     input_stamp: str
-    """What it looked like from outside, see ``file_stamp``."""
+    """What it looked like from outside, see ``writing.file_stamp``."""
     input_sha256: str
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
@@ -49,12 +52,28 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All of a folder."""
+    """All of a folder; empty where there is none."""
 
-    files: Mapping[str, Entry]
+    files: Mapping[str, Entry] = field(default_factory=dict)
     """Path in the folder -> entry."""
-    about: Mapping[str, Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
     """Model, configuration, run, and the files that were refused."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """What is in a folder of scores before a job."""
+
+    folder: str
+    """Its absolute path or address."""
+    manifest: Manifest
+    others: Mapping[str, Footer] = field(default_factory=dict)
+    """Whole files of scores that no manifest names, as an interrupted job leaves them."""
+
+    @property
+    def names(self) -> set[str]:
+        """Paths of all scored files in the folder."""
+        return {*self.others, *self.manifest.files}
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -66,7 +85,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def read_manifest(content: bytes) -> Manifest | None:
-    """Read a manifest; None where it is none of ours."""
+    """Read a manifest; None where the content is another file's."""
     try:
         about = json.loads(content)
         if about.pop("kind") != KIND or about.pop("version") != VERSION:
@@ -77,201 +96,166 @@ def read_manifest(content: bytes) -> Manifest | None:
     return Manifest(files, about)
 
 
-def file_stamp(uri: str, storage: Mapping[str, Any], *, strict: bool) -> str | None:
-    """Return what a file looks like without reading it, None where there is none; D022 of a store that does not answer.
+def write_manifest(folder: str, manifest: Manifest, options: Mapping[str, Any]) -> None:
+    """Replace the manifest of a folder in one step."""
+    path = f"{folder}/{MANIFEST}"
+    with written(path, address.storage(path, options)) as file:
+        file.write(manifest_bytes(manifest))
 
-    ``strict`` looks at the time of the last change of anything too, which no copying tool sets back.
+
+def look(output: str, options: Mapping[str, Any]) -> Present:
+    """Look into the folder for scores, and change nothing.
+
+    C004, C011: it cannot be one or holds a file that is none of tipcast's scores; T008, T009: it cannot be read.
     """
-    if not address.scheme(uri):
-        try:
-            found = Path(uri).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return f"{found.st_size}-{found.st_mtime_ns}" + (f"-{found.st_ctime_ns}" if strict else "")
+    folder = _located(output)
+    storage = address.storage(folder, options)
+    with failures(folder):
+        if address.scheme(folder):
+            address.filesystem(folder, storage).invalidate_cache()
+        manifest = _manifest(folder, storage)
+        known = {*manifest.files, *([MANIFEST] if manifest.about else [])}
+        others = {}
+        for name in _names(folder, storage):
+            if name in known or any(step.startswith(UNFINISHED) for step in name.split("/")):
+                continue
+            footer = _footer(f"{folder}/{name}", storage)
+            if footer is None:
+                what = f"holds {name}, which is none of tipcast's scores"
+                raise refused(output, what, "name a new or an empty folder, or move the file away")
+            others[name] = footer
+    return Present(folder, manifest, others)
+
+
+def _located(output: str) -> str:
+    """Return the absolute path or address of a folder that could hold scores."""
+    if not output.strip():
+        raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
+    if ".." in output.split("/"):
+        raise refused(output, "has .. in it, which leads upwards", "write the path without .. in it")
+    kind = address.scheme(output)
+    if kind == "s3":
+        bucket, _, prefix = output.removeprefix("s3://").rstrip("/").partition("/")
+        if not bucket or not prefix or "?" in output or "#" in output:
+            raise refused(output, "is a whole bucket", "add a prefix, as s3://BUCKET/scored")
+        return output.rstrip("/")
+    if kind:
+        raise refused(output, "cannot be written to", "use a folder or s3://BUCKET/PREFIX")
+    path = Path(output.removeprefix("file://")).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise refused(output, "is a file", "name a folder")
+    return str(path)
+
+
+def refused(output: str, what: str, fix: str) -> TipcastError:
+    """Return the error of a folder that must not get scores."""
+    return TipcastError("C011", f"output {address.shown(output)}", what, fix)
+
+
+def _manifest(folder: str, storage: Mapping[str, Any]) -> Manifest:
     try:
-        with address.reaching(uri):
-            store = address.filesystem(uri, storage)
-            store.invalidate_cache(uri)
-            told = store.info(uri)
+        with address.opened(f"{folder}/{MANIFEST}", storage) as file, address.reaching(folder):
+            return read_manifest(file.read()) or Manifest()
     except TipcastError as problem:
         if problem.code != "D001":
             raise
+        return Manifest()
+
+
+def _names(folder: str, storage: Mapping[str, Any]) -> Iterator[str]:
+    """List the files below a folder, one after another: the first that is refused ends the listing of a home."""
+    if not address.scheme(folder):
+        if Path(folder).exists():
+            yield from (path.relative_to(folder).as_posix() for path in below(Path(folder)))
+        return
+    found = address.filesystem(folder, storage).find(folder)
+    yield from (path.removeprefix(f"{folder.removeprefix('s3://')}/") for path in found)
+
+
+def _footer(uri: str, storage: Mapping[str, Any]) -> Footer | None:
+    """Return what a file of scores says of itself; None of any other file."""
+    if not uri.lower().endswith(PARQUET):
         return None
-    mark = next((str(told[name]).strip('"') for name in MARKS if told.get(name)), "")
-    return f"{told.get('size')}-{mark}"
-
-
-def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a file's content, read in pieces."""
-    found = hashlib.sha256()
-    with address.opened(uri, storage) as file, address.reaching(uri):
-        while piece := file.read(PIECE):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def unchanged_file(uri: str, storage: Mapping[str, Any], known: str, digest: str, *, strict: bool) -> str | None:
-    """Return the stamp of a file that is what it was, by its looks or a local one by its content; None for others."""
-    now = file_stamp(uri, storage, strict=strict)
-    if now is None or now == known:
-        return now if now and not now.endswith("-") else None  # a server that tells the size alone tells too little
-    return now if not address.scheme(uri) and file_sha256(uri, storage) == digest else None
-
-
-def check_output_folder(output: str, inputs: Sequence[str], storage: Mapping[str, Any]) -> tuple[str, Manifest | None]:
-    """Refuse (C004, C011, D022) a folder that must not be replaced, and change nothing.
-
-    Returns the folder's absolute path or address, and its manifest where it has one.
-    """
-    if not output.strip():
-        raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
-    steps = output.removeprefix("file://").split("/")
-    if ".." in steps:
-        raise _refused(output, "has .. in it, which leads upwards", "write the path without .. in it")
-    if address.scheme(output) == "s3":
-        return _check_s3(output.rstrip("/"), inputs, storage)
-    if address.scheme(output):
-        raise _refused(address.shown(output), "cannot be written to", "use a folder or s3://BUCKET/PREFIX")
-    path = Path(output.removeprefix("file://")).expanduser()
-    folder = path if path.is_absolute() else Path.cwd() / path
-    _check_local(folder, path, output)
-    _check_apart(str(folder.resolve()), inputs, output)
-    with failures(output):
-        entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
-        manifest = _ours(entries, lambda: (folder / MANIFEST).read_bytes(), output)
-        foreign = _foreign(folder, manifest) if manifest else None
-    if foreign:
-        what = f"holds {foreign}, which is none of its scores and would go with them"
-        raise _refused(output, what, "move it away, or name another folder")
-    return str(folder), manifest
-
-
-def _check_local(folder: Path, path: Path, shown: str) -> None:
-    here, home = Path.cwd().resolve(), Path.home().resolve()
-    real = folder.resolve()
-    if real in (here, *here.parents) or real in (home, *home.parents):
-        raise _refused(shown, "is the working folder, your home or above one of them", "name a folder of its own")
-    if folder.is_symlink():
-        raise _refused(shown, "is a symbolic link", "name the folder that it leads to")
-    if not path.is_absolute() and not real.is_relative_to(here):
-        raise _refused(shown, "leads out of the working folder by a symbolic link", "write the folder's own path")
-    if folder.exists() and not folder.is_dir():
-        raise _refused(shown, "is a file", "name a folder")
-    if os.path.ismount(folder):
-        raise _refused(shown, "is where a disk is mounted, which cannot be replaced", "name a folder in it")
-
-
-def _foreign(folder: Path, manifest: Manifest) -> str | None:
-    """Return a file of a folder of scores that its manifest does not name; the folder is replaced as a whole."""
-    every = (file.relative_to(folder).as_posix() for file in below(folder))
-    return next((file for file in every if file != MANIFEST and file not in manifest.files), None)
-
-
-def _check_apart(folder: str, inputs: Sequence[str], shown: str) -> None:
-    """Refuse scores among the files that they are of: they would be read as such the next time."""
-    for named in inputs:
-        if _reaches(_steps(named), folder.split("/")):
-            what = f"and the input are one folder, or one lies in the other: {address.shown(named)}"
-            raise _refused(shown, what, "name a folder beside it")
-
-
-def _steps(named: str) -> list[str]:
-    """Return the pattern of all files that a name stands for, step by step, without links in its fixed part."""
-    magic = glob.has_magic(named)
-    if address.scheme(named):
-        whole = named.rstrip("/")
-        folder = whole != named or not (magic or named.lower().endswith((*PARQUET, *CSV)))
-    else:
-        path = Path(named.removeprefix("file://")).expanduser().absolute()
-        folder, base = path.is_dir(), root(named)
-        whole = str(Path(base or "/").resolve()).rstrip("/") + str(path)[len(base) :] if magic else str(path.resolve())
-    return [*whole.split("/"), *(["**"] if folder else [])]
-
-
-def _reaches(pattern: Sequence[str], folder: Sequence[str]) -> bool:
-    """Whether a pattern could match a file below a folder."""
-    for at, step in enumerate(pattern):
-        if step == "**" or at == len(folder):
-            return True
-        if step != folder[at] and not fnmatchcase(folder[at], step):
-            return False
-    return False
-
-
-def _check_s3(output: str, inputs: Sequence[str], options: Mapping[str, Any]) -> tuple[str, Manifest | None]:
-    bucket, _, prefix = output.removeprefix("s3://").partition("/")
-    if not bucket or not prefix or "?" in output or "#" in output:
-        raise _refused(address.shown(output), "is a whole bucket", "add a prefix, as s3://BUCKET/scored")
-    _check_apart(output, inputs, output)
-    storage = address.storage(output, options)
-    with address.reaching(output):
-        store = address.filesystem(output, storage)
-        store.invalidate_cache()
+    with address.opened(uri, storage) as file:
         try:
-            found = [entry.rstrip("/").rpartition("/")[2] for entry in store.ls(output, detail=False)]
-        except FileNotFoundError:
-            found = []
-    entries = [name for name in found if not name.startswith(STORE_PREFIX)]
-
-    def read() -> bytes:
-        with address.reaching(output):
-            content: bytes = store.cat_file(f"{output}/{MANIFEST}")
-            return content
-
-    return output, _ours(entries, read, output)
+            found = pq.read_metadata(file)
+            return Footer(rows=found.num_rows, **json.loads((found.metadata or {})[FOOTER]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
 
-def _ours(entries: Sequence[str], read: Any, shown: str) -> Manifest | None:
-    if not entries:
-        return None
-    manifest = read_manifest(read()) if MANIFEST in entries else None
-    if manifest is None:
-        raise _refused(shown, f"holds files but no {MANIFEST} of tipcast's", "name an empty folder, or a new one")
-    return manifest
+@contextlib.contextmanager
+def workplace(folder: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Keep other jobs out of a folder, and make a place in it for parts of files, which is removed at the end.
 
-
-def _refused(output: str, what: str, fix: str) -> TipcastError:
-    return TipcastError("C011", f"output {output}", what, fix)
-
-
-def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
-    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
-
-    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
-    CSV files end in ``.parquet``. C003 where two files' scores would have one name; see ``expand`` for other errors.
+    S011: another job scores into it. Stores, and disks that have no locks, keep nobody out.
     """
-    found: dict[str, str] = {}
-    for pattern in patterns(given, key):
-        base = root(pattern)
-        for uri in expand(pattern, request):
-            name = output_name(uri, base)
-            if set(name.split("/")) & {"", ".", ".."}:
-                raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
-            if found.setdefault(name, uri) != uri:
-                what = f"scores of {address.shown(found[name])} and {address.shown(uri)} would both be {name}"
-                raise TipcastError("C003", key, what, "score them into two folders, or name a folder above both")
-    return dict(sorted(found.items()))
+    place = f"{folder}/{UNFINISHED}{uuid.uuid4().hex[:8]}"
+    if address.scheme(folder):
+        storage = address.storage(folder, options)
+        _clear_store(folder, storage, "")
+        try:
+            yield place
+        finally:
+            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
+                _clear_store(folder, storage, place)
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with _alone(folder) as locked:
+        mine = f"{UNFINISHED}*" if locked else f"{UNFINISHED}{place.rpartition(UNFINISHED)[2]}"
+        _clear(folder, mine)
+        try:
+            Path(place).mkdir(mode=0o700)
+            yield place
+        finally:
+            _clear(folder, mine)
+            for empty, _, _ in os.walk(folder, topdown=False):
+                with contextlib.suppress(OSError):  # others have scores
+                    Path(empty).rmdir()
 
 
-def root(pattern: str) -> str:
-    """Return the address below which files of a pattern keep their paths, without a slash at its end."""
-    if not address.scheme(pattern):
-        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[bool]:
+    """Lock a folder until the block or the process ends; False where the file system has no locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = True
+    except BlockingIOError as problem:
+        os.close(descriptor)
+        what, fix = "another job is scoring into it", "wait for it to end, or stop it"
+        raise TipcastError("S011", f"output {folder}", what, fix) from problem
+    except OSError:
+        locked = False
+    try:
+        yield locked
+    finally:
+        os.close(descriptor)
+
+
+def _clear(folder: str, pattern: str) -> None:
+    for path in [*Path(folder).rglob(pattern)]:
         if path.is_dir():
-            return str(path)
-        pattern = str(path)
-    elif pattern.endswith("/") or not Path(address.last_name(pattern)).suffix:
-        return pattern.rstrip("/")
-    fixed = []
-    for step in pattern.split("/")[:-1]:
-        if glob.has_magic(step):
-            break
-        fixed.append(step)
-    return "/".join(fixed)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
-def output_name(uri: str, base: str) -> str:
-    """Return the name that a file's scores get below the folder of scores."""
-    plain = uri.partition("?")[0] if address.scheme(uri).startswith("http") else uri
-    name = plain[len(base) :].strip("/") if plain.startswith(f"{base}/") else address.last_name(uri)
-    return name if name.lower().endswith(PARQUET) else f"{name}.parquet"
+def _clear_store(folder: str, storage: Mapping[str, Any], place: str) -> None:
+    """Remove what is unfinished: all below a place, and what is stale."""
+    stale = datetime.datetime.now(datetime.UTC) - STALE
+    with address.reaching(folder):
+        store = address.filesystem(folder, storage)
+        store.invalidate_cache()
+        objects = store.find(folder, prefix=UNFINISHED, detail=True).items()
+        old = [path for path, info in objects if info["LastModified"] < stale]
+        own = [path for path, _ in objects if place and f"s3://{path}".startswith(place)]
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # stores differ in how they are asked to remove many at once
+            list(pool.map(store.rm_file, {*old, *own}))
+
+
+def remove_scores(folder: str, names: Collection[str], options: Mapping[str, Any]) -> None:
+    """Remove scored files."""
+    storage = address.storage(folder, options)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda name: remove(f"{folder}/{name}", storage), names))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,9 +19,10 @@ from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, ScanRequest
 from tipcast.datasets.column_names import NAMES, check_names
+from tipcast.datasets.listing import CSV, PARQUET, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.scoring.output_folder import Entry, Manifest, file_stamp, output_names, unchanged_file
-from tipcast.scoring.writing import added_columns, of_store
+from tipcast.scoring.output_folder import Entry, Present, look, refused
+from tipcast.scoring.writing import added_columns, file_sha256, file_stamp, of_store
 from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
@@ -58,19 +61,16 @@ class Item:
 class ScorePlan:
     """All files, known before any worker starts."""
 
-    output: str
+    present: Present
+    """What is where the scores go."""
     model_uri: str
     recipe: str
     due: tuple[Item, ...]
     kept: Mapping[str, Entry]
     """Scores that stay as they are."""
     refused: tuple[Item, ...]
-    obsolete: tuple[str, ...]
-    """Scores that are there, of files that are not named any more, or are refused now."""
     current: bool
     """Whether the folder is already what it would be made."""
-    before: Manifest
-    """What the folder says of itself."""
 
     @property
     def files(self) -> int:
@@ -129,27 +129,39 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 
-def plan_unchanged(config: ScoreConfig, output: str, manifest: Manifest | None) -> ScorePlan | None:
+def look_into(config: ScoreConfig) -> Present:
+    """Look into the folder of scores, see ``look``; C011 where the scores would be among the files that they are of."""
+    present = look(config.output, config.storage_options)
+    for named in patterns(config.input, "input"):
+        folder = present.folder if address.scheme(config.output) else str(Path(present.folder).resolve())
+        if _reaches(_steps(named), folder.split("/")):
+            what = f"and the input are one folder, or one lies in the other: {address.shown(named)}"
+            raise refused(config.output, what, "name a folder beside it")
+    return present
+
+
+def plan_unchanged(config: ScoreConfig, present: Present) -> ScorePlan | None:
     """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
 
     None where anything is due or looks different, or the store must be asked.
     """
-    model = manifest.about.get("model", {}) if manifest else {}
-    if manifest is None or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
+    manifest = present.manifest
+    model = manifest.about.get("model", {})
+    if present.others or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     request = ScanRequest((), storage=dict(config.storage_options))
     items = _each(
-        lambda name, uri: _unchanged(name, uri, request, output, recipe, manifest),
+        lambda name, uri: _unchanged(name, uri, request, recipe, present),
         output_names(config.input, request, "input"),
     )
     if None in items:
         return None
-    plan = _plan([item for item in items if item], output, config.model_uri, recipe, manifest)
+    plan = _plan([item for item in items if item], config.model_uri, recipe, present)
     return plan if plan.current and plan.kept == manifest.files else None
 
 
-def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetched: Fetched) -> ScorePlan:
+def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     The only file's error is raised, others' are in the plan.
@@ -171,57 +183,79 @@ def plan_files(config: ScoreConfig, output: str, manifest: Manifest | None, fetc
     )
     files = output_names(config.input, request, "input")
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
-    before = manifest or Manifest({}, {})
 
-    def look(name: str, uri: str) -> Item:
-        there = _unchanged(name, uri, request, output, recipe, before)
-        return there or _inspect_file(name, uri, request, dataset)
+    def inspect(name: str, uri: str) -> Item:
+        same = _unchanged(name, uri, request, recipe, present)
+        return same or _inspect_file(name, uri, request, dataset)
 
-    items = _each(look, files)
+    items = _each(inspect, files)
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
-    return _plan(items, output, fetched.uri, recipe, before)
+    return _plan(items, fetched.uri, recipe, present)
 
 
-def _each(look: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[Looked]:
+def _each(inspect: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[Looked]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(look, files, files.values()))
+        return list(pool.map(inspect, files, files.values()))
 
 
-def _plan(items: Sequence[Item], output: str, model_uri: str, recipe: str, before: Manifest) -> ScorePlan:
+def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Present) -> ScorePlan:
     due = tuple(item for item in items if item.fragments)
     refused = tuple(item for item in items if item.problem)
     kept = {item.name: item.entry for item in items if item.entry}
-    made = {*kept, *(item.name for item in due)}
-    obsolete = tuple(name for name in before.files if name not in made)
+    before = present.manifest
     same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
         before.about.get(REFUSED, {})
     )
-    current = not due and not obsolete and same
-    return ScorePlan(output, model_uri, recipe, due, kept, refused, obsolete, current, before)
+    current = same and not due and set(kept) == set(before.files) == present.names
+    return ScorePlan(present, model_uri, recipe, due, kept, refused, current)
 
 
-def _unchanged(name: str, uri: str, request: ScanRequest, output: str, recipe: str, before: Manifest) -> Item | None:
-    """Return a file that has not changed since it was scored or refused, without looking into it; None for others."""
+def _unchanged(name: str, uri: str, request: ScanRequest, recipe: str, present: Present) -> Item | None:
+    """Return a file that has not changed since it was scored or refused, without parsing it; None for others."""
     storage = address.storage(uri, request.storage)
-    stamp = file_stamp(uri, storage, strict=True) or ""
-    entry, refused = before.files.get(name), before.about.get(REFUSED, {}).get(name)
+    stamp = file_stamp(uri, storage) or ""
+    before = present.manifest
+    entry = before.files.get(name) or _interrupted(name, uri, stamp, request, recipe, present)
     if entry and entry.recipe == recipe and entry.input == redact(uri):
-        scores = f"{output}/{name}"
+        scores = f"{present.folder}/{name}"
         options = address.storage(scores, request.storage)
-        there = unchanged_file(scores, options, entry.stamp, entry.sha256, strict=False)
-        given = there and unchanged_file(uri, storage, entry.input_stamp, entry.input_sha256, strict=True)
-        if there and given:
-            return Item(name, uri, stamp, entry=replace(entry, stamp=there, input_stamp=given))
-    if refused and refused["stamp"] == stamp and before.about.get("recipe") == recipe:
-        problem = TipcastError(refused["code"], refused["where"], refused["what"], refused["fix"])
+        scored = _same(scores, options, entry.stamp, entry.sha256)
+        given = scored and _same(uri, storage, entry.input_stamp, entry.input_sha256)
+        if scored and given:
+            return Item(name, uri, stamp, entry=replace(entry, stamp=scored, input_stamp=given))
+    earlier = before.about.get(REFUSED, {}).get(name)
+    if earlier and earlier["stamp"] == stamp and before.about.get("recipe") == recipe:
+        problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
         return Item(name, uri, stamp, problem=problem)
     return None
 
 
+def _interrupted(name: str, uri: str, stamp: str, request: ScanRequest, recipe: str, present: Present) -> Entry | None:
+    """Return the entry of scores that an interrupted job left whole, if they are of this input's content."""
+    footer, scores = present.others.get(name), f"{present.folder}/{name}"
+    if footer is None or footer.recipe != recipe:
+        return None
+    digest = file_sha256(uri, address.storage(uri, request.storage))
+    if digest != footer.input_sha256:
+        return None
+    storage = address.storage(scores, request.storage)
+    looks = file_stamp(scores, storage) or ""
+    size, sha256 = address.size(scores, storage), file_sha256(scores, storage)
+    return Entry(redact(uri), stamp, digest, recipe, footer.rows, size, sha256, looks, footer.unscored)
+
+
+def _same(uri: str, storage: Mapping[str, Any], stamp: str, digest: str) -> str | None:
+    """Return the stamp of a file that is what it was, by its looks or a local one by its content; None for others."""
+    now = file_stamp(uri, storage)
+    if now is None or now == stamp:
+        return now if now and not now.endswith("-") else None  # a server that tells the size alone tells too little
+    return now if not address.scheme(uri) and file_sha256(uri, storage) == digest else None
+
+
 def _inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:
     """Look at a file's footer or header."""
-    stamp = file_stamp(uri, address.storage(uri, request.storage), strict=True) or ""
+    stamp = file_stamp(uri, address.storage(uri, request.storage)) or ""
     try:
         found = dataset.scan_file(uri, request)
     except TipcastError as problem:
@@ -239,3 +273,72 @@ def stops_all(problem: BaseException) -> bool:
 def reasons(refused: Sequence[Item]) -> dict[str, str]:
     """Return file -> why it is refused, in a line."""
     return {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
+
+
+# Names of scores: below their folder as the files that are scored are below theirs
+
+
+def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
+    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
+
+    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
+    CSV files end in ``.parquet``. C003 where two files' scores would have one name; see ``expand`` for other errors.
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns(given, key):
+        base = root(pattern)
+        for uri in expand(pattern, request):
+            name = output_name(uri, base)
+            if set(name.split("/")) & {"", ".", ".."}:
+                raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
+            if found.setdefault(name, uri) != uri:
+                what = f"scores of {address.shown(found[name])} and {address.shown(uri)} would both be {name}"
+                raise TipcastError("C003", key, what, "score them into two folders, or name a folder above both")
+    return dict(sorted(found.items()))
+
+
+def root(pattern: str) -> str:
+    """Return the address below which files of a pattern keep their paths, without a slash at its end."""
+    if not address.scheme(pattern):
+        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
+        if path.is_dir():
+            return str(path)
+        pattern = str(path)
+    elif pattern.endswith("/") or not Path(address.last_name(pattern)).suffix:
+        return pattern.rstrip("/")
+    fixed = []
+    for step in pattern.split("/")[:-1]:
+        if glob.has_magic(step):
+            break
+        fixed.append(step)
+    return "/".join(fixed)
+
+
+def output_name(uri: str, base: str) -> str:
+    """Return the name that a file's scores get below the folder of scores."""
+    plain = uri.partition("?")[0] if address.scheme(uri).startswith("http") else uri
+    name = plain[len(base) :].strip("/") if plain.startswith(f"{base}/") else address.last_name(uri)
+    return name if name.lower().endswith(PARQUET) else f"{name}.parquet"
+
+
+def _steps(named: str) -> list[str]:
+    """Return the pattern of all files that a name stands for, step by step, without links in its fixed part."""
+    magic = glob.has_magic(named)
+    if address.scheme(named):
+        whole = named.rstrip("/")
+        folder = whole != named or not (magic or named.lower().endswith((*PARQUET, *CSV)))
+    else:
+        path = Path(named.removeprefix("file://")).expanduser().absolute()
+        folder, base = path.is_dir(), root(named)
+        whole = str(Path(base or "/").resolve()).rstrip("/") + str(path)[len(base) :] if magic else str(path.resolve())
+    return [*whole.split("/"), *(["**"] if folder else [])]
+
+
+def _reaches(pattern: Sequence[str], folder: Sequence[str]) -> bool:
+    """Whether a pattern could match a file below a folder."""
+    for at, step in enumerate(pattern):
+        if step == "**" or at == len(folder):
+            return True
+        if step != folder[at] and not fnmatchcase(folder[at], step):
+            return False
+    return False

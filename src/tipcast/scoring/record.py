@@ -162,7 +162,7 @@ class ScoreRecord:
             "model": f"`{self.fetched.uri}`, {self.fetched.manifest.get('model', self.fetched.format)}",
             "trained by run": f"`{self.fetched.run_id}`",
             "files scored, left as they were": f"{len(files):,}, {len(self.plan.kept):,}",
-            "output": f"`{to_plain(self.plan.output)}`",
+            "output": f"`{to_plain(self.plan.present.folder)}`",
         }
         rate, threshold = found.metrics.get("score/predicted_rate"), self.fetched.manifest.get("threshold")
         if rate is not None and self.task.classes:

@@ -1,10 +1,9 @@
-"""The scoring itself: a task for each fragment, one for each file that puts its parts together, one for its digest."""
+"""The scoring itself: a task for each fragment, one for each input's digest, one that puts a file's parts together."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.job_schemas import ScoreConfig
-from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
@@ -23,11 +21,10 @@ from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved
-from tipcast.scoring import swap
-from tipcast.scoring.output_folder import Entry, file_stamp
+from tipcast.scoring.output_folder import Entry
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import Scored, Work, digest, join, score_fragment, total
-from tipcast.scoring.writing import Joined, failures
+from tipcast.scoring.writing import failures
 from tipcast.tracking.models import PREDICTIONS, Fetched
 
 LOG = logging.getLogger("tipcast")
@@ -40,7 +37,7 @@ class Results:
     judge: Evaluator
     """Of the model's kind of task."""
     entries: dict[str, Entry] = field(default_factory=dict)
-    """Name -> what the manifest says, but for the scores' stamps."""
+    """Name -> what the manifest says."""
     sums: tuple[Scored, ...] = ()
     """Of all files in one, where there are any: those of each are half a megabyte."""
     refused: list[Item] = field(default_factory=list)
@@ -50,21 +47,11 @@ class Results:
         """The sums over all files."""
         return total(self.sums, self.judge)
 
-    def stamped(self, final: str, options: Mapping[str, Any]) -> dict[str, Entry]:
-        """Return the entries with the scores' stamps, once they are where they stay."""
-        return {
-            name: replace(
-                entry,
-                stamp=file_stamp(f"{final}/{name}", address.storage(final, options), strict=False) or "",
-            )
-            for name, entry in self.entries.items()
-        }
 
+def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched, place: str) -> Results:
+    """Score all files that are due, with their parts below a place in the folder of scores.
 
-def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched, place: swap.Work) -> Results:
-    """Score all files that are due.
-
-    A file that its reader refuses is among the results' ``refused``, and nothing of it among the scores.
+    A file that its reader refuses is among the results' ``refused``, and its scores are not written.
 
     Raises
     ------
@@ -72,90 +59,63 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         T008, T009 where scores cannot be written, K-errors of the workers.
 
     """
-    client, work = workers.client, _work(config, fetched, place)
+    client, work, folder = workers.client, _work(config, fetched, plan), plan.present.folder
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
-    local, alone = not address.scheme(place.parts), workers.frames.batch_rows > 0
-    with failures(plan.output):
+    local, alone = not address.scheme(place), workers.frames.batch_rows > 0
+    with failures(folder):
         for at, item in enumerate(plan.due if local else ()):
-            (Path(place.whole) / item.name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(place.parts) / str(at)).mkdir(parents=True, exist_ok=True)
-    tasks: dict[Any, tuple[int, str]] = {}
+            Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
+            Path(place, str(at)).mkdir()
+    files: dict[Any, int] = {}
     every: list[Any] = []
     for at, item in enumerate(plan.due):
         fragments = merged(item.fragments, workers.frames.batch_rows)
-        paths = [f"{place.parts}/{at}/{number:06}" for number in range(len(fragments))]
+        paths = [f"{place}/{at}/{number:06}" for number in range(len(fragments))]
         common = {"scorer": held, "frames": workers.frames, "work": work, "seen": fetched.seen(item.facts)}
         parts = client.map(score_fragment, fragments, paths, **common, pure=False, key="score")
-        whole = client.submit(join, f"{place.whole}/{item.name}", parts, work, alone=alone, pure=False)
-        summed = client.submit(digest, item.uri, address.storage(item.uri, config.storage_options), pure=False)
-        tasks |= {whole: (at, "whole"), summed: (at, "digest")}
-        every += [*parts, whole, summed]
-    results, found = Results(work.evaluator), dict[int, dict[str, Any]]()
-    problems: dict[int, TipcastError] = {}
+        given = address.storage(item.uri, config.storage_options)
+        summed = client.submit(digest, item.uri, given, pure=False)
+        more = {"input_storage": given, "replaces": item.name in plan.present.manifest.files, "alone": alone}
+        whole = client.submit(join, replace(item, fragments=()), parts, summed, work, **more, pure=False)
+        files[whole] = at
+        every += [*parts, summed, whole]
+    results = Results(work.evaluator)
     total_tasks, ended_tasks = len(every), as_completed(every)
     del every  # a part that has ended is needed by its file's task only
-    with progress("score") as told:
+    with progress("score") as report:
         for done, future in enumerate(ended_tasks, 1):
-            told(done, total_tasks)
-            at, kind = tasks.pop(future, (-1, ""))
-            if not kind:
+            report(done, total_tasks)
+            at = files.pop(future, -1)
+            if at < 0:
                 continue
-            problem = future.exception() if future.status != "finished" else None
-            if problem is not None and stops_all(problem):
-                raise problem
-            if isinstance(problem, TipcastError):
-                problems.setdefault(at, problem)
-            ended = found.setdefault(at, {})
-            ended[kind] = None if problem is not None else future.result()
-            if len(ended) == 2:
-                _file(plan.due[at], found.pop(at), problems.get(at), plan.recipe, results, config)
-                if local:
-                    shutil.rmtree(f"{place.parts}/{at}", ignore_errors=True)
-                _say(plan.due[at].name, results, len(plan.due))
-                gate(f"scored-{len(results.entries)}")
-    place.drop([item.name for item in results.refused])
+            _take_in(plan.due[at], future, results)
+            if local:
+                shutil.rmtree(f"{place}/{at}", ignore_errors=True)
+            _say(plan.due[at].name, results, len(plan.due))
+            gate(f"scored-{len(results.entries)}")
     return results
 
 
-def _say(name: str, results: Results, total: int) -> None:
+def _take_in(item: Item, future: Any, results: Results) -> None:
+    """Take in a file that has ended; raise what stops all."""
+    if future.status == "finished":
+        results.entries[item.name], sums = future.result()
+        results.sums = (total([*results.sums, sums], results.judge),)
+        return
+    problem = future.exception()
+    if not isinstance(problem, TipcastError) or stops_all(problem):
+        raise problem
+    results.refused.append(replace(item, problem=problem))
+
+
+def _say(name: str, results: Results, files: int) -> None:
     """Log that a file has ended, of many files only some."""
     done, entry = len(results.entries) + len(results.refused), results.entries.get(name)
-    if worth_a_line(done, total):
-        LOG.info("file %d/%d  %s  %s", done, total, name, f"{entry.rows:,} rows" if entry else "refused")
+    if worth_a_line(done, files):
+        LOG.info("file %d/%d  %s  %s", done, files, name, f"{entry.rows:,} rows" if entry else "refused")
 
 
-def _file(
-    item: Item,
-    ended: Mapping[str, Any],
-    problem: TipcastError | None,
-    recipe: str,
-    results: Results,
-    config: ScoreConfig,
-) -> None:
-    """Take in a file that has ended."""
-    now = file_stamp(item.uri, address.storage(item.uri, config.storage_options), strict=True)
-    if problem is None and now != item.stamp:
-        what, fix = "has changed since it was listed", "let the file be while a job reads it"
-        problem = TipcastError("D005", address.shown(item.uri), what, fix)
-    if problem is not None:
-        results.refused.append(replace(item, problem=problem))
-        return
-    joined: Joined = ended["whole"][0]
-    sums: Scored = ended["whole"][1]
-    results.sums = (total([*results.sums, sums], results.judge),)
-    results.entries[item.name] = Entry(
-        input=redact(item.uri),
-        input_stamp=item.stamp,
-        input_sha256=ended["digest"],
-        recipe=recipe,
-        rows=joined.rows,
-        bytes=joined.bytes,
-        sha256=joined.sha256,
-        unscored=dict(sums.unscored),
-    )
-
-
-def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
+def _work(config: ScoreConfig, fetched: Fetched, plan: ScorePlan) -> Work:
     manifest = fetched.manifest
     threshold = manifest.get("threshold")
     return Work(
@@ -166,6 +126,8 @@ def _work(config: ScoreConfig, fetched: Fetched, place: swap.Work) -> Work:
         name=fetched.name or str(fetched.model_id),
         version=fetched.version,
         compression=config.compression,
-        storage=address.storage(place.whole, config.storage_options),
+        folder=plan.present.folder,
+        storage=address.storage(plan.present.folder, config.storage_options),
+        recipe=plan.recipe,
         edges=manifest.get(PREDICTIONS, {}).get("edges"),
     )

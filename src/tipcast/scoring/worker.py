@@ -16,6 +16,7 @@ from distributed import secede
 
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period
 from tipcast.datasets.column_names import NAMES
@@ -23,8 +24,18 @@ from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
-from tipcast.scoring.output_folder import file_sha256
-from tipcast.scoring.writing import Joined, added_columns, join_parts, write_part, written
+from tipcast.scoring.output_folder import MANIFEST, Entry
+from tipcast.scoring.plan import Item
+from tipcast.scoring.writing import (
+    Footer,
+    added_columns,
+    file_sha256,
+    file_stamp,
+    join_parts,
+    remove,
+    write_part,
+    written,
+)
 from tipcast.tasks.base import Task
 
 WRITERS = threading.BoundedSemaphore(8)
@@ -48,8 +59,12 @@ class Work:
     """Of the model; its version is None where it is not registered."""
     version: str | None
     compression: str
+    folder: str
+    """That gets the scores."""
     storage: Mapping[str, Any]
-    """For the output, as ``address.storage`` returns them."""
+    """For the folder, as ``address.storage`` returns them."""
+    recipe: str
+    """Digest of all that the scores depend on beside their input."""
     edges: Sequence[float] | None
     """Of numbers: the (bins + 1,) edges of the bins that predictions are counted in."""
 
@@ -166,21 +181,42 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
 
 
 @travelling
-def join(path: str, parts: Sequence[Scored], work: Work, *, alone: bool) -> tuple[Joined, Scored]:
-    """Put a file's parts together, in their order.
+def join(
+    item: Item,
+    parts: Sequence[Scored],
+    input_sha256: str,
+    work: Work,
+    *,
+    input_storage: Mapping[str, Any],
+    replaces: bool,
+    alone: bool,
+) -> tuple[Entry, Scored]:
+    """Put a file's parts together, in their order, as its scores; they appear whole or not at all.
 
-    Where a worker is ``alone`` with a device, several files are written beside the next one's scoring.
+    Where they replace scores that the folder's manifest names, the manifest goes first. Where a worker is ``alone``
+    with a device, several files are written beside the next one's scoring. D005: the input has changed meanwhile.
     """
+    sums = total(parts, work.evaluator)
+    footer = Footer(sums.rows, work.recipe, input_sha256, sums.unscored)
+    path = f"{work.folder}/{item.name}"
     with WRITERS if alone else nullcontext():
         if alone:
             secede()  # once a writer is free: or the next files' parts pile up on the disk
         opened = [address.opened(part.path, work.storage) for part in parts]
-        with written(path, work.storage, synced=True) as file:
-            joined = join_parts(opened, file, work.compression)
-            if joined.rows != sum(part.rows for part in parts):
-                what = f"{joined.rows} rows of {sum(part.rows for part in parts)} are in its parts"
+        with written(path, work.storage) as file:
+            rows, size, sha256 = join_parts(opened, file, work.compression, footer)
+            if rows != sums.rows:
+                what = f"{rows} rows of {sums.rows} are in its parts"
                 raise TipcastError("T008", address.shown(path), what, "check the disk, and repeat the command")
-    return joined, total(parts, work.evaluator)
+            if file_stamp(item.uri, input_storage) != item.stamp:
+                raise address.changed(item.uri)
+            if replaces:
+                remove(f"{work.folder}/{MANIFEST}", work.storage)
+    stamp = file_stamp(path, work.storage) or ""
+    entry = Entry(
+        redact(item.uri), item.stamp, input_sha256, work.recipe, rows, size, sha256, stamp, dict(sums.unscored)
+    )
+    return entry, sums
 
 
 def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:

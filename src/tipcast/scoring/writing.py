@@ -1,32 +1,48 @@
-"""Writing scored files, to a disk or an object store: their columns, and what goes wrong there told in one line."""
+"""Writing scored files, to a disk or an object store, each whole or not at all; errors of that in one line."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
+import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tipcast.config.disk import FULL, free
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.tasks.base import Task
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ROW_GROUP = 1_000_000
 """Most rows of a row group that is written."""
-UNFINISHED = f"*.{'[0-9a-f]' * 8}.tmp"
-"""Files that a process was killed over."""
+UNFINISHED = "_tipcast-"
+"""Begins the names of files and folders of unfinished work; readers of whole folders pass over an underscore."""
+FOOTER = b"tipcast"
+"""Of a scored Parquet file's metadata: the key of what the file says of itself."""
+PIECE = 8 << 20
+MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
+"""What stores and servers tell of a content, the best first."""
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a scored file says of itself, so that an interrupted job does not score its rows again."""
+
+    rows: int
+    recipe: str
+    """Digest of all that the scored file depends on beside its input."""
+    input_sha256: str
+    unscored: Mapping[str, int]
+    """Reason -> rows without a prediction."""
 
 
 def added_columns(task: Task) -> tuple[str, ...]:
@@ -40,8 +56,41 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*predicted, "model_name", "model_version")
 
 
+def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
+    """Return what a file looks like without reading it, None where there is none; D022 of a store that does not answer.
+
+    Of a local file it has the time of the last change of anything too, which no copying tool sets back.
+    """
+    if not address.scheme(uri):
+        try:
+            found = Path(uri).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
+    try:
+        with address.reaching(uri):
+            store = address.filesystem(uri, storage)
+            store.invalidate_cache(uri)
+            info = store.info(uri)
+    except TipcastError as problem:
+        if problem.code != "D001":
+            raise
+        return None
+    mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
+    return f"{info.get('size')}-{mark}"
+
+
+def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's content, read in pieces."""
+    found = hashlib.sha256()
+    with address.opened(uri, storage) as file, address.reaching(uri):
+        while piece := file.read(PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
 @contextlib.contextmanager
-def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> Iterator[BinaryIO]:
+def written(uri: str, storage: Mapping[str, Any], *, synced: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing; it appears whole or not at all.
 
     Parameters
@@ -65,7 +114,7 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> It
                 yield remote
             return
         path = Path(uri)
-        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")  # as UNFINISHED
+        unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
         try:
             with unfinished.open("wb") as file:
                 yield file
@@ -77,20 +126,21 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = False) -> It
             unfinished.unlink(missing_ok=True)
 
 
+def remove(uri: str, storage: Mapping[str, Any]) -> None:
+    """Remove a file that may be gone already."""
+    with failures(uri):
+        if not address.scheme(uri):
+            Path(uri).unlink(missing_ok=True)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            address.filesystem(uri, storage).rm_file(uri)
+
+
 def write_part(table: pa.Table, path: str, storage: Mapping[str, Any], *, threads: bool) -> None:
     """Write rows that a file gets as a stream of Arrow record batches, each of them a row group of the file."""
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=threads)
     with written(path, storage) as file, pa.ipc.new_stream(file, table.schema, options=options) as stream:
         stream.write_table(table.combine_chunks(), max_chunksize=ROW_GROUP)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A file that was put together."""
-
-    rows: int
-    bytes: int
-    sha256: str
 
 
 class _Counted(io.RawIOBase):
@@ -115,27 +165,32 @@ class _Counted(io.RawIOBase):
         return self._digest.hexdigest()
 
 
-def join_parts(parts: Sequence[AbstractContextManager[BinaryIO]], target: BinaryIO, compression: str) -> Joined:
+def join_parts(
+    parts: Sequence[AbstractContextManager[BinaryIO]], target: BinaryIO, compression: str, footer: Footer
+) -> tuple[int, int, str]:
     """Write the rows of parts of one schema, in their order, as one Parquet file with checksums of its pages.
 
+    Returns its rows, bytes and SHA-256.
     A row group is in memory at a time; ``compression`` is pyarrow's name. ValueError: a part is no Arrow stream, or its
     schema is another one.
     """
+    about = {name: value for name, value in asdict(footer).items() if name != "rows"}
     out, rows = _Counted(target), 0
     with contextlib.ExitStack() as stack:
         writer: pq.ParquetWriter | None = None
         for part in parts:
             with part as file, pa.ipc.open_stream(file) as stream:
                 if writer is None:
+                    schema = stream.schema.with_metadata({FOOTER: json.dumps(about)})
                     writer = stack.enter_context(
-                        pq.ParquetWriter(out, stream.schema, compression=compression, write_page_checksum=True)
+                        pq.ParquetWriter(out, schema, compression=compression, write_page_checksum=True)
                     )
                 elif not stream.schema.equals(writer.schema):
                     raise ValueError(f"the schema of a part is {stream.schema}, of the first one {writer.schema}")
                 for batch in stream:
                     rows += batch.num_rows
                     writer.write_batch(batch, row_group_size=ROW_GROUP)
-    return Joined(rows, out.tell(), out.sha256())
+    return rows, out.tell(), out.sha256()
 
 
 @contextlib.contextmanager
@@ -164,8 +219,9 @@ def failures(uri: str) -> Iterator[None]:
         raise of_store(problem) from problem
     except OSError as problem:
         full = problem.errno in FULL
-        what = f"cannot be written: {problem.strerror or problem}{_free(uri) if full else ''}"
-        fix = f"{'free space or ' if full else ''}name another folder; scores that were there are as they were"
+        space = f", {free(uri)}" if full else ""
+        what = f"cannot be written: {problem.strerror or problem}{space}"
+        fix = f"{'free space' if full else 'change its rights'}, and repeat the command, or name another folder"
         raise TipcastError("T008", address.shown(uri), what, fix) from problem
 
 
@@ -176,10 +232,3 @@ def of_store(problem: TipcastError) -> TipcastError:
     bucket, _, path = problem.where.removeprefix("s3://").partition("/")
     where = f"bucket {bucket}" + (f", {path}" if path else "")
     return TipcastError("T009", where, problem.what, "check the store and the access to it, then repeat the command")
-
-
-def _free(uri: str) -> str:
-    with contextlib.suppress(OSError, StopIteration):
-        there = next(folder for folder in Path(uri).parents if folder.exists())
-        return f", {shutil.disk_usage(there).free:,} bytes are free"
-    return ""

@@ -1,177 +1,195 @@
-"""Folders that scores may replace and those that they must not: a refusal changes nothing."""
+"""Folders that may get scores and those that must not, names of scores, and one job at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.s3.models import s3_backends
 
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import ScanRequest
 from tipcast.scoring.output_folder import (
     MANIFEST,
+    STALE,
     Manifest,
-    check_output_folder,
-    file_sha256,
-    file_stamp,
+    Present,
+    look,
     manifest_bytes,
     read_manifest,
-    unchanged_file,
+    workplace,
 )
+from tipcast.scoring.plan import look_into, output_name, output_names, root
+from tipcast.scoring.writing import UNFINISHED, Footer, join_parts, write_part, written
+
+FOOTER = Footer(2, "r", "5" * 64, {"bad": 1})
+OURS = manifest_bytes(Manifest({}, {"recipe": "r"}))
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with trips, a folder of scores, and things that must stay."""
-    work, home = tmp_path / "work", tmp_path / "home"
-    for folder in (work / "trips", work / "mine", work / "scored", work / "empty", home / "files", tmp_path / "out"):
-        folder.mkdir(parents=True)
-    (work / "trips" / "a.parquet").write_text("trips")
-    (work / "mine" / "letter.txt").write_text("dear")
-    (home / "files" / "letter.txt").write_text("dear")
-    (work / "scored" / MANIFEST).write_bytes(manifest_bytes(Manifest({}, {"recipe": "r"})))
-    (work / "file").write_text("x")
-    (work / "link").symlink_to(work / "scored")
-    (work / "way").symlink_to(tmp_path / "out")
-    foreign = work / "foreign"
-    foreign.mkdir()
-    (foreign / MANIFEST).write_text('{"kind": "something else"}')
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("HOME", str(home))
-    return work
+    """A working folder with trips, scores, and files of others."""
+    files = {"trips/a.parquet": b"trips", "trips/2019/b.parquet": b"", "mine/letter.txt": b"dear", "file": b"x",
+             f"scored/{MANIFEST}": OURS, f"other/{MANIFEST}": b'{"kind": "something else"}',
+             "home/files/letter.txt": b"dear"}  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "trips")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
-    paths = folder.parent.rglob("*")
-    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(
-    "output",
-    ["/", "~", "~/", ".", "..", "../out", "scored/../../out", "/tmp/../etc", "link", "way/scored", "file", "mine",
-     "foreign", "~/files", "trips", "trips/scored", "/home", "/proc"],
-)  # fmt: skip
-def test_a_folder_that_must_not_be_replaced(here: Path, output: str) -> None:
-    before = everything(here)
+def checked(output: str, *trips: str) -> Present:
+    config: Any = SimpleNamespace(output=output, input=list(trips), storage_options={})
+    return look_into(config)
+
+
+def code(output: str, *trips: str) -> str:
     with pytest.raises(TipcastError) as caught:
-        check_output_folder(output, ["trips"], {})
-    assert caught.value.code == "C011"
-    assert caught.value.exit_code == 2
-    assert output.rstrip("/") in str(caught.value) or output == "/"
-    assert everything(here) == before
+        checked(output, *trips)
+    return caught.value.code
 
 
-@pytest.mark.parametrize("name", ["note.txt", "_SUCCESS", "deep/er/mine.parquet"])
-def test_what_is_no_score_is_not_replaced_with_them(here: Path, name: str) -> None:
-    file = here / "scored" / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("mine")
-    with pytest.raises(TipcastError, match=f"C011.* holds {name}, which is none of its scores") as caught:
-        check_output_folder("scored", ["trips"], {})
-    assert "move it away" in str(caught.value)
+def scores(path: Path) -> None:
+    """Write a whole file of scores as a worker does."""
+    part = path.with_name("part")
+    write_part(pa.table({"prediction": [1.0, 2.0]}), str(part), {}, threads=False)
+    with part.open("rb") as opened, path.open("wb") as file:
+        join_parts([opened], file, "zstd", FOOTER)
+    part.unlink()
 
 
-@pytest.mark.parametrize(("output", "known"), [("scored", True), ("empty", False), ("new", False), ("new/deep", False)])
-def test_a_folder_that_may_be_replaced(here: Path, output: str, known: bool) -> None:
+def test_folders_that_must_not_get_scores(here: Path) -> None:
     before = everything(here)
-    for written in (output, str(here / output), f"file://{here / output}"):
-        folder, manifest = check_output_folder(written, ["trips/*.parquet"], {})
-        assert folder == str(here / output)
-        assert (manifest is not None) is known
+    outputs = ["/", "~", ".", "..", "../out", "scored/../..", "file", "mine", "other", "~/files", "trips", "/proc"]
+    outputs += ["s3://bucket", "s3://bucket/", "https://example.org/scored", "s3://b/a/../b"]
+    for output in outputs:
+        with pytest.raises(TipcastError, match=rf"C011.*{output.rstrip('/')}") as caught:
+            checked(output, "trips")
+        assert caught.value.exit_code == 2
+    assert code(" ", "trips") == "C004"
+    (here / "scored" / "deep").mkdir()
+    (here / "scored" / "deep" / "mine.parquet").write_text("mine")
+    with pytest.raises(TipcastError, match=r"C011.* holds deep/mine.parquet, which is none of tipcast's scores"):
+        checked("scored", "trips")
+    assert {name: content for name, content in everything(here).items() if "deep" not in name} == before
+
+
+def test_folders_that_may_get_scores(here: Path) -> None:
+    before = everything(here)
+    for output in ("scored", "empty", "new", "new/deep", "mine/empty"):
+        for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
+            present = checked(given, "trips/*.parquet")
+            assert (present.folder, present.others) == (str(here / output), {})
+            assert (present.manifest.about != {}) is (output == "scored")
     assert everything(here) == before
+    (here / "new" / f"{UNFINISHED}x").mkdir(parents=True)
+    (here / "new" / f"{UNFINISHED}x" / "0").touch()
+    scores(here / "new" / "a.parquet")
+    assert look("new", {}).others == {"a.parquet": FOOTER}, "of a job that was killed"
 
 
 @pytest.mark.parametrize(
     ("output", "trips", "apart"),
     [
+        ("trips/scored", "trips", False),
         ("trips/scored", "trips/**/*.parquet", False),
-        ("trips/scored", "trips/**", False),
         ("trips/scored", "trips/*/*.parquet", False),
         ("trips/scored", "t*/*/2019/a.parquet", False),
-        ("trips/scored/deep", "trips/*/*/*.parquet", False),
-        ("trips", "trips/a.parquet", False),
-        ("out/scored", "way/*/a.parquet", False),
+        ("trips/scored", "link/*/a.parquet", False),
         ("trips/scored", "trips/*.parquet", True),
         ("trips/scored", "trips/2*/*.parquet", True),
-        ("trips/scored", "trips/*/2019/*.parquet", False),
         ("trips/scored/deep", "trips/*/a.parquet", True),
         ("scored2", "scored/**/*.parquet", True),
     ],
 )
-def test_scores_among_their_trips(here: Path, output: str, trips: str, apart: bool) -> None:
-    (here / "out").symlink_to(here.parent / "out")
-    absolute = str(here / output)
+def test_scores_are_not_among_their_trips(here: Path, output: str, trips: str, apart: bool) -> None:
     for given in (trips, str(here / trips), f"file://{here / trips}"):
         if apart:
-            assert check_output_folder(absolute, ["https://host/other.parquet", given], {}) == (absolute, None)
+            assert checked(output, "https://host/other.parquet", given).manifest == Manifest()
         else:
-            with pytest.raises(TipcastError) as caught:
-                check_output_folder(absolute, ["https://host/other.parquet", given], {})
-            assert caught.value.code == "C011"
-            assert "one lies in the" in str(caught.value)
+            assert code(output, "https://host/other.parquet", given) == "C011"
 
 
-def test_an_absolute_way_through_a_link_is_the_users_own(here: Path) -> None:
-    assert check_output_folder(str(here / "way" / "new"), ["trips"], {}) == (str(here / "way" / "new"), None)
-
-
-def test_nothing_named(here: Path) -> None:
-    with pytest.raises(TipcastError) as caught:
-        check_output_folder(" ", ["trips"], {})
-    assert caught.value.code == "C004"
-
-
-@pytest.mark.parametrize("output", ["s3://bucket", "s3://bucket/", "https://example.org/scored", "s3://b/a/../b"])
-def test_an_address_that_must_not_be_written_to(output: str) -> None:
-    with pytest.raises(TipcastError) as caught:
-        check_output_folder(output, ["trips"], {})
-    assert caught.value.code == "C011"
-
-
-@pytest.mark.parametrize(
-    ("output", "trips"),
-    [
-        ("s3://b/trips/scored", "s3://b/trips/"),
-        ("s3://b/trips/scored", "s3://b/trips"),
-        ("s3://b/trips/scored", "s3://b/trips/**/*.parquet"),
-        ("s3://b/trips/scored", "s3://b/*/*/a.parquet"),
-        ("s3://b/trips", "s3://b/trips/a.parquet"),
-        ("s3://b/trips", "s3://b/trips/"),
-    ],
-)
-def test_scores_among_their_trips_in_a_store(output: str, trips: str) -> None:
-    with pytest.raises(TipcastError) as caught:
-        check_output_folder(output, [trips], {})
-    assert caught.value.code == "C011"
-
-
-def test_what_is_known_of_files(tmp_path: Path) -> None:
-    file = tmp_path / "a"
-    file.write_text("one")
-    known, digest = file_stamp(str(file), {}, strict=True), file_sha256(str(file), {})
-    assert known
-    same: Callable[[], bool] = lambda: unchanged_file(str(file), {}, known, digest, strict=True)  # noqa: E731
-    assert same()
-    file.touch()
-    assert file_stamp(str(file), {}, strict=True) != known
-    assert same(), "it looks different, but has the same content"
-    file.write_text("two")
-    assert not same()
-    file.unlink()
-    assert file_stamp(str(file), {}, strict=True) is None
-    assert not same()
+def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
+    for name in ("2019/c.csv", "2020/b.parquet", "2020/_x.parquet"):
+        (here / "trips" / name).parent.mkdir(exist_ok=True)
+        (here / "trips" / name).touch()
+    wanted = ScanRequest(("pickup",))
+    for given, names in (
+        ("trips", ["2019/b.parquet", "2019/c.csv.parquet", "2020/b.parquet", "a.parquet"]),
+        ("trips/20*/*.parquet", ["2019/b.parquet", "2020/_x.parquet", "2020/b.parquet"]),
+        ("trips/**/b.parquet", ["2019/b.parquet", "2020/b.parquet"]),
+        (["trips/2019", "trips/a.parquet"], ["a.parquet", "b.parquet", "c.csv.parquet"]),
+    ):
+        found = output_names(given, wanted, "input")
+        assert list(found) == names
+        assert all(uri.endswith((name, name.removesuffix(".parquet"))) for name, uri in found.items())
+    with pytest.raises(TipcastError, match=r"C003.*would both be b\.parquet"):
+        output_names(["trips/2019/b.parquet", "trips/2020/b.parquet"], wanted, "input")
+    for pattern in ("s3://bucket/trips/", "s3://bucket/trips", "s3://bucket/trips/2019-*/a.parquet"):
+        assert root(pattern) == "s3://bucket/trips"
+    assert output_name("https://host/trips/a.parquet?signature=x/y", "https://host/trips") == "a.parquet"
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"{}",
-        b'{"kind": "tipcast scores", "version": 2, "files": {}}',
-        b'{"kind": "tipcast scores", "version": 1, "files": {"a": {"b": 1}}}',
-    ],
-)
-def test_a_manifest_that_is_none(content: bytes) -> None:
+    [b"", b"{", b"[]", b'{"kind": "tipcast scores", "version": 2, "files": {}}',
+     b'{"kind": "tipcast scores", "version": 1, "files": {"a": {"b": 1}}}'],
+)  # fmt: skip
+def test_a_manifest_of_another_kind(content: bytes) -> None:
     assert read_manifest(content) is None
+
+
+def test_one_job_scores_into_a_folder_at_a_time(tmp_path: Path) -> None:
+    output = tmp_path / "scored"
+    left = output / "2019" / f"{UNFINISHED}killed"
+    left.mkdir(parents=True)
+    (left / "half").touch()
+    with workplace(str(output), {}) as place:
+        assert [*output.rglob(f"{UNFINISHED}*")] == [Path(place)], "what a killed job left is gone"
+        assert Path(place).stat().st_mode & 0o777 == 0o700
+        with pytest.raises(TipcastError, match="S011"), workplace(str(output), {}):
+            pass
+        assert Path(place).exists()
+        (output / "a").touch()
+    assert [path.name for path in output.iterdir()] == ["a"]
+    (output / "a").unlink()
+    with pytest.raises(RuntimeError), workplace(str(output), {}):
+        raise RuntimeError
+    assert not output.exists(), "it got no scores"
+
+
+def test_a_store(bucket: Any) -> None:
+    output = "s3://trips/a_tipcast-b/scored"
+    for trips in ("s3://trips/a_tipcast-b/", "s3://trips/*/*/a.parquet"):
+        assert code(output, trips) == "C011"
+    bucket.pipe_file("trips/a_tipcast-b/scored_other/letter", b"")
+    bucket.pipe_file(f"trips/a_tipcast-b/scored/{MANIFEST}", OURS)
+    for name in ("killed/0", "busy/0"):
+        bucket.pipe_file(f"trips/a_tipcast-b/scored/{UNFINISHED}{name}", b"")
+    (key,) = (key for name, key in s3_backends[ACCOUNT]["aws"].buckets["trips"].keys.items() if "killed" in name)
+    key.last_modified -= STALE + timedelta(seconds=1)
+    assert look(output, {}) == Present(output, read_manifest(OURS) or Manifest())
+    with workplace(output, {}) as place:
+        with written(f"{place}/0", {"endpoint_url": bucket.client_kwargs.get("endpoint_url")}) as file:
+            file.write(b"part")
+        bucket.invalidate_cache()
+        assert len(bucket.find("trips/a_tipcast-b/scored")) == 3, "another job's part may be in use"
+    bucket.invalidate_cache()
+    found = {path.removeprefix("trips/a_tipcast-b/") for path in bucket.find("trips")}
+    assert found == {"scored_other/letter", f"scored/{MANIFEST}", f"scored/{UNFINISHED}busy/0"}
+    bucket.pipe_file("trips/a_tipcast-b/scored/letter", b"")
+    assert code(output, "trips") == "C011"

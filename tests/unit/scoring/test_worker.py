@@ -45,7 +45,7 @@ def test_columns_by_kind(kind: str) -> None:
     classes, predicted, expected = CASES[kind]
     task = Task("t", kind, ("x0",), classes=classes)
     threshold = 0.5 if kind == "classification" else None
-    work = Work(Blobs(1), task, threshold, None, "m", "7", "zstd", {}, None)
+    work = Work(Blobs(1), task, threshold, None, "m", "7", "zstd", "", {}, "", None)
     bad = np.array([False, True, False])
     for kept in (pa.table({"id": [1, 2, 3]}), pa.table({})):
         made = with_predictions(kept, predicted, bad, work)
