@@ -150,20 +150,24 @@ def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list
 
 def write_report(sweep: SweepRecord) -> None:
     """Log leaderboard and plots, and put the sweep before what the note says of the refit."""
-    run = sweep.record.run
-    run.log_table(_leaderboard(sweep), "sweep/leaderboard.json")
+    run, rows = sweep.record.run, _leaderboard(sweep)
+    failed = [{"trial": number, "run_id": sweep.runs[number]} for number in sorted(sweep.failed)]
+    columns = {name: [row.get(name) for row in (*rows, *failed)] for name in rows[0]}
+    run.log_table(columns, "sweep/leaderboard.json")
     pictures = _plots(sweep)
-    run.note("\n\n".join([*_note(sweep, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")]))
+    run.note("\n\n".join([*_note(sweep, rows, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")]))
 
 
-def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
-    rows = [
+def _leaderboard(sweep: SweepRecord) -> list[dict[str, Any]]:
+    """Return a row for each trial that ended well; with the interval of its score where that is the headline's."""
+    interval = [f"{sweep.objective.metric}_{end}" for end in ("low", "high")]
+    return [
         {
             "rank": rank,
             "trial": trial.number,
             **({"defaults": trial is sweep.defaults} if sweep.config.search.baseline else {}),
             sweep.metric: trial.score,
-            **{f"validation/{name}": value for name, value in _bounds(sweep, trial).items()},
+            **{f"validation/{name}": trial.metrics[name] for name in interval if name in trial.metrics},
             **{name: trial.params.get(name) for name in sweep.space},
             "seconds": round(trial.seconds, 3),
             "attempt": trial.attempt,
@@ -173,8 +177,6 @@ def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
         }
         for rank, trial in enumerate(sweep.ranked, 1)
     ]
-    rows += [{"trial": number, "run_id": sweep.runs[number]} for number in sorted(sweep.failed)]
-    return {name: [row.get(name) for row in rows] for name in rows[0]}
 
 
 def _plots(sweep: SweepRecord) -> list[str]:
@@ -211,60 +213,46 @@ def _plots(sweep: SweepRecord) -> list[str]:
     return [small_name(f"sweep/{name}.png") for name in drawn]
 
 
-def _note(sweep: SweepRecord, pictures: Sequence[str]) -> list[str]:
+def _note(sweep: SweepRecord, rows: Sequence[Mapping[str, Any]], pictures: Sequence[str]) -> list[str]:
     """Write the paragraphs of the note in Markdown."""
-    run, best, ranked, first = sweep.record.run, sweep.best, sweep.ranked, sweep.defaults
+    run, best, first = sweep.record.run, sweep.best, sweep.defaults
     page = sweep.children.charts(sweep.metric, maximize=sweep.objective.maximize)
     params = ", ".join(f"`{name}` {_value(value)}" for name, value in best.params.items())
     parts = [
-        f"### {sweep.config.search.name} search of {sweep.config.model.name}: {len(ranked)} trials",
+        f"### {sweep.config.search.name} search of {sweep.config.model.name}: {len(rows)} trials",
         f"Best by {sweep.metric}: [trial {best.number}]({_link(sweep, best)}), **{best.score:.4f}**, with {params}. "
         "It was fitted again over all workers and tested; the model below is that one.",
     ]
     if first:
-        rank = 1 + ranked.index(first)
+        rank = next(row["rank"] for row in rows if row["trial"] == first.number)
         parts.append(
             f"[Trial {first.number}]({_link(sweep, first)}) has the parameters as they are configured: "
-            f"{first.score:.4f}, rank {rank} of {len(ranked)}."
+            f"{first.score:.4f}, rank {rank} of {len(rows)}."
         )
-    parts += [f"[Compare all trials as charts]({page})", _table(sweep), f"{sweep.remark} {_pace(sweep)}".strip()]
+    parts += [f"[Compare all trials as charts]({page})", _table(sweep, rows[:SHOWN])]
+    if len(rows) > SHOWN:
+        parts.append(f"All {len(rows)} trials: artifact `sweep/leaderboard.json`.")
+    if sweep.ended_here:
+        slots = sum(sweep.slots.values())
+        parts.append(f"{sweep.ended_here} trials in {sweep.search_s:.1f} s, {slots} at once: {sweep.pace()}.")
     if sweep.failed:
         number, problem = next(iter(sweep.failed.items()))
         parts.append(f"{len(sweep.failed)} trials failed, as trial {number}: {problem.what}.")
     shown = [f"![{path}](get-artifact?{urlencode({'path': path, 'run_uuid': run.id})})" for path in pictures]
-    return [part for part in (*parts, *shown) if part]
+    return [part for part in (*parts, sweep.remark, *shown) if part]
 
 
-def _table(sweep: SweepRecord) -> str:
-    ranked, lines = sweep.ranked, []
-    for at, trial in enumerate(ranked[:SHOWN], 1):
-        bounds = list(_bounds(sweep, trial).values())
-        between = f" ({bounds[0]:.4f} to {bounds[1]:.4f})" if bounds else ""
-        name = f"{at}: [trial {trial.number}]({_link(sweep, trial)})"
-        name += ", the defaults" if trial is sweep.defaults else ""
-        values = [_value(trial.params[name]) if name in trial.params else "" for name in sweep.space]
-        lines.append([name, f"{trial.score:.4f}{between}", f"{trial.seconds:.1f}", *values])
-    more = f"\n\nAll {len(ranked)} trials: artifact `sweep/leaderboard.json`." if len(ranked) > SHOWN else ""
-    title = f"{sweep.metric} (95 % interval)" if _bounds(sweep, ranked[0]) else sweep.metric
-    return table(["rank", title, "seconds", *sweep.space], lines) + more
-
-
-def _bounds(sweep: SweepRecord, trial: Trial) -> dict[str, float]:
-    """Return the interval of a trial's score, lower bound first; empty where trials are not ranked by the headline."""
-    names = [f"{sweep.objective.metric}_{end}" for end in ("low", "high")]
-    return {name: trial.metrics[name] for name in names if name in trial.metrics}
-
-
-def _pace(sweep: SweepRecord) -> str:
-    """Say how fast the trials of this process were; nothing where all were there already."""
-    spent, seconds, slots = sum(sweep.busy.values()), sweep.search_s, max(sum(sweep.slots.values()), 1)
-    if not spent:
-        return ""
-    return (
-        f"{sweep.ended_here} trials in {seconds:.1f} s, {60 * sweep.ended_here / seconds:.0f} a minute: {slots} at "
-        f"once, the workers {100 * spent / (seconds * slots):.0f} % busy, and "
-        f"{100 * sweep.tracking_s / seconds:.1f} % of the time spent on recording them."
-    )
+def _table(sweep: SweepRecord, rows: Sequence[Mapping[str, Any]]) -> str:
+    low, high = (f"{sweep.metric}_{end}" for end in ("low", "high"))
+    lines = []
+    for row in rows:
+        name = f"{row['rank']}: [trial {row['trial']}]({row['run']})"
+        name += ", the defaults" if row.get("defaults") else ""
+        between = f" ({row[low]:.4f} to {row[high]:.4f})" if low in row else ""
+        values = ["" if row[name] is None else _value(row[name]) for name in sweep.space]
+        lines.append([name, f"{row[sweep.metric]:.4f}{between}", f"{row['seconds']:.1f}", *values])
+    title = f"{sweep.metric} (95 % interval)" if low in rows[0] else sweep.metric
+    return table(["rank", title, "seconds", *sweep.space], lines)
 
 
 def _value(value: Any) -> str:

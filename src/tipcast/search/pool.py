@@ -79,12 +79,12 @@ class Pool:
                 for job in self._running:
                     job.future.release()
 
-    def _fill(self, searcher: Searcher, told: list[Event]) -> bool:
+    def _fill(self, searcher: Searcher, events: list[Event]) -> bool:
         """Give trials to free slots; tell whether none is left to give."""
         while True:
             worker, empty = self._free()
             if self._again and empty:
-                told.append(self._submit(self._again.popleft(), empty))
+                events.append(self._submit(self._again.popleft(), empty))
                 continue
             if worker is None and (self._running or self._again):
                 return False
@@ -94,7 +94,7 @@ class Pool:
             if worker is None:
                 self._again.append(_Job(proposal))
             else:
-                told.append(self._submit(_Job(proposal), worker))
+                events.append(self._submit(_Job(proposal), worker))
 
     def _free(self) -> tuple[str | None, str | None]:
         """Return the worker with most free slots, and one without trials."""
