@@ -46,8 +46,8 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
 
 
 def _run(workers: TrialWorkers, proposals: Sequence[Proposal]) -> list[Any]:
-    events = Pool(workers, 1).events(Listed(proposals, {}, cuts=False))
-    return [trial for event in events if isinstance(event, Ended) for trial in event.trials]
+    events = Pool(workers, 1).events(Listed(proposals, {}))
+    return [event.trial for event in events if isinstance(event, Ended)]
 
 
 def main() -> None:

@@ -1,14 +1,12 @@
-"""P6, P7, P9: a sweep on the CPU, side by side with what people do otherwise.
+"""P6, P9: a sweep on the CPU, side by side with what people do otherwise.
 
-    PYTHONPATH=src python benchmarks/sweep.py [--rows 500000] [--trials 16] [--pairs 5] [--halving 200] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/sweep.py [--rows 500000] [--trials 16] [--pairs 5] [--out FOLDER]
 
 Speed: our search (reading and binning included, workers up) takes turns with the same trials one after another on one
 thread, on a matrix that is there (their time over the cores is the least that is possible); in a loop that builds its
 matrix each time from rows in memory; by one `xgboost.dask.train` each; and by what a careful user of Optuna writes:
 pandas reads the file, one QuantileDMatrix is shared, `n_jobs` threads run trials of one thread each.
 Memory: a worker's resident set at its most, against that of a process that reads, bins and fits one trial.
-Halving: the best AUC and the rounds grown, against ordinary full training and against training that restarts at
-halving's rungs, where XGBoost draws rows and columns anew.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from harness import Comparison, compare, options, write_result
 from tipcast.measure.memory import peak_bytes
 from tipcast.models.xgboost_plan import plan
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Halving, Listed, ladder
+from tipcast.search.proposals import Listed
 from tipcast.search.trial import Ended, Study, Trial
 from tipcast.search.workers import TrialWorkers
 
@@ -114,8 +112,8 @@ def swept(client: Client, common: Study, searcher: Any) -> dict[int, Trial]:
     workers = TrialWorkers(client, common, 1, 60)
     with workers.opened():
         workers.load(1)
-        events = [event for event in Pool(workers, 1).events(searcher) if isinstance(event, Ended)]
-    return {trial.number: trial for event in events for trial in event.trials}
+        events = list(Pool(workers, 1).events(searcher))
+    return {event.trial.number: event.trial for event in events if isinstance(event, Ended)}
 
 
 def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:
@@ -134,7 +132,7 @@ def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:
 
             def ours() -> None:
                 own = dataclasses.replace(common, sweep=uuid.uuid4().hex[:8])
-                swept(client, own, Listed(others.proposals, {}, cuts=False))
+                swept(client, own, Listed(others.proposals, {}))
 
             found.append(compare(ours, way, given.pairs, names=("tipcast sweep", name)))
             print(found[-1], flush=True)
@@ -153,7 +151,7 @@ def memory(file: Path, given: argparse.Namespace) -> dict[str, Any]:
     for threads in (1, given.threads, 2 * given.threads):
         with _workers(threads) as (_, client):
             common = sweep_rows.study(file, sweep_rows.model(given.rounds))
-            swept(client, common, Listed(sweep_rows.proposals(common.model, given.trials), {}, cuts=False))
+            swept(client, common, Listed(sweep_rows.proposals(common.model, given.trials), {}))
             (found[f"{threads} threads"],) = client.run(peak_bytes).values()
     print({name: f"{size / 1e6:.0f} MB = {size / bare:.2f} x" for name, size in found.items()})
     return {name: {"bytes": size, "ratio": size / bare} for name, size in found.items()}
@@ -169,31 +167,6 @@ def bare_trial(file: Path, rounds: int) -> None:
     booster = xgboost.train(settings, rows, rounds, evals=[(held_out, "v")], verbose_eval=False)
     roc_auc_score(held_y, booster.inplace_predict(held_x))
     print(peak_bytes())
-
-
-def halving(file: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Compare the best AUC and the rounds grown of the same trials, trained in full and by halving."""
-    rungs = ladder(given.rounds, given.eta, None)
-    with _workers(given.threads) as (_, client):
-        found = {}
-        for name, stops, eta in (
-            ("without stops", (given.rounds,), 1),
-            ("in full", rungs, 1),
-            ("halving", rungs, given.eta),
-        ):
-            common = sweep_rows.study(file, sweep_rows.model(given.rounds))
-            trials = sweep_rows.proposals(common.model, given.halving)
-            grown: list[Trial] = []
-            workers = TrialWorkers(client, common, 1, 60)
-            with workers.opened():
-                workers.load(1)
-                for event in Pool(workers, 1).events(Halving(trials, stops, eta, {}, common.objective)):
-                    grown += event.trials if isinstance(event, Ended) else []
-            best = max((trial for trial in grown if trial.rounds == given.rounds), key=lambda trial: trial.score)
-            rounds = sum(trial.grown for trial in grown)
-            found[name] = {"auc": best.score, "trial": best.number, "rounds": rounds}
-    print(found, flush=True)
-    return {**found, "rungs": rungs}
 
 
 def _workers(threads: int) -> Any:
@@ -213,12 +186,11 @@ def _workers(threads: int) -> Any:
 
 def main() -> None:
     """Run what was asked for, print and write the results."""
-    given = options(__doc__, rows=500_000, trials=16, rounds=30, threads=2, pairs=5, halving=200, eta=3)
+    given = options(__doc__, rows=500_000, trials=16, rounds=30, threads=2, pairs=5)
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:
         file = sweep_rows.month(Path(scratch), given.rows)
         results, peak = speed(file, given), memory(file, given)
         print(write_result("sweep", results, memory=peak, **vars(given)))
-        print(write_result("sweep_halving", halving(file, given), **vars(given)))
 
 
 if __name__ == "__main__":

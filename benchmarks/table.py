@@ -45,7 +45,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
     "busy_cores": ("compute/forkserver.py",),
     "sweep": SEARCH,
-    "sweep_halving": SEARCH,
     "real_trips": ("datasets", "models", "evaluation"),
     "sweep_real": ("datasets", "models", "evaluation", "search"),
     "card_trips": ("datasets", "models", "evaluation", "search", "tasks"),
@@ -161,11 +160,6 @@ def _named(result: Result, name: str) -> Sequence[Result]:
     return found
 
 
-def lost(to: str) -> Callable[[Result], float]:
-    """Return how to find the AUC that halving loses to a way to train in full."""
-    return lambda result: max(0.0, result["results"][0][to]["auc"] - result["results"][0]["halving"]["auc"])
-
-
 SWEEP = "the same sweep"
 PROCESS = "process, start to end"
 RATIOS = (
@@ -211,12 +205,6 @@ RATIOS = (
     Row("most memory of its worker with 1, 2 or 4 threads", "a process that reads, bins and fits once", "", "sweep",
         lambda result: max(each["ratio"] for name, each in result["facts"]["memory"].items() if "threads" in name),
         1.2),
-    Row("rounds that halving grows, 200 trials, {rows} rows", "the same trials in full", "", "sweep_halving",
-        lambda result: result["results"][0]["halving"]["rounds"] / result["results"][0]["in full"]["rounds"], 0.35),
-    Row("validation AUC of its best that halving loses", "ordinary full training", "", "sweep_halving",
-        lost("without stops"), 1e-3, "{:.4f}"),
-    Row("the same", "full training that restarts at halving's rungs", "", "sweep_halving", lost("in full"), 1e-3,
-        "{:.4f}"),
 )  # fmt: skip
 """Ratios without another unit are of medians."""
 

@@ -33,7 +33,6 @@ WORDS_OF_TRIPS = {word + plural for word in ("trip", "fare", "tip", "zone", "col
 KNOWS_TRIPS = {
     "config/schema.py": {"trips", "fare", "tip", "zone", "colour"},  # the keys of conf/data and conf/task
     "config/job_schemas.py": {"colour"},  # the key of conf/score.yaml
-    "config/plain.py": {"tip"},  # the one task of the sweeps of an earlier release, by its name in conf/task
     "tracking/model_code/model.py": {"zone", "zones"},  # of the time
 }
 IMPORTS_BY_TEXT = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
@@ -84,31 +83,15 @@ class Multirun(Composed):
 
 
 def joined(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
-    """Return the trainings of ``--multirun``, or its sweeps over several models, as one job; others as they are."""
+    """Return the trainings of ``--multirun`` as one job; other jobs as they are."""
     from tipcast.config.arguments import several
     from tipcast.config.plain import redact
 
-    if found and found[0].job == "sweep":
-        return _one_sweep(found, arguments)
     if not found or found[0].job != "train" or not several(arguments):
         return found
     run = found[0].config.repeat  # its whole id: what is the last one now is another soon
     words = [f"from={run}" if word.startswith(("from=", "repeat=")) else redact(word) for word in arguments]
     return [Multirun("train", found[0].config, shlex.join(["tipcast", "train", *words]), found)]
-
-
-def _one_sweep(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
-    """Return sweeps that differ in their model alone as one over all models; others as they are."""
-    from tipcast.config.arguments import as_given, to_overrides
-    from tipcast.config.job_schemas import ModelsSweepConfig
-    from tipcast.config.plain import redact
-
-    first, models = found[0].config, [each.config.model for each in found]
-    alike = all(dataclasses.replace(each.config, model=first.model) == first for each in found)
-    if not alike or not 1 < len({model.name for model in models}) == len(models):
-        return found
-    command = shlex.join(["tipcast", "sweep", *(redact(as_given(word)) for word in to_overrides(arguments))])
-    return [Composed("sweep", ModelsSweepConfig(**vars(first), models=models), command)]
 
 
 @dataclass(frozen=True)
@@ -186,7 +169,7 @@ class Swept(Result):
 
     @property
     def best(self) -> Mapping[str, Any]:
-        """The parameters that were found, number and score of their trial, and which ``model`` of several."""
+        """The parameters that were found, number and score of their trial."""
         found: Mapping[str, Any] = self.details["best"]
         return found
 
@@ -203,7 +186,7 @@ def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[st
     Parameters
     ----------
     target, test, overrides, **settings
-        See :func:`train`; ``model=["xgboost", "random_forest"]`` searches several models, whose trials take turns.
+        See :func:`train`.
 
     """
     return Swept(**vars(_call_on("sweep", target, test, overrides, settings)))
@@ -285,9 +268,6 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
         given = {name: value for name, value in settings.items() if name != "config_dir"}
         own = [f"--config-dir={settings['config_dir']}"] if "config_dir" in settings else []
-        if isinstance(models := given.get("model"), list | tuple):
-            own += ["--multirun", f"model={_names(job, models)}"]
-            del given["model"]
         arguments = [*own, *as_overrides(given), *overrides]
         composed, *others = joined(compose_jobs(job, arguments), arguments)
         if others:
@@ -312,15 +292,6 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
         command=composed.command,
         details=details,
     )
-
-
-def _names(job: str, models: Sequence[Any]) -> str:
-    """Return the names of several models as ``--multirun`` takes them."""
-    names = {name for name in models if isinstance(name, str) and name.isidentifier()}
-    if job != "sweep" or not 1 < len(names) == len(models):
-        what, fix = f"cannot be {models}", "name one, or for a sweep several, each once"
-        raise TipcastError("C003", "model", what, fix)
-    return ",".join(models)
 
 
 @contextlib.contextmanager

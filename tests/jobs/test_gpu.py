@@ -149,7 +149,6 @@ def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> Non
     [
         ("xgboost", ["search=random", "search.trials=6"]),
         ("xgboost", ["search=tpe", "search.trials=6", "search.trials_per_gpu=2"]),
-        ("xgboost", ["search=halving", "search.trials=9", "search.trials_per_gpu=2", "model.params.n_estimators=27"]),
         (
             "random_forest",
             ["search=grid", "search.space={max_depth:[4,8],n_estimators:[5,10]}", "search.trials_per_gpu=2"],

@@ -72,28 +72,6 @@ class SweepConfig(TrainConfig):
     search: SearchSpec = MISSING
     resume: str | None = None
 
-    @property
-    def searched(self) -> list[ModelSpec]:
-        """Return the models whose parameters are searched."""
-        return [self.model]
-
-    @property
-    def searched_name(self) -> str:
-        """Return what they are called."""
-        return ", ".join(model.name for model in self.searched)
-
-
-@dataclass
-class ModelsSweepConfig(SweepConfig):
-    """A sweep over several models, whose trials take turns; ``model`` is the first or, once it is known, the best."""
-
-    models: list[ModelSpec] = field(default_factory=list)
-
-    @property
-    def searched(self) -> list[ModelSpec]:
-        """Return the models whose parameters are searched."""
-        return self.models
-
 
 @dataclass
 class LadderConfig(TrainConfig):

@@ -19,7 +19,7 @@ from tipcast.config import schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import OF_MACHINE, ModelsSweepConfig, SweepConfig
+from tipcast.config.job_schemas import OF_MACHINE, SweepConfig
 
 LOG = logging.getLogger("tipcast")
 
@@ -93,15 +93,10 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     try:
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
-        task, model = plain["task"], plain["model"]
-        if "kind" in model or isinstance(model["cpu"], Mapping):  # of an earlier release, which may have had one task
-            task = {**_shipped("task", "high_tip"), **task}
-            kept = {name: value for name, value in model.items() if name not in ("kind", "cpu", "gpu")}
-            model = {**_shipped("model", str(model["name"])), **kept}
         own = {
             "data": _data(plain["data"], given.data),
-            "task": _typed(schema.TaskSpec, task),
-            "model": _typed(schema.ModelSpec, model),
+            "task": _typed(schema.TaskSpec, plain["task"]),
+            "model": _typed(schema.ModelSpec, plain["model"]),
             "search": _typed(schema.SearchSpec, plain["search"]),
             "seed": int(plain["seed"]),
             "tracking": dataclasses.replace(
@@ -109,8 +104,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
             ),
         }
         shared = {field.name: getattr(given, field.name) for field in dataclasses.fields(SweepConfig)}
-        models = [_typed(schema.ModelSpec, each) for each in plain.get("models", [])]
-        return ModelsSweepConfig(**{**shared, **own}, models=models) if models else SweepConfig(**{**shared, **own})
+        return SweepConfig(**{**shared, **own})
     except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
         said = str(problem).partition("\n")[0]
         what = f"its config.yaml is not what a sweep writes: {said}"

@@ -321,10 +321,6 @@ class SearchSpec:
     """No trial begins after so many seconds of the search, those that run are finished; null: there is no limit."""
     points: int = bounded(2, default=3)
     """Of a grid along each range of the model's own space."""
-    eta: int = bounded(2, default=3)
-    """Of halving: the top 1/eta of a rung gets eta times the trees."""
-    min_rounds: int | None = bounded(1, default=None)
-    """Of halving: trees that every trial gets; null: n_estimators / (2 eta)."""
     max_concurrent: int = bounded(1, default=8)
     """Most trials at once, of a search that learns from its trials."""
     attempts: int = bounded(1, default=3)

@@ -10,7 +10,7 @@ from tipcast.config.schema import SearchSpec, TrackingSpec
 from tipcast.evaluation.base import ranking
 from tipcast.search.space import MOST
 
-SEARCHES = ("random", "tpe", "grid", "halving")
+SEARCHES = ("random", "tpe", "grid")
 
 
 def check(config: Any) -> None:

@@ -24,13 +24,13 @@ from tipcast.evaluation.report import log_figure, small_name, table
 from tipcast.jobs import closing, preflight, sweep_plan
 from tipcast.jobs.opening import opened
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.jobs.sweep_resume import DATA, STUDY, apply_overrides, load_previous_sweep
+from tipcast.jobs.sweep_resume import STUDY, apply_overrides, load_previous_sweep
 from tipcast.jobs.train import WHERE, check_model, finish, make_plan, start
 from tipcast.jobs.train_record import CURVE, Record, params
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
-from tipcast.search.importance import importance
 from tipcast.search.pool import Pool
+from tipcast.search.proposals import importance, searcher
 from tipcast.search.space import LOGARITHMIC, inside
 from tipcast.search.trial import Objective, Study, Trial
 from tipcast.search.workers import TrialWorkers
@@ -56,45 +56,37 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             config = apply_overrides(config, previous.config, command)
         else:
             config = sweep_plan.without_fixed(config, command)
-        for each in sweep_plan.of_each_model(config):
-            check_model(each, config.task.kind)
+        check_model(config, config.task.kind)
         preflight.check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
-        spaces = sweep_plan.check(config, plan.task.kind)
+        space = sweep_plan.check(config, plan.task.kind)
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
-        data = sweep_plan.data_digest(plan)
+        resumed, tags = None, {STUDY: sweep_plan.identity(to_plain(config), plan)}
         if previous:
-            previous.check(data)
-            tags = {STUDY: previous.study, "sweep.resumed_by": command}  # parameters tell of the first cluster alone
+            previous.check(plan)
+            resumed, tags = previous.run_id, {"sweep.resumed_by": command}  # parameters tell of the first cluster alone
             command = previous.command(config, command)
-        else:
-            tags = {STUDY: sweep_plan.identity(to_plain(config), data), DATA: data}
+        study = previous.study if previous else tags[STUDY]
         folder = stack.enter_context(temporary_folder())
-        resumed = previous.run_id if previous else None
-        name = f"{config.search.name} search of {config.searched_name}"
-        later = ["search.trials", *(f"model.params.{name}" for space in spaces for name in space)]
-        known = params(config, later=later)
-        if len(spaces) > 1:  # which are parameters of the trials
-            known = {key: value for key, value in known.items() if not key.startswith(("model", "search.space"))}
+        name = f"{config.search.name} search of {config.model.name}"
+        known = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
         run = opened(config, command, job="sweep", name=name, params=known, resume=resumed)
         record = Record(stack.enter_context(run), config, plan, command, folder)
         record.run.set_tags(tags)
-        objective = Objective(tags[STUDY], metric.name, metric.maximize)
         if previous:
             check_lease = previous.check_lease
         else:
             check_lease = stack.enter_context(leased(record.run.client, record.run.id))
-        sweep = SweepRecord(record, config, spaces, objective, check_lease)
+        sweep = SweepRecord(record, config, space, Objective(study, metric.name, metric.maximize), check_lease)
         if previous:
             clear_problem(record.run.client, record.run.id)
             sweep.resume(previous)
         with sweep.closed():
             workers = start(stack, record, clock)
-            search_by_pool(sweep, workers, clock)
+            search(sweep, workers, clock)
             best = sweep.best
-            model = sweep.model(best)
-            model = dataclasses.replace(model, params={**model.params, **best.params})
+            model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
             refit = dataclasses.replace(record, config=dataclasses.replace(config, model=model), trial=best.key)
             said = finish(workers, refit, clock)
             with progress("leaderboard"):
@@ -110,34 +102,34 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
     return said
 
 
-def search_by_pool(sweep: SweepRecord, workers: Session, clock: Clock) -> None:
-    """Run the trials that are missing as tasks of our own."""
-    config, spec = sweep.config, sweep.config.search
-    searcher = sweep_plan.searcher(sweep)
-    study = sweep_plan.study(sweep, workers)
-    trial_workers = TrialWorkers(workers.client, study, spec.trials_per_gpu, config.cluster.wait_s)
-    sweep.total = searcher.total
-    with trial_workers.opened():
+def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
+    """Run the trials that are missing."""
+    config, spec, plan, space = sweep.config, sweep.config.search, sweep.record.plan, sweep.space
+    first = sweep_plan.baseline(config, space)
+    proposed = searcher(spec, space, config.seed, sweep.objective, sweep.trials, first)
+    sweep.total = proposed.total
+    study = sweep_plan.study(config, plan, space, sweep.objective, session)
+    workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
+    with workers.opened():
         with clock.phase("load") as facts, progress("read"):
-            facts += _check_rows(sweep, study, trial_workers)
-        slots = sum(trial_workers.slots.values())
+            facts += _check_rows(sweep, study, workers)
+        slots = sum(workers.slots.values())
         if spec.name == "tpe" and slots > spec.max_concurrent:
             LOG.warning(
                 "%d slots, of which TPE uses %d: with more at once (search.max_concurrent) it learns less from each",
                 slots,
                 spec.max_concurrent,
             )
-        pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
-        events = pool.events(searcher)
-        sweep.follow(f"{spec.name} search", ((event, trial_workers.slots) for event in events), clock)
+        pool = Pool(workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
+        with clock.phase("search") as facts, progress(f"{spec.name} search") as bar:
+            for event in pool.events(proposed):
+                sweep.take(event, workers.slots, bar)
+            facts.append(sweep.pace())
     if pool.timed_out:
-        sweep.timed_out, left = True, sweep.total - sweep.done
-        what = f"{left} of {sweep.total} trials were not tried" if left else "the best had not been given all trees"
-        remark = (
-            f"After search.timeout_s={spec.timeout_s:g} s {what}; tipcast sweep resume={sweep.record.run.id} goes on."
-        )
-        LOG.info(remark)
-        sweep.remarks.append(remark)
+        what = f"{sweep.total - sweep.done} of {sweep.total} trials were not tried"
+        goes_on = f"tipcast sweep resume={sweep.record.run.id} goes on"
+        sweep.remark = f"After search.timeout_s={spec.timeout_s:g} s {what}; {goes_on}."
+        LOG.info(sweep.remark)
 
 
 def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list[str]:
@@ -158,24 +150,25 @@ def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list
 
 def write_report(sweep: SweepRecord) -> None:
     """Log leaderboard and plots, and put the sweep before what the note says of the refit."""
-    run = sweep.record.run
-    run.log_table(_leaderboard(sweep), "sweep/leaderboard.json")
+    run, rows = sweep.record.run, _leaderboard(sweep)
+    failed = [{"trial": number, "run_id": sweep.runs[number]} for number in sorted(sweep.failed)]
+    columns = {name: [row.get(name) for row in (*rows, *failed)] for name in rows[0]}
+    run.log_table(columns, "sweep/leaderboard.json")
     pictures = _plots(sweep)
-    run.note("\n\n".join([*_note(sweep, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")]))
+    run.note("\n\n".join([*_note(sweep, rows, pictures), run.client.get_run(run.id).data.tags.get(NOTE, "")]))
 
 
-def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
-    early = any(trial.rounds for trial in sweep.ranked)
-    rows = [
+def _leaderboard(sweep: SweepRecord) -> list[dict[str, Any]]:
+    """Return a row for each trial that ended well; with the interval of its score where that is the headline's."""
+    interval = [f"{sweep.objective.metric}_{end}" for end in ("low", "high")]
+    return [
         {
             "rank": rank,
             "trial": trial.number,
-            **({"defaults": sweep.has_defaults(trial)} if sweep.config.search.baseline else {}),
-            **({"model": sweep.model(trial).name} if len(sweep.spaces) > 1 else {}),
+            **({"defaults": trial is sweep.defaults} if sweep.config.search.baseline else {}),
             sweep.metric: trial.score,
-            **{f"validation/{name}": value for name, value in _bounds(sweep, trial).items()},
-            **{name: trial.params.get(name) for name in sweep.names},
-            **({"trees": trial.rounds} if early else {}),
+            **{f"validation/{name}": trial.metrics[name] for name in interval if name in trial.metrics},
+            **{name: trial.params.get(name) for name in sweep.space},
             "seconds": round(trial.seconds, 3),
             "attempt": trial.attempt,
             "worker": trial.worker,
@@ -184,117 +177,82 @@ def _leaderboard(sweep: SweepRecord) -> dict[str, list[Any]]:
         }
         for rank, trial in enumerate(sweep.ranked, 1)
     ]
-    rows += [{"trial": number, "run_id": sweep.runs[number]} for number in sorted(sweep.failed)]
-    return {name: [row.get(name) for row in rows] for name in rows[0]}
 
 
 def _plots(sweep: SweepRecord) -> list[str]:
     """Log the plots; return the paths of those that the note shows."""
-    run, config, ranked, maximize = sweep.record.run, sweep.config, sweep.ranked, sweep.objective.maximize
-    subtitle = f"{config.searched_name}, {config.search.name} search, {len(ranked)} trials"
-    scores, seconds = [trial.score for trial in ranked], [trial.seconds for trial in ranked]
+    run, space, ranked, maximize = sweep.record.run, sweep.space, sweep.ranked, sweep.objective.maximize
+    about = f"{sweep.config.model.name}, {sweep.config.search.name} search, "
+    subtitle = f"{about}{len(ranked)} trials"
     label = sweep.metric.replace("/", " ")
     drawn: dict[str, bytes] = {}
-    for model, space in zip(config.searched, sweep.spaces, strict=True):
-        own = [trial for trial in ranked if sweep.model(trial) is model and inside(space, trial.params)]
-        if not own:
-            continue
-        of = f"_{model.name}" if len(sweep.spaces) > 1 else ""
-        about = f"{model.name}, {config.search.name} search, {len(own)} trials"
-        values = {name: [trial.params[name] for trial in own] for name in space}
-        logs = [name for name, axis in space.items() if axis.kind in LOGARITHMIC]
-        worth = [trial.score for trial in own]
-        drawn[f"parallel{of}"] = plots.parallel(values, worth, about, logs=logs, metric=label, maximize=maximize)
-        if found := importance(own, space, sweep.objective):
-            picture = plots.importance(found, about, kind="variance of the score", title="Parameter importance")
-            run.log_bytes(picture, f"sweep/parameter_importance{of}.png")
-    drawn["seconds"] = plots.pareto(seconds, scores, subtitle, metric=label, maximize=maximize)
     curves: dict[str, dict[str, list[float]]] = {}
     for trial in ranked[:BEST]:  # the curve of a trial of an earlier run is in the store alone
         curve = trial.curve or sweep.children.curve(sweep.runs[trial.number], CURVE)
         if curve:
-            label = f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}"
-            curves[label] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": list(curve)}
+            title = f"trial {trial.number}: {sweep.objective.metric} {trial.score:.4f}"
+            curves[title] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": list(curve)}
     if curves:
-        drawn = {"roc": plots.roc_overlay(curves, subtitle), **drawn}
-    shown = []
+        drawn["roc"] = plots.roc_overlay(curves, subtitle)
+    if own := [trial for trial in ranked if inside(space, trial.params)]:
+        values = {name: [trial.params[name] for trial in own] for name in space}
+        logs = [name for name, axis in space.items() if axis.kind in LOGARITHMIC]
+        of, scores = f"{about}{len(own)} trials", [trial.score for trial in own]
+        drawn["parallel"] = plots.parallel(values, scores, of, logs=logs, metric=label, maximize=maximize)
+        if found := importance(own, space, sweep.objective):
+            picture = plots.importance(found, of, kind="variance of the score", title="Parameter importance")
+            run.log_bytes(picture, "sweep/parameter_importance.png")
+    seconds, scores = [trial.seconds for trial in ranked], [trial.score for trial in ranked]
+    drawn["seconds"] = plots.pareto(seconds, scores, subtitle, metric=label, maximize=maximize)
     for name, picture in drawn.items():
         log_figure(run.log_bytes, picture, f"sweep/{name}.png")
-        shown.append(small_name(f"sweep/{name}.png"))
     if sweep.busy:
         busy = {address.partition("://")[2]: spent for address, spent in sweep.busy.items()}
         slots = {address.partition("://")[2]: number for address, number in sweep.slots.items()}
         run.log_bytes(plots.busy(busy, slots, sweep.search_s, subtitle), "sweep/busy.png")
-    return shown
+    return [small_name(f"sweep/{name}.png") for name in drawn]
 
 
-def _note(sweep: SweepRecord, pictures: Sequence[str]) -> list[str]:
+def _note(sweep: SweepRecord, rows: Sequence[Mapping[str, Any]], pictures: Sequence[str]) -> list[str]:
     """Write the paragraphs of the note in Markdown."""
-    run, best, ranked = sweep.record.run, sweep.best, sweep.ranked
+    run, best, first = sweep.record.run, sweep.best, sweep.defaults
     page = sweep.children.charts(sweep.metric, maximize=sweep.objective.maximize)
     params = ", ".join(f"`{name}` {_value(value)}" for name, value in best.params.items())
-    of = f" of {sweep.model(best).name}" if len(sweep.spaces) > 1 else ""
-    found = f"[trial {best.number}]({_link(sweep, best)}){of}, **{best.score:.4f}**, with {params}"
     parts = [
-        f"### {sweep.config.search.name} search of {sweep.config.searched_name}: {len(ranked)} trials",
-        f"Best by {sweep.metric}: {found}. "
+        f"### {sweep.config.search.name} search of {sweep.config.model.name}: {len(rows)} trials",
+        f"Best by {sweep.metric}: [trial {best.number}]({_link(sweep, best)}), **{best.score:.4f}**, with {params}. "
         "It was fitted again over all workers and tested; the model below is that one.",
-        " ".join(_first_trials(sweep)),
-        f"[Compare all trials as charts]({page})",
-        _table(sweep),
-        " ".join([*sweep.remarks, *_pace(sweep)]),
     ]
+    if first:
+        rank = next(row["rank"] for row in rows if row["trial"] == first.number)
+        parts.append(
+            f"[Trial {first.number}]({_link(sweep, first)}) has the parameters as they are configured: "
+            f"{first.score:.4f}, rank {rank} of {len(rows)}."
+        )
+    parts += [f"[Compare all trials as charts]({page})", _table(sweep, rows[:SHOWN])]
+    if len(rows) > SHOWN:
+        parts.append(f"All {len(rows)} trials: artifact `sweep/leaderboard.json`.")
+    if sweep.ended_here:
+        slots = sum(sweep.slots.values())
+        parts.append(f"{sweep.ended_here} trials in {sweep.search_s:.1f} s, {slots} at once: {sweep.pace()}.")
     if sweep.failed:
-        number, first = next(iter(sweep.failed.items()))
-        parts.append(f"{len(sweep.failed)} trials failed, as trial {number}: {first.what}.")
+        number, problem = next(iter(sweep.failed.items()))
+        parts.append(f"{len(sweep.failed)} trials failed, as trial {number}: {problem.what}.")
     shown = [f"![{path}](get-artifact?{urlencode({'path': path, 'run_uuid': run.id})})" for path in pictures]
-    return [part for part in (*parts, *shown) if part]
+    return [part for part in (*parts, sweep.remark, *shown) if part]
 
 
-def _table(sweep: SweepRecord) -> str:
-    ranked, lines = sweep.ranked, []
-    for at, trial in enumerate(ranked[:SHOWN], 1):
-        bounds = list(_bounds(sweep, trial).values())
-        between = f" ({bounds[0]:.4f} to {bounds[1]:.4f})" if bounds else ""
-        name = f"{at}: [trial {trial.number}]({_link(sweep, trial)})"
-        name += f" {sweep.model(trial).name}" if len(sweep.spaces) > 1 else ""
-        name += ", the defaults" if sweep.has_defaults(trial) else ""
-        values = [_value(trial.params[name]) if name in trial.params else "" for name in sweep.names]
-        lines.append([name, f"{trial.score:.4f}{between}", f"{trial.seconds:.1f}", *values])
-    more = f"\n\nAll {len(ranked)} trials: artifact `sweep/leaderboard.json`." if len(ranked) > SHOWN else ""
-    title = f"{sweep.metric} (95 % interval)" if _bounds(sweep, ranked[0]) else sweep.metric
-    return table(["rank", title, "seconds", *sweep.names], lines) + more
-
-
-def _bounds(sweep: SweepRecord, trial: Trial) -> dict[str, float]:
-    """Return the interval of a trial's score, lower bound first; empty where trials are not ranked by the headline."""
-    names = [f"{sweep.objective.metric}_{end}" for end in ("low", "high")]
-    return {name: trial.metrics[name] for name in names if name in trial.metrics}
-
-
-def _first_trials(sweep: SweepRecord) -> list[str]:
-    """Say where the trials of the configured parameters came."""
-    ranked = list(enumerate(sweep.ranked, 1))
-    return [
-        f"[Trial {trial.number}]({_link(sweep, trial)}) has the parameters of {sweep.model(trial).name} as they are "
-        f"configured: {trial.score:.4f}, rank {rank} of {len(ranked)}."
-        for rank, trial in ranked
-        if sweep.has_defaults(trial)
-    ]
-
-
-def _pace(sweep: SweepRecord) -> list[str]:
-    """Say how fast the trials of this process were; nothing where all were there already."""
-    spent, done = sum(sweep.busy.values()), len(sweep.ended_here)
-    if not spent:
-        return []
-    seconds, slots = max(sweep.search_s, 1e-9), max(sum(sweep.slots.values()), 1)
-    said = (
-        f"{done} trials in {seconds:.1f} s, {60 * done / seconds:.0f} a minute: {slots} at once, the workers "
-        f"{100 * spent / (seconds * slots):.0f} % busy, and {100 * sweep.tracking_s / seconds:.1f} % of the time spent "
-        "on recording them."
-    )
-    return [said, *([f"{sweep.rounds:,} trees were grown."] if sweep.rounds else [])]
+def _table(sweep: SweepRecord, rows: Sequence[Mapping[str, Any]]) -> str:
+    low, high = (f"{sweep.metric}_{end}" for end in ("low", "high"))
+    lines = []
+    for row in rows:
+        name = f"{row['rank']}: [trial {row['trial']}]({row['run']})"
+        name += ", the defaults" if row.get("defaults") else ""
+        between = f" ({row[low]:.4f} to {row[high]:.4f})" if low in row else ""
+        values = ["" if row[name] is None else _value(row[name]) for name in sweep.space]
+        lines.append([name, f"{row[sweep.metric]:.4f}{between}", f"{row['seconds']:.1f}", *values])
+    title = f"{sweep.metric} (95 % interval)" if low in rows[0] else sweep.metric
+    return table(["rank", title, "seconds", *sweep.space], lines)
 
 
 def _value(value: Any) -> str:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -23,10 +23,13 @@ from tipcast.tracking.lease import leased
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
 
+if TYPE_CHECKING:
+    from tipcast.jobs.train import Plan
+
 LOG = logging.getLogger("tipcast")
 
-STUDY, DATA = "sweep.study", "sweep.data"
-"""Tags that a sweep is resumed by."""
+STUDY = "sweep.study"
+"""Tag that a sweep is resumed by."""
 KEPT = ("data", "task", "model", "search", "seed")
 """Parts of the configuration that a sweep keeps from its first run."""
 
@@ -59,18 +62,9 @@ class PreviousSweep:
             words.append(f"search.trials={config.search.trials}")
         return shlex.join(words)
 
-    @property
-    def done(self) -> dict[int, Child]:
-        """Trials that have ended well."""
-        return {child.number: child for child in self.children if child.status == "FINISHED"}
-
-    def check(self, data: str) -> None:
+    def check(self, plan: Plan) -> None:
         """Refuse to mix trials on different data, or of a configuration that was changed."""
-        if DATA not in self.tags:  # earlier releases made their digest of other facts
-            LOG.warning(
-                "run %s is of an earlier release: whether its data are what they were is not known", self.run_id
-            )
-        elif identity(self.plain, data) != self.study:
+        if identity(self.plain, plan) != self.study:
             what = "its data or its configuration are not what they were"
             raise TipcastError("S003", self.run_id, what, "put the data back, or start a new sweep")
 
@@ -117,8 +111,6 @@ def _grows(own: SweepConfig, key: str) -> bool:
 
 def _at(config: SweepConfig, key: str) -> Any:
     """Return what a configuration has at a key; of a whole group what it is called."""
-    if key == "model":
-        return config.searched_name
     found: Any = to_plain(config)
     for name in key.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None

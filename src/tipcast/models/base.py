@@ -121,11 +121,6 @@ class Estimator(ABC):
         """Fit over all workers, on Dask's collections."""
 
     @property
-    def trees(self) -> int | None:
-        """Most trees of a local model with ``cut`` and ``grow``; None for others."""
-        return None
-
-    @property
     def sharing(self) -> Hashable:
         """Parameters that ``prepared`` depends on; None where fits share plain rows."""
         return None
@@ -133,18 +128,6 @@ class Estimator(ABC):
     def prepared(self, rows: Split, threads: int) -> Any:
         """Return rows in a form that several fits of one process can share."""
         return rows
-
-
-@dataclass(frozen=True)
-class Grown:
-    """A fit to which more trees can be added."""
-
-    fitted: Fitted
-    trees: int
-    state: Any
-    """Passed to the next ``grow``; small compared to the rows."""
-    over: bool
-    """Whether early stopping would have ended the fit by now."""
 
 
 def array_model(scorer: Any, format: str, **facts: Any) -> Fitted:

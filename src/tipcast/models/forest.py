@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from tipcast.models.base import (
     Estimator,
     Fitted,
     Future,
-    Grown,
     Progress,
     Split,
     check_names,
@@ -111,17 +109,6 @@ class Forest(Estimator):
         forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
         seen = "all" if all(len(worker.parts) == len(values) for worker in workers) else "each worker's own"
         return _fitted(forest, features, {"rows_seen": seen})
-
-    def cut(self, prepared: Split, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
-        """Fit the largest forest once; its first trees are the smaller ones."""
-        most = self.grow(prepared, max(sizes), None, seed, threads).state
-        return [_first(most, size, columns(prepared.x)) for size in sizes]
-
-    def grow(self, prepared: Split, trees: int, state: Any, seed: int, threads: int = 1) -> Grown:
-        """Fit more trees, with the seeds that they would have in one fit."""
-        forest = state or _unfitted(self.kind, **self.given, random_state=seed, n_jobs=threads, warm_start=True)
-        forest.set_params(n_estimators=trees, n_jobs=threads).fit(prepared.x.to_numpy(), prepared.y.to_numpy())
-        return Grown(_first(forest, trees, columns(prepared.x)), trees, forest, over=False)
 
 
 def judge(params: Mapping[str, Any], kind: str) -> None:
@@ -229,13 +216,6 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
         format="treelite",
         write=_write,
     )
-
-
-def _first(forest: Any, trees: int, features: Sequence[str]) -> Fitted:
-    """Return a forest's first trees as a forest of its own."""
-    part = copy.copy(forest).set_params(n_estimators=trees, warm_start=False)
-    part.estimators_ = forest.estimators_[:trees]
-    return _fitted(part, features, {"rows_seen": "all"})
 
 
 def _write(forest: Any, path: Path) -> None:

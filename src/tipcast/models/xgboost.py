@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import json
 import logging
 import sys
@@ -23,7 +22,7 @@ from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.models import native
-from tipcast.models.base import Estimator, Fitted, Grown, History, Progress, Split, columns, parts, shares
+from tipcast.models.base import Estimator, Fitted, History, Progress, Split, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.xgboost_plan import MISSING, Plan, plan, try_out
 
@@ -31,8 +30,6 @@ EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
-MAXIMISED = ("auc", "aucpr", "pre")
-"""Evaluation metrics of which more is better."""
 
 Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None]
 """Binned rows to train on, and those that decide when to stop."""
@@ -79,12 +76,6 @@ class XGBoost(Estimator):
     def sharing(self) -> Hashable:
         """What binned rows depend on."""
         return self.plan().max_bin, self.categorical
-
-    @property
-    def trees(self) -> int | None:
-        """Rounds of one tree; None for a forest, whose one round has them all."""
-        planned = self.plan()
-        return planned.rounds if planned.params["num_parallel_tree"] == 1 else None
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
@@ -138,44 +129,6 @@ class XGBoost(Estimator):
             trained = watched(client, workers, train)
         return fitted(planned, trained["booster"], trained["history"], features)
 
-    def cut(self, prepared: Matrices, sizes: Sequence[int], seed: int, threads: int = 1) -> list[Fitted]:
-        """Train the most rounds once; return what fits of fewer rounds would have returned, bit by bit."""
-        planned = dataclasses.replace(self._planned(prepared), rounds=max(sizes))
-        booster, history = _boost(planned, prepared, seed, threads)
-        features = list(prepared[0].feature_names or [])
-        found = []
-        for size in sizes:
-            if size >= booster.num_boosted_rounds():  # it ended there by itself, or was to
-                found.append(fitted(planned, booster, history, features))
-                continue
-            short = {name: {key: list(of[key])[:size] for key in of} for name, of in history.items()}
-            part = booster[:size]
-            if planned.stop_after is not None:
-                _mark_best(part, *list(short["validation"].items())[-1])
-            found.append(fitted(planned, part, short, features))
-        return found
-
-    def grow(self, prepared: Matrices, trees: int, state: _State | None, seed: int, threads: int = 1) -> Grown:
-        """Train on to so many rounds; keep the best where the plan stops early.
-
-        Each round draws from a seed of its own, so that the same stops give the same trees whatever this thread did in
-        between. Where rows or columns are drawn, other stops give other trees: XGBoost's sampler begins anew at each.
-        """
-        planned = self._planned(prepared)
-        before = state.scores if state else ()
-        on = {"xgb_model": state.raw} if state else {}
-        more = dataclasses.replace(planned, params={**planned.params, "seed_per_iteration": True}, stop_after=None)
-        booster, history = _boost(dataclasses.replace(more, rounds=trees - len(before)), prepared, seed, threads, **on)
-        name, new = list(history["validation"].items())[-1]
-        scores = (*before, *new)
-        left = _State(booster.save_raw("ubj"), scores)
-        used, over = _until_stopped(name, scores, planned.stop_after)
-        if planned.stop_after is not None:
-            booster = booster[: len(used)] if len(used) < len(scores) else booster
-            _mark_best(booster, name, used)
-        found = fitted(planned, booster, {"validation": {name: list(used)}}, list(prepared[0].feature_names or []))
-        return Grown(found, len(scores), left, over)
-
     def _planned(self, prepared: Matrices) -> Plan:
         if self.kind != "multiclass" or self.classes:
             return self.plan()
@@ -212,16 +165,7 @@ def _hear() -> None:
     ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
 
 
-@dataclass(frozen=True)
-class _State:
-    """Boosted rounds as they were left."""
-
-    raw: bytearray
-    scores: tuple[float, ...]
-    """Of the validation rows after each round, by the metric that stops early."""
-
-
-def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int, **more: Any) -> tuple[xgboost.Booster, History]:
+def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int) -> tuple[xgboost.Booster, History]:
     rows, held_out = prepared
     history: dict[str, dict[str, list[float]]] = {}
     with _threaded(threads):
@@ -234,7 +178,6 @@ def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int, **more: A
             evals_result=history,
             verbose_eval=False,
             callbacks=[RecordDevice()],
-            **more,
         )
     return booster, history
 
@@ -309,25 +252,3 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
 
 def _write(booster: Any, path: Path) -> None:
     path.write_bytes(booster.save_raw("ubj"))  # the library itself does not notice a full disk at a file's end
-
-
-def _until_stopped(metric: str, scores: Sequence[float], stop_after: int | None) -> tuple[Sequence[float], bool]:
-    """Return the scores up to where early stopping would have ended the fit, and whether it would have."""
-    best = 0
-    for at, score in enumerate(scores):
-        if at and (score > scores[best] if _more_is_better(metric) else score < scores[best]):
-            best = at
-        if stop_after is not None and at - best >= stop_after:
-            return scores[: at + 1], True
-    return scores, False
-
-
-def _more_is_better(metric: str) -> bool:
-    return metric.partition("@")[0] in MAXIMISED
-
-
-def _mark_best(booster: xgboost.Booster, metric: str, scores: Sequence[float]) -> None:
-    """Say in the booster which round was the best, as early stopping does: the first of the best score."""
-    pick = max if _more_is_better(metric) else min
-    best = list(scores).index(pick(scores))
-    booster.set_attr(best_iteration=str(best), best_score=str(scores[best]))

@@ -16,25 +16,24 @@ from typing import Any, final
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.search import task
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Trial, Work
-from tipcast.search.workers import TRIAL, TrialWorkers, outcome
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal
+from tipcast.search.workers import TrialWorkers
 
 
 @dataclass
 class _Job:
-    work: Work
+    proposal: Proposal
     attempt: int = 1
-    alone: bool = False
-    worker: str = ""
-    """Where it was sent."""
     deaths: int = 0
-    """Of its workers, other than for memory."""
+    """Worker losses of earlier attempts that count."""
+    alone: bool = False
+    """Whether no other trial runs on its worker."""
+    worker: str = ""
     begun: float = 0.0
     late: bool = False
     future: Any = None
-    problem: Any = None
+    problem: BaseException | None = None
 
 
 @final
@@ -42,8 +41,7 @@ class Pool:
     """The slots of all workers, kept filled with trials.
 
     A trial may lose ``attempts`` workers, not counting those out of memory. One that takes longer than ``limit_s``
-    seconds has failed, and its worker is started anew. ``timeout_s`` seconds after the first no
-    further trial begins.
+    seconds has failed, and its worker is started anew. ``timeout_s`` seconds after the first no further trial begins.
     """
 
     def __init__(
@@ -54,151 +52,150 @@ class Pool:
         timeout_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workers, self._study, self._attempts, self._limit_s = workers, workers.study, attempts, limit_s
+        self._workers, self._attempts, self._limit_s, self._now = workers, attempts, limit_s, now
         self._timeout_s, self._until = math.inf if timeout_s is None else timeout_s, math.inf
-        self._now = now
         self.timed_out = False
         """Whether there was more to try."""
         self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
-        self._held: Work | None = None
-        """Work that no worker could take."""
-        self._results: dict[tuple[int, int | None, int], list[Trial]] = {}
+        """What waits for a worker without trials."""
+        self._restarted: set[str] = set()
+        """Workers that were ended on purpose."""
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
-        """Run all trials; what is told has happened already, and the next trial is under way before it is told."""
-        self._workers.client.subscribe_topic(self._study.topic, self._arrived)
-        told: deque[Event] = deque()
+        """Yield events after they happen; the next trial is submitted before the end of the last is yielded."""
+        ended: list[Event] = []
         try:
             while True:
-                nothing_left = self._fill(searcher, told)
-                while told:
-                    yield told.popleft()
+                nothing_left = self._fill(searcher, ended)
+                yield from ended
                 if nothing_left and not self._running:
                     self.timed_out = self._now() > self._until and searcher.next() is not None
                     return
-                for job in self._ended():
-                    told.append(self._outcome(job, searcher))
+                ended = [self._outcome(job, searcher) for job in self._ended()]
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 for job in self._running:
                     job.future.release()
-                self._workers.client.unsubscribe_topic(self._study.topic)
 
-    def _fill(self, searcher: Searcher, told: deque[Event]) -> bool:
-        """Give work to free slots; tell whether none is left to give."""
+    def _fill(self, searcher: Searcher, events: list[Event]) -> bool:
+        """Give trials to free slots; tell whether none is left to give."""
         while True:
-            free = self._free()
-            if self._again and free:
-                slots = self._workers.slots
-                emptiest = min(free, key=lambda address: slots[address] - free[address])
-                number = free.pop(emptiest)  # no other trial gets there until it is empty
-                if number == slots[emptiest]:
-                    told.append(self._submit(self._again.popleft(), emptiest))
-                    continue
-            free = {address: number for address, number in free.items() if number > 0}
-            if not free and self._running:
+            worker, empty = self._free()
+            if self._again and empty:
+                events.append(self._submit(self._again.popleft(), empty))
+                continue
+            if worker is None and (self._running or self._again):
                 return False
-            late = self._now() > self._until
-            work, self._held = self._held or (None if late else searcher.next()), None
-            if work is None:
+            proposal = None if self._now() > self._until else searcher.next()
+            if proposal is None:
                 return not self._again
-            if not free:
-                self._held = work
-                return False
-            worker = work.worker if work.worker in free else max(free, key=free.__getitem__)
-            told.append(self._submit(_Job(work), worker))
+            if worker is None:
+                self._again.append(_Job(proposal))
+            else:
+                events.append(self._submit(_Job(proposal), worker))
 
-    def _free(self) -> dict[str, int]:
-        """Return the free slots of each worker that can take a trial."""
+    def _free(self) -> tuple[str | None, str | None]:
+        """Return the worker with most free slots, and one without trials."""
         slots = self._workers.slots
-        free = {address: slots[address] for address in self._workers.able}
+        free = dict(slots)
         for job in self._running:
             if job.worker in free:
                 free[job.worker] -= slots[job.worker] if job.alone else 1
-        return free
+        emptiest = min(free, key=lambda address: slots[address] - free[address], default=None)
+        empty = emptiest if emptiest and free[emptiest] == slots[emptiest] else None
+        if self._again and emptiest:
+            del free[emptiest]  # no other trial gets there until it is empty
+        worker = max(free, key=free.__getitem__, default=None)
+        return worker if worker and free[worker] > 0 else None, empty
 
     def _submit(self, job: _Job, worker: str) -> Begun:
-        """Send work to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
-        key = f"{TRIAL}{self._key(job)}-{job.work.rounds or 0}-{job.attempt}-{self._study.sweep}"
-        job.worker, job.begun = worker, self._now()
+        """Send a trial to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
+        job.worker, job.begun, job.alone = worker, self._now(), job.alone or self._workers.slots[worker] == 1
         self._until = min(self._until, job.begun + self._timeout_s)
-        args = (self._study.sweep, job.work, job.attempt)
-        job.future = self._workers.submit(worker, key, partial(self._over, job), task.run, *args)
+        key = f"trial-{self._key(job)}-{job.attempt}-{self._workers.study.sweep}"
+        job.future = self._workers.submit(worker, key, partial(self._over, job), job.proposal, job.attempt)
         self._running.append(job)
-        return Begun(job.work, job.attempt)
+        return Begun(job.proposal, job.attempt)
 
     def _over(self, job: _Job, future: Any) -> None:
-        """Let go of a task at once: one that has ended is computed again when its worker dies while it is held."""
-        job.problem = outcome(future)
+        """Drop the future immediately, or Dask computes it again if the worker dies."""
+        if future.status == "cancelled":  # for which Dask has no exception
+            job.problem = CancelledError(str(future.key))
+        elif future.status == "error":
+            job.problem = future.exception()
         future.release()
         self._done.put(job)
 
-    def _arrived(self, event: tuple[float, Any]) -> None:
-        """Take in what a worker reports; it comes before the word that its task is done."""
-        trials = [Trial.of_json(text) for text in event[1]]
-        self._results[trials[0].number, trials[0].rounds, trials[0].attempt] = trials
-
     def _ended(self) -> list[_Job]:
-        """Wait until work ends, or a worker is there again; return what has ended."""
-        if not self._running:
-            self._workers.await_one()
-            return []
-        return self._workers.ended(self._done, self._stop)
+        """Wait until a trial ends or, where none runs, until a worker takes one; return what has ended.
 
-    def _stop(self) -> None:
-        """Let go of trials that will not begin, and end those that take too long."""
-        self._workers.let_go(job.future for job in self._running)
-        for job in self._running:
-            late = self._limit_s and self._now() - job.begun > self._limit_s
-            if late and not job.late and not job.future.done():
-                job.late = True
-                job.future.cancel(force=True)
-                self._workers.restart(job.worker)
+        K003 when no worker takes trials, or has one, for too long.
+        """
+        idle_since = self._now()
+        while True:
+            ended = self._workers.wait(self._done)
+            for job in self._running:
+                if job.future.key in self._workers.lost:
+                    job.future.release()  # which ends it as cancelled
+                elif self._limit_s and self._now() - job.begun > self._limit_s and not job.late:
+                    self._end(job)
+            if ended or (self._workers.slots and not self._running):
+                return ended
+            if self._workers.slots or self._workers.busy:
+                idle_since = self._now()
+            elif self._now() - idle_since > self._workers.wait_s:
+                raise self._workers.idle()
+
+    def _end(self, job: _Job) -> None:
+        """End a trial that takes too long, with its worker: a thread cannot be ended."""
+        if not job.future.done():
+            job.late = True
+            job.future.cancel(force=True)
+            self._restarted.add(job.worker)
+            self._workers.restart(job.worker)
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
-        problem = None if job.late else job.problem
-        trials = self._results.pop((job.work.numbers[0], job.work.rounds, job.attempt), None)
-        if trials is not None:
-            for trial in trials:
-                searcher.tell(trial)
-            return Ended(job.work, trials)
+        if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
+            searcher.tell(trial)
+            return Ended(trial)
+        found: Lost | TipcastError
         if job.late:
             what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
-            return self._failed(job, TipcastError("S008", self._key(job), what, fix), searcher)
-        if isinstance(problem, KilledWorker):
-            return self._died(job, problem, searcher)
-        if isinstance(problem, CancelledError) and job.future.key in self._workers.lost:
-            return self._begin_again(job, f"worker {job.worker} has gone, or is paused", job.deaths)
-        if isinstance(problem, TipcastError):
-            return self._failed(job, problem, searcher)
-        raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
+            found = TipcastError("S008", self._key(job), what, fix)
+        elif isinstance(job.problem, KilledWorker):
+            found = self._died(job, job.problem)
+        elif isinstance(job.problem, CancelledError) and job.future.key in self._workers.lost:
+            found = self._retry(job, f"worker {job.worker} has gone, or is paused")
+        elif isinstance(job.problem, TipcastError):
+            found = job.problem
+        else:
+            raise job.problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
+        if isinstance(found, Lost):
+            return found
+        searcher.fail(job.proposal.number)
+        return Failed(job.proposal.number, found)
 
-    def _died(self, job: _Job, problem: KilledWorker, searcher: Searcher) -> Event:
-        worker = problem.last_worker
-        ended = worker.address in self._workers.restarted
-        memory = not ended and self._workers.memory_ended(worker.address)
-        reason = f"worker {worker.address} " + ("ended for a trial that took too long" if ended else "died")
-        if memory:
-            reason = f"worker out of memory, limit {worker.memory_limit / 2**20:.0f} MiB"
-        deaths = job.deaths + (not memory and not ended)
-        if deaths >= self._attempts or (memory and (job.alone or worker.address not in self._workers.shared)):
-            fix = "raise cluster.memory_limit, or search smaller values" if memory else "look at the worker's log"
-            code = "S005" if memory else "S007"
-            return self._failed(job, TipcastError(code, self._key(job), reason, fix), searcher)
-        return self._begin_again(job, reason, deaths)
+    def _died(self, job: _Job, problem: KilledWorker) -> Lost | TipcastError:
+        """Retry the trial of a worker that died; S005 if it ran out of memory alone, S007 if too many have died."""
+        if job.worker in self._restarted:
+            return self._retry(job, f"worker {job.worker} ended for a trial that took too long")
+        if self._workers.ended_for_memory(job.worker):
+            reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
+            fix = "raise cluster.memory_limit, or search smaller values"
+            return TipcastError("S005", self._key(job), reason, fix) if job.alone else self._retry(job, reason)
+        job.deaths += 1
+        reason = f"worker {job.worker} died"
+        if job.deaths >= self._attempts:
+            return TipcastError("S007", self._key(job), reason, "look at the worker's log")
+        return self._retry(job, reason)
 
-    def _begin_again(self, job: _Job, reason: str, deaths: int) -> Lost:
+    def _retry(self, job: _Job, reason: str) -> Lost:
         # Alone on its worker: if that dies too, no other trial goes with it.
-        self._again.append(_Job(job.work, job.attempt + 1, alone=True, deaths=deaths))
-        return Lost(job.work, reason)
+        self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
+        return Lost(job.proposal.number, reason)
 
     def _key(self, job: _Job) -> str:
-        return self._study.objective.key(job.work.numbers[0])
-
-    def _failed(self, job: _Job, problem: TipcastError, searcher: Searcher) -> Event:
-        for number in job.work.numbers:
-            searcher.fail(number)
-        return Failed(job.work, problem)
+        return self._workers.study.objective.key(job.proposal.number)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +11,6 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment
 from tipcast.datasets.rows import Recipe
-
-TREES = "n_estimators"
-"""The parameter whose smaller values are the beginnings of larger ones."""
 
 
 @dataclass(frozen=True)
@@ -75,37 +70,11 @@ class Study:
     """Of predictions and targets; importable on the workers."""
     again: bool
     """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
-    others: tuple[ModelSpec, ...] = ()
-    """Models that take turns with the first, see ``turn``."""
-
-    def turn(self, number: int) -> int:
-        """Return which of the models a trial is of."""
-        return number % (1 + len(self.others))
 
     @property
     def topic(self) -> str:
         """Of Dask's events that trials report by."""
         return f"tipcast-{self.sweep}"
-
-
-@dataclass(frozen=True)
-class Work:
-    """One task: a fit that answers one trial, or several that differ in their number of trees alone."""
-
-    proposals: tuple[Proposal, ...]
-    sizes: tuple[int, ...] = ()
-    """Trees of each trial, where one fit is cut for several."""
-    rounds: int | None = None
-    """Trees to grow to, where trials are given up early."""
-    stops: tuple[int, ...] = ()
-    """Trees at which growing pauses on the way there, also where it begins anew: other stops draw other samples."""
-    worker: str | None = None
-    """Where the trees so far are."""
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The trials' numbers."""
-        return tuple(proposal.number for proposal in self.proposals)
 
 
 @dataclass(frozen=True)
@@ -125,25 +94,8 @@ class Trial:
     attempt: int
     """From 1: how often it was begun."""
     curve: Sequence[float] = ()
-    rounds: int | None = None
-    """Trees that it was given so far, where trials are given up early."""
-    grown: int = 0
-    """Trees that this task grew."""
-    rungs: Sequence[tuple[int, float]] = ()
-    """Trees and score wherever it was judged before."""
-    over: bool = False
-    """Whether more trees would not be used."""
     facts: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
-
-    def to_json(self) -> str:
-        """Return the trial as text, which travels from a worker to the driver."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def of_json(cls, text: str) -> Trial:
-        """Return the trial of a text."""
-        return cls(**json.loads(text))
 
     @property
     def seconds(self) -> float:
@@ -156,33 +108,32 @@ class Trial:
 
 @dataclass(frozen=True)
 class Begun:
-    """A worker has been given work."""
+    """A worker has been given a trial."""
 
-    work: Work
+    proposal: Proposal
     attempt: int
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Work is done."""
+    """A trial is done."""
 
-    work: Work
-    trials: list[Trial]
+    trial: Trial
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker died with its work, which will be retried."""
+    """A worker died with its trial, which will be retried."""
 
-    work: Work
+    number: int
     reason: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """Work has failed for good."""
+    """A trial has failed for good."""
 
-    work: Work
+    number: int
     problem: TipcastError
 
 

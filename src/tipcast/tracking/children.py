@@ -69,15 +69,13 @@ class Children:
         metrics: Mapping[str, float],
         tags: Mapping[str, object],
         curves: Mapping[str, Mapping[int, float]],
-        step: int = 0,
     ) -> None:
         """Write what came of a trial with one batch, all finite, and close its run as FINISHED.
 
-        ``curves`` has metric -> step -> value; ``step`` is that of the other ``metrics``. The run of a trial that
-        was given more to do is FINISHED already.
+        ``curves`` has metric -> step -> value.
         """
         now = int(time.time() * 1000)
-        points = [Metric(name, float(value), now, step) for name, value in metrics.items()]
+        points = [Metric(name, float(value), now, 0) for name, value in metrics.items()]
         points += [Metric(name, float(value), now, at) for name, of in curves.items() for at, value in of.items()]
         given = [Param(name, str(value)[:MAX_PARAM]) for name, value in params.items()]
         self._close(run_id, "FINISHED", tags, metrics=points, params=given)

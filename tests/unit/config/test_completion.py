@@ -25,7 +25,7 @@ from tipcast.config.job_schemas import JOBS
         ("tipcast train model=xg", ["model=xgboost", "model=xgboost_forest"]),
         ("tipcast train model=svc model.fit.", ["model.fit.folds=", "model.fit.rows="]),
         ("tipcast train data=blobs data.cen", ["data.centers="]),
-        ("tipcast sweep search=ha", ["search=halving"]),
+        ("tipcast sweep search=tp", ["search=tpe"]),
         ("tipcast train -m seed=1,2 cluster.n_w", ["cluster.n_workers="]),
         ("tipcast train print=", ["print=text", "print=json", "print=none"]),
         ("tipcast train --config-", ["--config-dir"]),

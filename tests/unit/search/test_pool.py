@@ -1,235 +1,282 @@
-"""Trials on real workers: the results of a serial loop bit by bit, rows read once, failures told, memory freed."""
+"""What the pool makes of trials that end, workers that die and time that passes: on a test's own workers and clock."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
-from tests.conftest import NO_PAGES
-from tests.waiting import WATCHDOG_S
+from distributed.scheduler import KilledWorker
 
-from tipcast.config.schema import ModelSpec
-from tipcast.datasets import rows
-from tipcast.datasets.rows import prepare_fragment
-from tipcast.models.base import Split
-from tipcast.models.build import build
-from tipcast.search import task
+from tipcast.config.errors import TipcastError
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Halving, InTurn, Listed, grid, random
-from tipcast.search.space import merged, parse
-from tipcast.search.task import SLOT
-from tipcast.search.trial import Begun, Ended, Failed, Measured, Proposal, Study, Trial
+from tipcast.search.proposals import Listed, Tpe
+from tipcast.search.space import parse
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Trial
 from tipcast.search.workers import TrialWorkers
 
-from .conftest import AUC, model, search
-
-Made = Callable[..., Study]
-FAST = {"n_estimators": 12, "subsample": 0.8}
+from .conftest import AUC
 
 
-def digest(scores: Any, labels: Any) -> Measured:
-    """Stands for the quality of a trial: the bits of its predictions."""
-    found = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).digest()
-    return Measured({"auc": int.from_bytes(found[:6], "big") / 2**48}, ())
+class Future:
+    """A task on a worker, as Dask's client holds it."""
+
+    def __init__(self, key: str, worker: str, proposal: Proposal, attempt: int, then: Callable[[Any], None]) -> None:
+        self.key, self.worker, self.proposal, self.attempt, self._then = key, worker, proposal, attempt, then
+        self.status, self._problem, self.alone = "pending", None, True
+
+    def done(self) -> bool:
+        return self.status != "pending"
+
+    def exception(self) -> Any:
+        return self._problem
+
+    def end(self, status: str = "finished", problem: Any = None) -> None:
+        if not self.done():
+            self.status, self._problem = status, problem
+            self._then(self)
+
+    def release(self) -> None:
+        self.end("cancelled")
+
+    def cancel(self, force: bool) -> None:
+        self.end("cancelled")
 
 
-def swept(client: Client, study: Study, searcher: Any, **more: Any) -> tuple[dict[int, Trial], list[Any]]:
-    workers = TrialWorkers(client, study, 1, WATCHDOG_S)
-    with workers.opened():
-        workers.load(1)
-        events = list(Pool(workers, more.get("attempts", 3)).events(searcher))
-    return {trial.number: trial for event in events if isinstance(event, Ended) for trial in event.trials}, events
+class Workers:
+    """Workers of so many slots; ``act`` decides what happens when the pool waits, by default the first task ends."""
+
+    wait_s = 60.0
+
+    def __init__(self, slots: dict[str, int], act: Callable[[Workers], None] | None = None) -> None:
+        self.study = SimpleNamespace(sweep="s", objective=AUC)
+        self.slots, self.busy, self.lost, self.memory = slots, False, set[str](), set[str]()
+        self.reports: dict[tuple[int, int], Trial] = {}
+        self.running: list[Future] = []
+        self.most = 0
+        """Tasks at once."""
+        self.seconds = 0.0
+        self._act = act or (lambda workers: workers.end(workers.running[0]))
+
+    def submit(self, worker: str, key: str, then: Any, proposal: Proposal, attempt: int) -> Future:
+        beside = [other for other in self.running if other.worker == worker]
+        assert len(beside) < self.slots[worker]
+        self.running.append(Future(key, worker, proposal, attempt, then))
+        for future in (*beside, self.running[-1]):
+            future.alone = future.alone and not beside
+        assert all(future.alone for future in self.running if future.attempt > 1), "a retried trial is alone"
+        self.most = max(self.most, len(self.running))
+        return self.running[-1]
+
+    def wait(self, done: Any) -> list[Any]:
+        self._act(self)
+        return [done.get() for _ in range(done.qsize())]
+
+    def restart(self, worker: str) -> None:
+        self.die(worker)
+
+    def ended_for_memory(self, worker: str) -> bool:
+        return worker in self.memory
+
+    def idle(self) -> TipcastError:
+        return TipcastError("K003", "all workers", "idle", "")
+
+    def report(self, future: Future) -> None:
+        number, params = future.proposal.number, future.proposal.params
+        score = 0.5 + params["depth"] / 100
+        trial = Trial(AUC.key(number), number, params, score, {}, {}, future.worker, future.attempt)
+        self.reports[number, future.attempt] = trial
+
+    def end(self, future: Future) -> None:
+        self.running.remove(future)
+        self.report(future)
+        future.end()
+
+    def die(self, worker: str) -> None:
+        """Let a worker die with all its tasks; its nanny starts it again."""
+        gone = [future for future in self.running if future.worker == worker]
+        self.running = [future for future in self.running if future.worker != worker]
+        for future in gone:
+            future.end("error", KilledWorker(future.key, SimpleNamespace(memory_limit=2**30), 0))
 
 
-def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
-    """What a loop gets that reads, builds its own matrix and fits for each trial."""
-    parts = [prepare_fragment(fragment, study.frames, study.recipe) for fragment in study.fragments]
-    sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
-    x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
-    y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
-    found = {}
-    for proposal in proposals:
-        spec = ModelSpec(**{**vars(study.model), "params": {**study.model.params, **proposal.params}})
-        fitted = build(spec, "cpu").fit(Split(x, y, (held_x, held_y)), study.seed)
-        found[proposal.number] = digest(fitted.scorer.score(held_x), held_y).metrics["auc"]
-    return found
+def listed(trials: int) -> Listed:
+    return Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
 
 
-@pytest.fixture(
-    params=[(1, 2), pytest.param((2, 1), marks=pytest.mark.long), (2, 4)], ids=["1x2", "2x1", "2x4"], scope="module"
-)
-def workers(request: pytest.FixtureRequest) -> Any:
-    """Workers and threads of each, in this process."""
-    number, threads = request.param
-    options = {"processes": False, **NO_PAGES}
-    with LocalCluster(n_workers=number, threads_per_worker=threads, **options) as cluster, Client(cluster) as client:
-        yield client
+def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> list[Event]:
+    searcher = listed(trials) if isinstance(trials, int) else trials
+    return list(Pool(workers, attempts, now=lambda: workers.seconds, **more).events(searcher))
 
 
-def made_with(study: Study, **more: Any) -> Study:
-    return Study(**{**vars(study), "measure": digest, **more})
+def ended(found: list[Event]) -> list[int]:
+    return sorted(event.trial.number for event in found if isinstance(event, Ended))
 
 
-def test_trials_are_those_of_a_serial_loop(workers: Client, study: Made) -> None:
-    common = made_with(study(model("xgboost", **FAST)))
-    proposals = random(search("random", 9), merged(common.model, {}, alone=False), 0)
-    trials, events = swept(workers, common, Listed(proposals, {}, cuts=False))
-    assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals)
-    assert [event.work.numbers[0] for event in events if isinstance(event, Begun)] == list(range(9)), "in order"
-    threads = sum(workers.nthreads().values())
-    first = [isinstance(event, Begun) for event in events[: min(threads, 9)]]
-    assert all(first), "every slot is filled at once"
-    assert {trial.worker for trial in trials.values()} == set(workers.nthreads())
-    assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
+@pytest.mark.parametrize("slots", [{"a": 1}, {"a": 2, "b": 1}, {"a": 4, "b": 4}], ids=["1", "2+1", "4+4"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_trials_for_any_number_of_workers_in_any_order(slots: dict[str, int], seed: int) -> None:
+    draw = random.Random(seed)
+    space = parse({"depth": {"int": [1, 40]}})
+    for searcher in (listed(20), Tpe(space, 3, AUC, 20, 4, {})):
+        workers = Workers(slots, lambda workers: workers.end(draw.choice(workers.running)))
+        begun = [event for event in events(workers, searcher) if isinstance(event, Begun)]
+        assert workers.most == min(sum(slots.values()), 20 if isinstance(searcher, Listed) else 4), "no slot is idle"
+        one_by_one = Tpe(space, 3, AUC, 20, 4, {}) if isinstance(searcher, Tpe) else listed(20)
+        expected = [event.proposal for event in events(Workers({"a": 1}), one_by_one) if isinstance(event, Begun)]
+        assert [event.proposal for event in begun] == expected
 
 
-def test_a_grid_over_trees_is_fitted_once_for_each_depth(client: Client, study: Made) -> None:
-    space = parse({"max_depth": [3, 5], "n_estimators": [4, 12, 8]})
-    for name in ("xgboost", "random_forest"):
-        common = made_with(study(model(name)))
-        proposals = grid(search("grid", None), space)
-        trials, events = swept(client, common, Listed(proposals, {}, cuts=True))
-        assert len([event for event in events if isinstance(event, Begun)]) == 2
-        assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals), name
-        fits = [trials[number].phases["fit"] for number in range(3)]
-        assert fits == pytest.approx([fits[0], 3 * fits[0], 2 * fits[0]]), "seconds of one fit are split by trees"
+@pytest.mark.parametrize("seed", range(20))
+def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def act(workers: Workers) -> None:
+        if not workers.running:
+            return
+        future = draw.choice(workers.running)
+        if draw.random() < 0.6:
+            workers.end(future)
+        elif draw.random() < 0.3:  # when all is done, and the driver has yet to hear of it
+            workers.report(future)
+            workers.die(future.worker)
+        elif draw.random() < 0.5:
+            workers.die(future.worker)
+        else:
+            workers.lost.add(future.key)
+            workers.running.remove(future)
+
+    workers = Workers({"a": 1, "b": 3, "c": 2}, act)
+    found = events(workers, 20, attempts=1000)
+    assert ended(found) == list(range(20))
+    begun = Counter(event.proposal.number for event in found if isinstance(event, Begun))
+    lost = Counter(event.number for event in found if isinstance(event, Lost))
+    assert begun == lost + Counter(range(20)), "each is begun once more for each worker that it lost"
+    assert all(event.trial.attempt == begun[event.trial.number] for event in found if isinstance(event, Ended))
 
 
-def test_models_that_take_turns(client: Client, study: Made) -> None:
-    models = model("xgboost", n_estimators=3), model("logistic"), model("random_forest", n_estimators=3)
-    common = made_with(study(models[0], again=True), others=models[1:])
-    spaces = [merged(each, {}, alone=False) for each in models]
-    lists = [random(search("random", 2), space, 0) for space in spaces]
-    trials, _ = swept(client, common, InTurn([Listed(proposals, {}, cuts=False) for proposals in lists]))
-    assert sorted(trials) == list(range(6))
-    for turn, (each, proposals) in enumerate(zip(models, lists, strict=True)):
-        alone = serial(made_with(study(each)), proposals)
-        assert {number: trials[number * 3 + turn].score for number in alone} == alone, each.name
+def test_a_trial_whose_workers_all_die_has_failed() -> None:
+    def act(workers: Workers) -> None:
+        first = workers.running[0]
+        workers.die(first.worker) if first.proposal.number == 1 else workers.end(first)
+
+    found = events(Workers({"a": 1}, act), 3)
+    assert ended(found) == [0, 2]
+    assert [event.number for event in found if isinstance(event, Lost)] == [1, 1]
+    (failed,) = [event for event in found if isinstance(event, Failed)]
+    assert (failed.problem.code, failed.number) == ("S007", 1)
 
 
-def test_models_without_shared_matrices(client: Client, study: Made) -> None:
-    common = made_with(study(model("logistic"), again=True))
-    proposals = random(search("random", 4), merged(common.model, {}, alone=False), 0)
-    trials, _ = swept(client, common, Listed(proposals, {}, cuts=False))
-    assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals)
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_trial_that_is_out_of_memory_alone_has_failed(slots: int) -> None:
+    def act(workers: Workers) -> None:
+        workers.memory = {"a"}
+        workers.die("a")
+
+    found = events(Workers({"a": slots}, act), 1)
+    assert [type(event) for event in found] == [Begun, Lost, Begun, Failed][(2 if slots == 1 else 0) :]
+    assert isinstance(found[-1], Failed)
+    assert (found[-1].problem.code, found[-1].problem.what) == ("S005", "worker out of memory, limit 1024 MiB")
 
 
-def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Any] = []
-    before = set(client.futures)
-    monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
-    for again, bins in ((False, [256]), (True, [64, 128, 256])):
-        read.clear()
-        common = study(model("xgboost", **FAST), again=again)
-        space = parse({"max_depth": {"int": [2, 5]}, "max_bin": bins})
-        kept: list[Any] = []
-        workers = TrialWorkers(client, common, 1, WATCHDOG_S)
-        with workers.opened():
-            counts = workers.load(1)
-            for _ in Pool(workers, 3).events(Listed(random(search("random", 8), space, 0), {}, cuts=False)):
-                kept.append(task.CACHES[common.sweep])
-            assert len(kept[-1].prepared) == len(bins)
-            assert (kept[-1].rows is not None) == again
-        assert len(read) == len(common.fragments)
-        assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
-        with pytest.raises(KeyError):
-            task.CACHES[common.sweep]
-    assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures) == 3
-    assert set(client.futures) <= before
+def test_a_trial_that_takes_too_long_goes_and_those_beside_it_are_begun_again() -> None:
+    def act(workers: Workers) -> None:
+        workers.seconds += 1
+        if others := [future for future in workers.running if future.proposal.number != 2]:
+            workers.end(others[0])
+
+    found = events(Workers({"a": 1, "b": 3}, act), 8, attempts=1, limit_s=8)
+    (failed,) = [event for event in found if isinstance(event, Failed)]
+    assert (failed.problem.code, failed.number) == ("S008", 2)
+    assert "8 s" in str(failed.problem)
+    assert ended(found) == [0, 1, 3, 4, 5, 6, 7]
 
 
-def test_threads_that_come_together_read_once(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Any] = []
-    monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
-    common = study(model("xgboost", **FAST))
-    own = task.WorkerCache(common)
-    estimator = build(common.model, "cpu")
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: own.ready(estimator, 2), range(8)))
-    assert len(read) == len(common.fragments)
-    assert len({id(prepared) for prepared, _ in found}) == 1
+@pytest.mark.parametrize(("timeout_s", "begun"), [(30, 5), (1000, 8)])
+def test_no_trial_begins_after_the_timeout_and_those_that_run_are_finished(timeout_s: int, begun: int) -> None:
+    def act(workers: Workers) -> None:
+        workers.end(workers.running[0])
+        workers.seconds += 10
+
+    workers = Workers({"a": 2}, act)
+    pool = Pool(workers, 3, timeout_s=timeout_s, now=lambda: workers.seconds)  # type: ignore[arg-type]
+    assert ended(list(pool.events(listed(8)))) == list(range(begun))
+    assert pool.timed_out == (begun < 8)
 
 
-def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -> None:
-    spec = model("xgboost", **FAST, min_child_weight=0, reg_lambda=0)
-    spec.fit = {}  # else the rounds before the numbers overflow would be kept
-    common = study(spec)
-    space = parse({"learning_rate": [0.1, 3.4e38, 0.2], "max_depth": [3, 4]})
-    trials, events = swept(client, common, Listed(grid(search("grid", None), space), {}, cuts=False))
-    failed = [event for event in events if isinstance(event, Failed)]
-    assert sorted(event.work.numbers[0] for event in failed) == [2, 3]
-    assert {event.problem.code for event in failed} == {"M010"}
-    assert "non-finite metric" in str(failed[0].problem)
-    assert sorted(trials) == [0, 1, 4, 5]
+def test_workers_that_go_and_come() -> None:
+    """K003 comes when none has been at work for too long: not while one is busy, nor where another comes."""
+    left: list[float] = []
+
+    def act(workers: Workers) -> None:
+        workers.seconds += 30
+        if not left:  # the only one goes
+            left.append(workers.seconds)
+            workers.lost.add(workers.running.pop().key)
+            workers.slots = {}
+            workers.busy = True
+        elif workers.seconds == 300:
+            workers.busy = False
+        elif workers.seconds == 360 and comes:
+            workers.slots = {"b": 1}
+        elif workers.running:
+            workers.end(workers.running[0])
+
+    comes = True
+    found = events(Workers({"a": 1}, act), 2)
+    assert [type(event) for event in found] == [Begun, Lost, Begun, Ended, Begun, Ended]
+    comes = False
+    left.clear()
+    workers = Workers({"a": 1}, act)
+    with pytest.raises(TipcastError, match="K003"):
+        events(workers, 2)
+    assert workers.seconds == 360
 
 
-def test_what_the_library_says_of_a_failure_is_passed_on(client: Client, study: Made) -> None:
-    common = study(model("xgboost", **FAST))
-    impossible = [Proposal(0, {"base_score": 7.0}), Proposal(1, {"max_depth": 3})]
-    trials, events = swept(client, common, Listed(impossible, {}, cuts=False))
-    (failed,) = [event for event in events if isinstance(event, Failed)]
-    assert failed.problem.code == "S006"
-    assert "base_score" in str(failed.problem)
-    assert list(trials) == [1]
+def test_a_task_that_is_cancelled_by_others_is_an_error() -> None:
+    with pytest.raises(CancelledError):
+        events(Workers({"a": 1}, lambda workers: workers.running[0].end("cancelled")), 1)
 
 
-def test_halving_goes_on_with_the_trees_there_are(client: Client, study: Made) -> None:
-    common = study(model("xgboost", n_estimators=27, learning_rate=0.05))
-    proposals = random(search("halving", 12), merged(common.model, {}, alone=False), 0)
-    trials, events = swept(client, common, Halving(proposals, (3, 9, 27), 3, {}, AUC))
-    given: dict[int, list[tuple[int | None, int]]] = {}
-    for event in events:
-        for trial in event.trials if isinstance(event, Ended) else ():
-            given.setdefault(trial.number, []).append((trial.rounds, trial.grown))
-    assert len(given) == 12
-    for steps in given.values():
-        assert steps == [(3, 3), (9, 6), (27, 18)][: len(steps)], "no tree is grown twice"
-    assert sum(len(steps) == 3 for steps in given.values()) >= 1
-    best = max(trials.values(), key=lambda trial: trial.score)
-    estimator = build(ModelSpec(**{**vars(common.model), "params": {**common.model.params, **best.params}}), "cpu")
-    own = task.WorkerCache(common)
-    prepared, (x, y) = own.ready(estimator, 1)
-    state = None
-    for stop in (3, 9, 27)[: len(given[best.number])]:
-        grown = estimator.grow(prepared, stop, state, common.seed)
-        state = grown.state
-    assert common.measure(grown.fitted.scorer.score(x), y).metrics == best.metrics
+class Reading:
+    """Stands for a client whose workers answer the word to read, one answer after another."""
+
+    def __init__(self, *answers: Any, memory: bool = False) -> None:
+        self.answers, self.memory, self.slept = list(answers), memory, list[float]()
+
+    def wait_for_workers(self, number: int, timeout: float) -> None:
+        if not self.answers:
+            raise TimeoutError
+
+    def run_on_scheduler(self, function: Any, sweep: str) -> Any:
+        return {"a": 1}, False, set()
+
+    def run(self, function: Any, *args: Any, **more: Any) -> dict[str, Any]:
+        return dict.fromkeys(more["workers"], self.answers.pop(0))
+
+    def get_events(self, topic: str) -> list[Any]:
+        return [(0.0, {"worker": "a"})] if self.memory and len(self.slept) > 3 else []
+
+    def load(self) -> Any:
+        study: Any = SimpleNamespace(sweep="s", topic="t")
+        return TrialWorkers(self, study, 1, 60, sleep=self.slept.append).load(3)
 
 
-def test_trees_that_were_lost_are_grown_again_as_they_were(client: Client, study: Made) -> None:
-    common = made_with(study(model("xgboost", n_estimators=27, subsample=0.7)))
-    proposals = [Proposal(number, {"max_depth": number + 2}) for number in range(3)]
-    rungs = (3, 9, 27)
-
-    def judged(sweep: str, known: dict[int, Trial]) -> dict[tuple[int, int | None], float]:
-        _, events = swept(client, Study(**{**vars(common), "sweep": sweep}), Halving(proposals, rungs, 3, known, AUC))
-        trials = [trial for event in events if isinstance(event, Ended) for trial in event.trials]
-        again.update({trial.number: trial for trial in trials if trial.rounds == 3})
-        return {(trial.number, trial.rounds): trial.score for trial in trials}
-
-    again: dict[int, Trial] = {}
-    whole = judged("whole", {})
-    resumed = judged("resumed", dict(again))  # the trees of the first rung were in the shelf of the first sweep
-    assert {rounds for _, rounds in resumed} == {9, 27}
-    assert resumed == {place: score for place, score in whole.items() if place[1] != 3}
-
-
-def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
-    common = study(model("xgboost", **FAST))
-    workers = TrialWorkers(client, common, 1, WATCHDOG_S)
-    with workers.opened():
-        workers.await_one()
-        assert workers.slots == client.nthreads()
-        (worker,) = client.scheduler_info()["workers"].values()
-        assert worker["resources"] == {SLOT: 2}
-    gpu = Study(**{**vars(common), "device": "cuda", "sweep": "gpu"})
-    workers = TrialWorkers(client, gpu, 5, WATCHDOG_S)
-    with workers.opened():
-        workers.await_one()
-        assert list(workers.slots.values()) == [5], "several trials share a GPU, whatever threads its worker has"
+def test_rows_are_read_by_the_workers_that_there_are() -> None:
+    counts = (("counts",),)
+    assert Reading(counts).load() == counts
+    assert Reading(OSError("gone"), counts).load() == counts, "another came"
+    data = TipcastError("D007", "file", "no column", "")
+    for lost in ((OSError("gone"),) * 4, (OSError("gone"),), (data, counts)):
+        reading = Reading(*lost)
+        with pytest.raises(TipcastError) as caught:
+            reading.load()
+        assert caught.value.code == ("D007" if data in lost else "K003")
+    reading = Reading(OSError("gone"), counts, memory=True)
+    with pytest.raises(TipcastError, match="K003.*lost while they read"):
+        reading.load()
+    assert reading.answers == [counts], "the next would run out of memory as well"
