@@ -24,12 +24,11 @@ PROCESSES ?= 3
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run test test-servers test-typed test-long lint types rooms lock clean
+.PHONY: help run test test-servers test-typed lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
 	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-servers  the tests that start PostgreSQL and an object store on 127.0.0.1'
-	@echo 'make test-long  the repetitions that make test leaves out'
 	@echo 'make test-typed  every command of the documents, as a process of its own'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
@@ -47,7 +46,7 @@ ifneq ($(filter -m,$(TESTS)),)
 	@$(PYTEST) $(TESTS)
 else
 	@others=0; faults=0; \
-	part=others; $(PYTEST) -m 'not long and not faults and not servers and not typed' $(TESTS) || others=$$?; \
+	part=others; $(PYTEST) -m 'not faults and not servers and not typed' $(TESTS) || others=$$?; \
 	part=faults; $(PYTEST) -m faults --numprocesses 0 $(TESTS) || faults=$$?; \
 	[[ "$$others $$faults" =~ ^(0 0|0 5|5 0)$$ ]]
 endif
@@ -55,9 +54,6 @@ endif
 # PostgreSQL is Debian's package; the object store is moto, of requirements/test.txt. Each starts on 127.0.0.1 and ends.
 test-servers: $(VENV)/.stamp-test
 	@$(PYTEST) -m servers $(TESTS)
-
-test-long: $(VENV)/.stamp-test
-	@$(PYTEST) -m long $(TESTS)
 
 test-typed: PROCESSES := 2
 test-typed: $(VENV)/.stamp-test

@@ -72,10 +72,9 @@ def test_workers_do_not_print(pair, spec, placed, tmp_path):
         ("b", "aa"),
     ],
 )
-@pytest.mark.parametrize("categorical", [(), pytest.param(("PULocationID",), marks=pytest.mark.long)])
-def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out, categorical):
+def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
-    model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu", categorical)
+    model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu")
     asked, _ = rows(500, 99)
     found = []
     for where in (train, "a" * len(train)):
