@@ -30,7 +30,7 @@ JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measu
 SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep_plan.py")
 FIT = ("compute", "models")
 SOURCES: dict[str, tuple[str, ...]] = {
-    "exact_auc": ("evaluation",),
+    "binned_auc": ("evaluation",),
     "read_prepare": ("datasets", "compute/session.py", "compute/cluster.py"),
     "xgboost_dask": ("models", "compute/forkserver.py"),
     "train_job": JOB,
@@ -171,7 +171,7 @@ SWEEP = "the same sweep"
 PROCESS = "process, start to end"
 RATIOS = (
     Row("all metrics and curves of {rows} scores", "scikit-learn's `roc_auc_score` and `roc_curve`", "the calls",
-        "exact_auc", ratio(), 0.15),
+        "binned_auc", ratio(), 0.10),
     Row("read and prepare {rows} rows", "`pandas.read_parquet`, six columns", "reading; workers up", "read_prepare",
         ratio(), 0.45),
     Row("the same", "pyarrow decoding the six columns", "reading; workers up", "read_prepare", ratio(1), 1.5),

@@ -20,7 +20,7 @@ LEAST_ROWS = 100
 """Of a group that is called one of the worst."""
 WORST = 3
 """Groups that a run's note names."""
-BINS = 2_000
+BINS = 2_048
 """Of the score of two classes, in which a group's AUC is counted."""
 MOST_CLASSES = 50
 """Of more classes there are no slices: each group would have a matrix of all pairs of classes."""
