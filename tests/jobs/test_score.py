@@ -18,6 +18,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import skops.io
+from sklearn.linear_model import LogisticRegression
 from tests.conftest import high_tip_task
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
@@ -599,12 +601,12 @@ def plant(store: str, folder: Path, name: str, facts: dict[str, Any]) -> None:
     from tipcast.tracking.registry import register
     from tipcast.tracking.run import open_run
 
-    np.savez(folder / "model.npz", coef=[1.0], intercept=0.0, mean=[0.0], scale=[1.0])
+    skops.io.dump(LogisticRegression().fit([[0], [6]], [0, 1]), folder / "model.skops")
     spec = TrackingSpec(uri=store, experiment="scoring", system_metrics=False)
     origin = {"data_digest": "5" * 64, "versions": {"tipcast": "0.1.0"}}
     facts = {"features": ["passenger_count"], "threshold": 0.5, **facts, **origin}
     with open_run(spec, name="other", tags={}, params={}) as run:
-        logged = log_model(run, folder / "model.npz", "npz-logistic", facts, Taxi(), {"colour": "yellow"}, frame(5))
+        logged = log_model(run, folder / "model.skops", "skops", facts, Taxi(), {"colour": "yellow"}, frame(5))
         register(run, logged, name, 0.0, {}, "")
 
 

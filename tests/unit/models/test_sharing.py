@@ -12,7 +12,6 @@ import pytest
 
 from tipcast.models.base import Split
 from tipcast.models.forest import Forest
-from tipcast.models.logistic import Logistic
 from tipcast.models.xgboost import XGBoost
 
 DRAWN = {"max_depth": 5, "learning_rate": 0.3, "subsample": 0.7, "colsample_bytree": 0.6, "colsample_bynode": 0.7}
@@ -150,4 +149,3 @@ def test_forests_are_cut_and_grown_on(rows: Split) -> None:
 def test_what_cannot_be_cut_says_so(rows: Split) -> None:
     forest = XGBoost({"n_estimators": 8}, {"num_boost_round": 1}, "cpu")
     assert forest.trees is None
-    assert Logistic({}, {}, "cpu").trees is None
