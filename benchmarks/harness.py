@@ -4,7 +4,7 @@
 
     given = options(__doc__, rows=8_000_000, pairs=5)      # --rows, --pairs, --out
     result = compare(ours, theirs, given.pairs, names=("tipcast", "sklearn"))
-    write_result("exact_auc", result, **vars(given))       # -> benchmarks/results/exact_auc.json
+    write_result("binned_auc", result, **vars(given))       # -> benchmarks/results/binned_auc.json
 
 A pair counts only when other processes took at most a tenth of the machine; a void pair is measured again, so the
 result says honestly when the machine was too busy (``enough`` is false then).

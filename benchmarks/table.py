@@ -30,7 +30,7 @@ JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measu
 SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep_plan.py")
 FIT = ("compute", "models")
 SOURCES: dict[str, tuple[str, ...]] = {
-    "exact_auc": ("evaluation",),
+    "binned_auc": ("evaluation",),
     "read_prepare": ("datasets", "compute/session.py", "compute/cluster.py"),
     "xgboost_dask": ("models", "compute/forkserver.py"),
     "train_job": JOB,
@@ -53,8 +53,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gbm_perf_gpu": JOB,
     "multirun": (*JOB, "config", "api.py", "cli.py"),
     "serving": ("tracking/model_code", "datasets/taxi/features.py"),
-    "neighbours": ("models/knn.py", "models/native_knn.py"),
-    "neighbours_gpu_1": ("models/knn.py", "models/native_knn.py"),
     "carried": (*FIT, "tracking/model_code"),
     "gpu_train_1": JOB,
     "gpu_train_2": JOB,
@@ -74,10 +72,10 @@ SOURCES: dict[str, tuple[str, ...]] = {
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
     "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py", "evaluation/plots/values.py",
-    "models/library.py", "models/knn.py", "models/native_knn.py",
+    "models/library.py",
 )  # fmt: skip
-"""Modules of made rows, clusters, neighbours and other libraries' estimators, which no benchmark of trips runs."""
-OF_ALL = ("ladder_1", "ladder_2", "neighbours", "neighbours_gpu_1", "gpu_tests_1", "gpu_tests_2")
+"""Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips runs."""
+OF_ALL = ("ladder_1", "ladder_2", "gpu_tests_1", "gpu_tests_2")
 """Results that speak of these too."""
 WARM_UP = "jobs/warm_up.py"
 """Of a training on GPUs; a scoring and workers without GPUs do without."""
@@ -164,7 +162,7 @@ SWEEP = "the same sweep"
 PROCESS = "process, start to end"
 RATIOS = (
     Row("all metrics and curves of {rows} scores", "scikit-learn's `roc_auc_score` and `roc_curve`", "the calls",
-        "exact_auc", ratio(), 0.15),
+        "binned_auc", ratio(), 0.10),
     Row("read and prepare {rows} rows", "`pandas.read_parquet`, six columns", "reading; workers up", "read_prepare",
         ratio(), 0.45),
     Row("the same", "pyarrow decoding the six columns", "reading; workers up", "read_prepare", ratio(1), 1.5),
@@ -333,7 +331,6 @@ def served() -> str:
 
 
 GROWTH_GOAL = 1.05
-NEIGHBOURS_GOAL = 1 / 20
 
 
 def growth() -> str:
@@ -352,15 +349,6 @@ def growth() -> str:
     body.append(("exponent", *goals, "", "", "", ""))
     head = ("training rows", "read, s", "fit, s", "evaluate, s", "job, s", "process, s", "peak of a worker")
     return table(head, body)
-
-
-def neighbours() -> str:
-    """Return the table of how fast nearest neighbours are looked up."""
-    body = [("one thread", row["names"][1], f"{row['ratio']:.2f} x") for row in rows("neighbours")]
-    for row in rows("neighbours_gpu_1"):
-        goal = held(row["ratio"], NEIGHBOURS_GOAL, "{:.2f} x")
-        body.append(("one H200, a million rows", row["names"][1], f"{row['ratio']:.2f} x ({goal})"))
-    return table(("`knn`'s scores of the same rows", "against", "time of the call"), body)
 
 
 def fidelity() -> str:
@@ -453,7 +441,6 @@ def tables() -> dict[str, Callable[[], str]]:
         gbm_perf,
         swept,
         served,
-        neighbours,
         growth,
         fidelity,
         environments,

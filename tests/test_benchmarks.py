@@ -170,7 +170,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     results.mkdir(parents=True)
     (root / "src" / "tipcast" / "evaluation").mkdir(parents=True)
     (root / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 1\n")
-    (results / "exact_auc.json").write_text("{}")
+    (results / "binned_auc.json").write_text("{}")
     git(root, "init", "-q")
     git(root, "add", ".")
     git(root, "commit", "-qm", "first")
@@ -181,7 +181,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_changed_is_said_of_files_but_not_of_results(tree: Path) -> None:
-    (tree / "benchmarks" / "results" / "exact_auc.json").write_text("[]")
+    (tree / "benchmarks" / "results" / "binned_auc.json").write_text("[]")
     (tree / "untracked").write_text("")
     found = harness.describe_environment()
     assert found["commit"] == git(tree, "rev-parse", "HEAD").strip()
@@ -204,28 +204,28 @@ def test_a_copy_without_git_is_held_against_what_it_was_made_of(tree: Path) -> N
 
 def test_results_older_than_their_subject_are_stale(tree: Path) -> None:
     assert table.stale("tracking") == "missing"
-    write_result("exact_auc", {}, out=tree / "benchmarks" / "results")
+    write_result("binned_auc", {}, out=tree / "benchmarks" / "results")
     (tree / "other").write_text("")
     git(tree, "add", "other")
     git(tree, "commit", "-qm", "of something else")
-    assert table.stale("exact_auc") == ""
+    assert table.stale("binned_auc") == ""
     (tree / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 2\n")
     git(tree, "commit", "-qam", "of metrics")
-    assert table.stale("exact_auc").endswith("of metrics")
-    write_result("exact_auc", {}, out=tree / "benchmarks" / "results")
-    assert table.stale("exact_auc") == ""
+    assert table.stale("binned_auc").endswith("of metrics")
+    write_result("binned_auc", {}, out=tree / "benchmarks" / "results")
+    assert table.stale("binned_auc") == ""
 
 
 @pytest.mark.parametrize("of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}])
 def test_a_result_of_no_commit_is_refused(tree: Path, of: dict[str, object]) -> None:
-    path = tree / "benchmarks" / "results" / "exact_auc.json"
+    path = tree / "benchmarks" / "results" / "binned_auc.json"
     path.write_text(json.dumps({"environment": of, "facts": {}}))
     with pytest.raises(table.Refused):
-        table.read("exact_auc")
-    assert table.stale("exact_auc").startswith("refused")
+        table.read("binned_auc")
+    assert table.stale("binned_auc").startswith("refused")
     path.write_text(json.dumps({"environment": {"commit": "a", "changed": False}, "facts": {"trained_on": of}}))
     with pytest.raises(table.Refused):
-        table.read("exact_auc")
+        table.read("binned_auc")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)

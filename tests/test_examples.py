@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 import tipcast
 
@@ -26,6 +27,7 @@ with warnings.catch_warnings():
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 MONITORING = NOTEBOOK.with_name("monitoring.py")
+NEIGHBOURS = NOTEBOOK.with_name("knn_distributed.py")
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
@@ -197,3 +199,30 @@ def test_texts_and_missing_values_are_compared() -> None:
     assert compare(then, now)["p_value"] < 1e-9
     numbers = pd.Series(np.arange(1000.0))
     assert compare(numbers, numbers.where(numbers % 4 > 0))["distance"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def test_neighbours_of_all_workers_are_those_of_one_index(
+    request: pytest.FixtureRequest, tmp_path: Path, device: str
+) -> None:
+    if device == "gpu":
+        request.getfixturevalue("gpu")
+    command = [sys.executable, str(NEIGHBOURS), "--device", device]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr
+    said = re.fullmatch(
+        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)", ended.stdout.strip()
+    )
+    assert said, ended.stdout
+    accuracy, r2, alike = map(float, said.groups())
+    example = runpy.run_path(str(NEIGHBOURS))
+    kept, test = example["make_rows"](15_000, 0), example["make_rows"](5_000, 1)
+    x, asked = (rows.filter(like="x") for rows in (kept, test))
+    classes = KNeighborsClassifier(example["K"]).fit(x, kept["label"]).predict(asked)
+    assert accuracy == pytest.approx((classes == test["label"]).mean(), abs=1e-3)
+    assert r2 == pytest.approx(
+        KNeighborsRegressor(example["K"]).fit(x, kept["value"]).score(asked, test["value"]), abs=1e-3
+    )
+    assert alike > 0.999
+    files = [pd.read_parquet(tmp_path / "knn" / f"part.{at}.scored")["class"] for at in range(4)]
+    np.testing.assert_array_equal(np.concatenate(files), classes)

@@ -40,7 +40,6 @@ IMPORTS_BY_TEXT = {
     "api.py": "a job is a module",
     "models/build.py": "a model's yaml names its class",
     "models/library.py": "a model's yaml names its class",
-    "models/native.py": "it travels in saved models, where its neighbours are not of tipcast",
 }
 FORBIDDEN_CALLS = {
     "eval": "runs text as code",

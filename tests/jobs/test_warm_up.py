@@ -14,7 +14,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.evaluation import classification
 from tipcast.jobs.train import make_plan
 from tipcast.jobs.warm_up import warm_up
-from tipcast.models import base, logistic
+from tipcast.models import base, library
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +35,26 @@ def planned(*words: str):
 
 @pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic"])
 def test_every_model_warms_up(cpu_session: Session, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    counted = []
-    monkeypatch.setattr(classification, "tally", lambda *arguments, **_: counted.append(arguments))
+    counted, area_under = [], classification.area_under
+
+    def seen(*counts: object) -> object:
+        counted.append(counts)
+        return area_under(*counts)
+
+    monkeypatch.setattr(classification, "area_under", seen)
     warm_up(cpu_session, *planned(f"model={model}"))
     assert len(counted) == 1
 
 
 def test_several_workers_warm_up_together(cpu_session: Session, two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
-    fit = logistic.Logistic.fit_distributed
+    fit = library.Library.fit_distributed
 
     def seen(self: object, client: Client, rows: base.Split, **more: object) -> base.Fitted:
         fits.append(rows.x.npartitions)
         return fit(self, client, rows, **more)
 
-    monkeypatch.setattr(logistic.Logistic, "fit_distributed", seen)
+    monkeypatch.setattr(library.Library, "fit_distributed", seen)
     session = dataclasses.replace(cpu_session, client=two, n_workers=2)
     warm_up(session, *planned("model=logistic"))
     assert fits == [2]

@@ -34,7 +34,6 @@ tipcast prepare data=sample data.months=2018-11..2019-07 data.rows=18000 out=tri
 for seed in 1 2 3; do
   tipcast train -q seed=$seed data.rows=10000 model.params.n_estimators=20 tracking.register=tipcast
 done
-tipcast train -q model=knn data.rows=2000 tracking.register=near
 tipcast promote -q model_uri=models:/tipcast/1
 tipcast promote -q model_uri=models:/tipcast/2 alias=challenger force=true
 tipcast sweep -q data.rows=2000 search.trials=2 print=json > sweep.json

@@ -1,1 +1,1 @@
-"""Evaluation: exact metrics at any number of rows, plots and the report made of them."""
+"""Evaluation: metrics at any number of rows, plots and the report made of them."""

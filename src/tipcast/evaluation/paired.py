@@ -28,7 +28,7 @@ class Difference:
     """The headline of the first model less that of the second."""
 
     value: float
-    """Of all rows, exact."""
+    """Of all rows."""
     interval: Interval
     """95 %."""
     replicates: Floats
@@ -92,7 +92,7 @@ def bootstrap(
     same draw. Of more rows than ``MOST_ROWS`` one part, the same for all replicates, stands for all of them, and the
     replicates' spread is scaled by the root of the part's share: the spread of an AUC falls so with the number of rows.
 
-    ``aucs`` are exact, of all rows, and ``parts`` the rows of each future. The same seed gives the same interval for
+    ``aucs`` are of all rows, and ``parts`` the rows of each future. The same seed gives the same interval for
     any number of workers.
 
     References

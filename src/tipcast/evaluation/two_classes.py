@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tipcast.evaluation.base import Evaluation, Metric, computed
 from tipcast.evaluation.sums import Z95, Floats, Interval, Ints
 
-CALIBRATION_BINS = 20
-HISTOGRAM_BINS = 50
+CALIBRATION_BINS = 16
+HISTOGRAM_BINS = 64
 TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 MAX_POINTS = 2000
@@ -59,7 +59,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Sums:
-    """What metrics are made of, counted exactly or in bins."""
+    """What metrics are made of."""
 
     auc: float
     precision: float
@@ -110,7 +110,7 @@ class PrecisionRecall:
 
 @dataclass(frozen=True)
 class Calibration:
-    """20 equal-width bins of scores; mean score and rate of positives are NaN where no rows are."""
+    """16 equal-width bins of scores; mean score and rate of positives are NaN where no rows are."""
 
     mean_score: Floats
     rate: Floats
@@ -129,7 +129,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Rows of each class in 50 equal-width bins of scores."""
+    """Rows of each class in 64 equal-width bins of scores."""
 
     edges: Floats
     negatives: Ints

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
-
-import numpy as np
 
 from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.disk import writing
@@ -32,12 +31,7 @@ class NativeFile:
 
     path: Path
     format: str
-    """``xgboost-ubj``, ``treelite``, ``npz-logistic``, ``npz-svc`` or ``npz-knn``."""
-
-
-def scoring_code(format: str) -> Path:
-    """Return the file that loads a format on its own: saved models contain it."""
-    return Path(__file__).with_name("native_knn.py" if format == "npz-knn" else "native.py")
+    """``xgboost-ubj``, ``treelite`` or ``skops``."""
 
 
 class Scorer(Protocol):
@@ -130,15 +124,6 @@ class Estimator(ABC):
         return rows
 
 
-def array_model(scorer: Any, format: str, **facts: Any) -> Fitted:
-    """Return a fit whose scorer is the model itself, saved as an npz of its ``arrays``."""
-    return Fitted(scorer=scorer, model=scorer, format=format, write=_write_arrays, **facts)
-
-
-def _write_arrays(model: Any, path: Path) -> None:
-    np.savez(path, **model.arrays())
-
-
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     """Scale non-negative weights of features to sum 1."""
     values = [float(weight) for weight in weights]
@@ -203,5 +188,5 @@ def positive(key: str, value: Any) -> float:
 
 def refused(problem: Exception, params: Iterable[str], library: str) -> TipcastError:
     """Return a library's error about a parameter's value as C003."""
-    name = next((name for name in params if name in str(problem)), "")
+    name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")  # C is in SVC too
     return TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), f"see {library}'s documentation")

@@ -18,11 +18,21 @@ from joblib import parallel_config
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import Fitted, Progress, Split, check_names, columns, parts, positive_int, refused, shares
+from tipcast.models.base import (
+    Estimator,
+    Fitted,
+    Progress,
+    Split,
+    check_names,
+    columns,
+    parts,
+    positive_int,
+    refused,
+    shares,
+)
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.moments import Moments, moments, standard, standardized
 from tipcast.models.one_hot import of_features, one_hot
-from tipcast.models.sampled import Sampled, Taken, chosen_by_part
+from tipcast.models.sampling import Moments, Taken, chosen_by_part, moments, standard, standardized, take
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
@@ -32,7 +42,7 @@ RESERVED = {
     "verbose": "nothing: the progress bar shows that it runs",
     "warm_start": "nothing: a run fits once",
 }
-FIT = ("rows", "standardize", "passes")
+FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
@@ -65,7 +75,7 @@ def named(name: str, where: str) -> Any:
 
 @final
 @dataclass(frozen=True)
-class Library(Sampled):
+class Library(Estimator):
     """A library's class on the rows of one process; its Dask class, where it has one, on those of all workers.
 
     Where it has none one worker fits on a sample of them, at most ``fit.rows``.
@@ -88,6 +98,8 @@ class Library(Sampled):
         check_names("fit", list(self.training), FIT, {})
         if self.training.get("rows") is not None:
             positive_int("model.fit.rows", self.training["rows"])
+        if "folds" in self.training and positive_int("model.fit.folds", self.training["folds"]) < 2:
+            raise TipcastError("C003", "model.fit.folds", "one fold leaves no rows to fit on", "use 2 or more")
         if self.passes is not None:
             positive_int("model.fit.passes", self.passes)
             if not hasattr(cls, "partial_fit"):
@@ -153,20 +165,37 @@ class Library(Sampled):
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
         if y is not None and y.dtype.kind == "f":
             y = y.astype(kind)
+        elif y is not None:
+            self.need_classes(int(xp.count_nonzero(xp.bincount(y))))
         coded = None
         if self.categorical:
             z, coded = one_hot(z, [features.index(name) for name in self.categorical])
         model = self.make(named(self.library, "model.classes"), seed, threads)
+        if "folds" in self.training:
+            from sklearn.calibration import CalibratedClassifierCV
+
+            if "output_type" in model.get_params():
+                model.set_params(output_type="numpy")  # of cuML: scikit-learn's folds are of the host
+            z, y = to_host(z), to_host(y)
+            model = CalibratedClassifierCV(model, cv=self.training["folds"], ensemble=False)
         try:
             # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
-            with warnings.catch_warnings(action="ignore", category=UserWarning), parallel_config("threading"):
+            with warnings.catch_warnings(action="ignore"), parallel_config("threading"):
                 model.fit(z) if y is None else model.fit(z, y)
+                if hasattr(model, "predict"):
+                    model.predict(z[:1])  # more neighbours than rows show here alone
         except ValueError as problem:
             fix = "choose a model that takes such rows, or other parameters"
             raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         return self.fitted(model, features, rows, mean, scale, used, coded)
+
+    def need_classes(self, found: int) -> None:
+        """Refuse (D015) training rows of fewer classes than there are."""
+        if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
+            what = f"{found} of {self.classes or 2} classes have training rows"
+            raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
@@ -183,10 +212,13 @@ class Library(Sampled):
         return found
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
-        """Fit on all rows at once, or with ``fit.passes`` part by part."""
+        """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
+        frames = parts(rows.x)
+        targets = [None] * len(frames) if rows.y is None else parts(rows.y)
         if self.passes is None or rows.y is None:
-            return super().fit(rows, seed, threads)
-        frames, targets = parts(rows.x), parts(rows.y)
+            own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
+            taken = [take(*part) for part in zip(frames, targets, own, strict=True)]
+            return self.learn(taken, columns(rows.x), seed, threads)
         known = standard([moments(frame) for frame in frames])
         model = self.make(named(self.library, "model.classes"), seed, threads)
         for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
@@ -200,12 +232,19 @@ class Library(Sampled):
         worker's memory holds: Dask keeps the others on disk.
         """
         by_parts = self.passes is not None and rows.y is not None
-        if not self.distributed and not by_parts:
-            return super().fit_distributed(client, rows, seed, progress)
         x, y = rows.x, rows.y
         frames = parts_of(client, x)
+        if not by_parts:
+            sizes = client.gather(client.map(len, frames, pure=False))
+            own = chosen_by_part(sizes, self.training.get("rows"), seed)
+        if not by_parts and not self.distributed:
+            targets = [None] * len(frames) if y is None else parts_of(client, y)
+            taken = [client.submit(take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
+            address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
+            task = client.submit(_learn, self, taken, columns(x), seed, threads, workers=[address], pure=False)
+            fitted: Fitted = watched(client, [address], task.result)
+            return fitted
         if self.distributed and self.training.get("rows") is not None:
-            own = chosen_by_part(client.gather(client.map(len, frames, pure=False)), self.training["rows"], seed)
             x, y = (None if side is None else _rows(side, own) for side in (x, y))
             frames = parts_of(client, x)
         workers = workers_of(client, frames)
@@ -261,14 +300,11 @@ class Library(Sampled):
         """
         if used.partition(":")[0] != self.device:
             raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
-        model = _in_double(model.as_sklearn()) if hasattr(model, "as_sklearn") else model
+        model = _of_scikit_learn(model)
         vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
-        found = len(getattr(model, "classes_", ()))
-        if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
-            what = f"{found} of {self.classes or 2} classes have training rows"
-            raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
+        self.need_classes(len(getattr(model, "classes_", ())))
         info: dict[str, str | float] = {"device": used, "rows": rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
@@ -294,6 +330,11 @@ class Library(Sampled):
 
 
 @travelling
+def _learn(estimator: Library, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
+    return estimator.learn(taken, features, seed, threads)
+
+
+@travelling
 def _learnt(estimator: Library, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
     return estimator.learnt(deepcopy(model), x, y, mean, scale)  # a part may be asked for again
 
@@ -315,8 +356,13 @@ def _at(part: Any, numbers: Array | slice) -> Any:
     return part.iloc[numbers]
 
 
-def _in_double(model: Any) -> Any:
-    """Return a model with its learnt arrays in float64: some of scikit-learn's take no float32 beside float64 rows."""
+def _of_scikit_learn(model: Any) -> Any:
+    """Return a model of cuML's as scikit-learn's, with float64 arrays: some take no float32 beside float64 rows."""
+    for calibrated in getattr(model, "calibrated_classifiers_", ()):
+        model.estimator = calibrated.estimator = _of_scikit_learn(calibrated.estimator)
+    if not hasattr(model, "as_sklearn"):
+        return model
+    model = model.as_sklearn()
     for name, values in vars(model).items():
         if isinstance(values, np.ndarray) and values.dtype == np.float32:
             setattr(model, name, values.astype(np.float64))

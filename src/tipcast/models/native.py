@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import io
 import os
 import sys
 import warnings
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
-KERNEL_BLOCK = 4_000_000  # kernel values that are held at once, so that memory does not grow with the rows
 MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than scoring them on a processor
 
 
@@ -93,65 +91,6 @@ class NvForestScorer:
         return _second_of_two(self._model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
 
 
-class LogisticScorer:
-    """Scores by a logistic regression on standardised features, wherever the values are, or on a GPU."""
-
-    def __init__(self, coef: Any, intercept: float, mean: Any, scale: Any, device: str = "cpu") -> None:
-        self.coef, self.intercept, self.mean, self.scale = coef, float(intercept), mean, scale
-        self.device = device
-
-    def arrays(self) -> dict[str, Any]:
-        """Return what the saved file holds: the constructor's arguments, without the device."""
-        return {name: value for name, value in vars(self).items() if name != "device"}
-
-    def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float64, for (n, features) float32 values."""
-        values = _placed(x, self.device)
-        xp = _module(values)
-        mean, scale, coef = (xp.asarray(each) for each in (self.mean, self.scale, self.coef))
-        margin = (values - mean) / scale @ coef + self.intercept
-        return 0.5 * (1 + xp.tanh(0.5 * margin))  # the logistic function, without overflow
-
-
-class SvcScorer:
-    """Scores by support vectors with a Gaussian kernel on standardised features, and a sigmoid of their decision.
-
-    P(1) is the logistic function of ``slope * decision(z) + offset``, where ``decision(z)`` is
-    ``sum(dual * exp(-gamma * |z - vector|^2)) + intercept`` of the standardised features z.
-    """
-
-    def __init__(
-        self,
-        vectors: Any,
-        dual: Any,
-        intercept: float,
-        gamma: float,
-        mean: Any,
-        scale: Any,
-        slope: float,
-        offset: float,
-        device: str = "cpu",
-    ) -> None:
-        self.vectors, self.dual, self.intercept, self.gamma = vectors, dual, float(intercept), float(gamma)
-        self.mean, self.scale, self.slope, self.offset = mean, scale, float(slope), float(offset)
-        self.device = device
-
-    arrays = LogisticScorer.arrays
-
-    def score(self, x: Any) -> Any:
-        """Return P(1), (n,) float64, for (n, features) float32 values, wherever they are, or on a GPU."""
-        values = _placed(x, self.device)
-        xp = _module(values)
-        mean, scale, vectors, dual = (xp.asarray(each) for each in (self.mean, self.scale, self.vectors, self.dual))
-        margin = xp.empty(len(values))
-        step = max(KERNEL_BLOCK // max(len(dual), 1), 1)
-        for start in range(0, len(values), step):
-            z = (values[start : start + step] - mean) / scale
-            margin[start : start + step] = kernel(z, vectors, self.gamma, xp) @ dual
-        margin = self.slope * (margin + self.intercept) + self.offset
-        return 0.5 * (1 + xp.tanh(0.5 * margin))  # the logistic function, without overflow
-
-
 class SklearnScorer:
     """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor."""
 
@@ -219,30 +158,23 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
     "skops": {"sklearn": ("sklearn", "skops")},
-    "npz-logistic": {"numpy": (), "cupy": ("cupy",)},
-    "npz-svc": {"svc-numpy": (), "svc-cupy": ("cupy",)},
-    "npz-knn": {"knn-scipy": ("scipy",), "knn-cuml": ("cuml", "cupy")},
 }
 """Format -> the ways to score it, best first -> the packages that each needs."""
 FILES = {
     "xgboost-ubj": "model.ubj",
     "treelite": "model.tl",
     "skops": "model.skops",
-    "npz-logistic": "model.npz",
-    "npz-svc": "model.npz",
-    "npz-knn": "model.npz",
 }
 """Format -> name of a saved model's file."""
 NEEDS = {
     "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
     "treelite": (("treelite",), ("scikit-learn",)),
     "skops": (("scikit-learn",), ("skops",)),
-    "npz-logistic": (),
-    "npz-svc": (),
-    "npz-knn": (("scipy",),),
 }
 """Format -> what a machine needs to score it, in the first of the builds that is installed here."""
 TRUSTED = (
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
     "sklearn.neighbors._ball_tree.BallTree",
@@ -251,18 +183,7 @@ TRUSTED = (
     "sklearn.utils._bunch.Bunch",
 )
 """Types beside those that skops itself trusts which a saved model may hold."""
-_ON_GPU = ("xgboost-cuda", "nvforest-cuda", "cupy", "svc-cupy", "knn-cuml")
-
-
-def kernel(z: Any, vectors: Any, gamma: float, xp: Any = np) -> Any:
-    """Return ``exp(-gamma * |z - vector|^2)`` of (n, features) rows and (m, features) vectors, (n, m)."""
-    distances = z @ vectors.T
-    distances *= -2
-    distances += (z**2).sum(axis=1)[:, None]
-    distances += (vectors**2).sum(axis=1)
-    xp.maximum(distances, 0, out=distances)  # two that are alike may round to below it
-    distances *= -gamma
-    return xp.exp(distances, out=distances)
+_ON_GPU = ("xgboost-cuda", "nvforest-cuda")
 
 
 def available(format: str) -> tuple[str, ...]:
@@ -336,15 +257,9 @@ def _load(content: bytes, way: str, threads: int) -> Any:
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
             model = treelite.Model.deserialize_bytes(content)
         return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
-    if kind == "sklearn":
-        import skops.io
+    import skops.io
 
-        return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
-    place = "cuda" if way in _ON_GPU else "cpu"
-    if kind == "knn":  # a saved model of its format holds that module in place of this one
-        return importlib.import_module("tipcast.models.native_knn").loaded(content, threads, place)
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return (SvcScorer if kind == "svc" else LogisticScorer)(**arrays, device=place)
+    return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
 
 
 def _second_of_two(scores: Any) -> Any:

@@ -92,10 +92,7 @@ def facts(path: Path, format: str) -> dict[str, Any]:
 def _shape(scorer: Any) -> tuple[int, list[str] | None]:
     if hasattr(scorer, "booster"):
         return int(scorer.booster.num_features()), scorer.booster.feature_names
-    model = getattr(scorer, "forest", None) or getattr(scorer, "model", None)
-    if model is None:
-        return len(scorer.mean), None
-    return int(model.n_features_in_), None
+    return int((getattr(scorer, "forest", None) or scorer.model).n_features_in_), None
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.column_names import NAMES, as_named
 from tipcast.models import native
-from tipcast.models.base import scoring_code
 from tipcast.tracking.run import MAX_DIGEST, Run
 from tipcast.tracking.store import release
 
@@ -113,7 +112,7 @@ def log_model(
     outputs, task = _outputs(format, facts.get("task", {})), facts.get("task", {})
     signature = _signature(columns, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
-    sources = {"model": file, "features": dataset.feature_file(), "native": scoring_code(format)}
+    sources = {"model": file, "features": dataset.feature_file(), "native": Path(native.__file__)}
     sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {

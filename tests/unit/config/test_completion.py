@@ -23,7 +23,7 @@ from tipcast.config.job_schemas import JOBS
         ("tipcast -q sc", ["score"]),
         ("tipcast train mod", ["model=", "model."]),
         ("tipcast train model=xg", ["model=xgboost", "model=xgboost_forest"]),
-        ("tipcast train model=svc model.fit.", ["model.fit.folds=", "model.fit.rows="]),
+        ("tipcast train model=svc model.fit.", ["model.fit.folds=", "model.fit.rows=", "model.fit.standardize="]),
         ("tipcast train data=blobs data.cen", ["data.centers="]),
         ("tipcast sweep search=tp", ["search=tpe"]),
         ("tipcast train -m seed=1,2 cluster.n_w", ["cluster.n_workers="]),

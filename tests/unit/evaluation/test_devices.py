@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tipcast.compute.base import Session
-from tipcast.evaluation import sorted_scores
 from tipcast.evaluation.classification import Classification
 
 pytestmark = pytest.mark.gpu
@@ -28,9 +27,8 @@ def spread(session: Session, values: np.ndarray, parts: int = 5) -> list[Any]:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("rows", "digits"), [(60_000, 3), (60_000, 9), (12, 9)])
 def test_a_gpu_evaluates_as_the_cpu_does(
-    cpu_session: Session, gpu_session: Session, monkeypatch: pytest.MonkeyPatch, dtype: type, rows: int, digits: int
+    cpu_session: Session, gpu_session: Session, dtype: type, rows: int, digits: int
 ) -> None:
-    monkeypatch.setattr(sorted_scores, "LEAST_ROWS", 4096)
     draw = np.random.default_rng(3)
     scores = np.round(draw.random(rows), digits).astype(dtype)
     labels = (draw.random(rows) < scores).astype(np.int32)
@@ -47,25 +45,3 @@ def test_a_gpu_evaluates_as_the_cpu_does(
         for field in dataclasses.fields(getattr(cpu, curve)):
             one, other = (getattr(getattr(each, curve), field.name) for each in (cpu, gpu))
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12, err_msg=f"{curve}.{field.name}")
-
-
-def test_many_blocks_count_as_one(gpu_session: Session) -> None:
-    draw = np.random.default_rng(4)
-    scores = draw.random(10_000).astype(np.float32)
-    labels = (draw.random(10_000) < scores).astype(np.int32)
-    spreads = [spread(gpu_session, values) for values in (scores, labels)]
-    whole = Classification().evaluate(gpu_session.client, *spreads, threshold=0.5)
-
-    def resize(size: int) -> int:  # nested, so that it travels by value
-        from tipcast.evaluation import counts
-
-        before = counts.BLOCKS["cupy"]
-        counts.BLOCKS["cupy"] = size
-        return before
-
-    sizes = gpu_session.client.run(resize, 333)
-    try:
-        blocks = Classification().evaluate(gpu_session.client, *spreads, threshold=0.5)
-    finally:
-        gpu_session.client.run(resize, next(iter(sizes.values())))
-    assert blocks.metrics == pytest.approx(whole.metrics, abs=1e-12)

@@ -80,10 +80,9 @@ def test_no_rows() -> None:
 
 
 def test_other_models_tell_none() -> None:
-    scorer = native.LogisticScorer(np.ones(4), 0.0, np.zeros(4), np.ones(4))
     x, _ = rows()
-    with pytest.raises(TypeError, match="LogisticScorer tells no contributions"):
-        contributions.contributions(scorer, x, scorer.score(x))
+    with pytest.raises(TypeError, match="SklearnScorer tells no contributions"):
+        contributions.contributions(native.SklearnScorer(None), x, np.zeros(len(x)))
 
 
 def test_a_sample_of_the_parts(client: Client) -> None:

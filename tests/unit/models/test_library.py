@@ -8,16 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import make_moons
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.feature_extraction import DictVectorizer
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import native
+from tipcast.models import native, sampling
 from tipcast.models.base import Split
+from tipcast.models.build import build
 from tipcast.models.library import Library
 
 X, GROUPS = make_moons(400, noise=0.05, random_state=0)
@@ -100,3 +106,73 @@ def test_a_forest_of_categories_is_scikit_learns() -> None:
 def test_a_model_that_takes_no_sparse_rows_is_refused_before_it_is_fitted() -> None:
     with pytest.raises(TipcastError, match=r"C003.*[Ss]parse"):
         by_shop("ensemble.HistGradientBoostingRegressor", {}, max_iter=5).check()
+
+
+PLATT = CalibratedClassifierCV(SVC(C=2.0, gamma=0.1), cv=3, ensemble=False)
+NEAR = {"n_neighbors": 30, "weights": "distance"}
+THEIRS = [
+    ("logistic", "classification", None, {"C": 0.5}, LogisticRegression(C=0.5)),
+    ("svc", "classification", 900, {"C": 2.0}, PLATT),
+    ("knn", "multiclass", 900, NEAR, KNeighborsClassifier(**NEAR)),
+    ("knn", "regression", None, NEAR, KNeighborsRegressor(**NEAR)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "most", "params", "theirs"), THEIRS, ids=[f"{each[0]}-{each[1]}" for each in THEIRS]
+)
+def test_a_sample_is_fitted_as_scikit_learn_does(
+    client, parts, spec, joined, scattered, tmp_path, name, kind, most, params, theirs
+):
+    """The same of rows on several workers as of rows in one process, and of the saved file."""
+    draw = np.random.default_rng(0)
+    target = {"multiclass": lambda x: (x["pickup_weekday"] // 3).astype("int32"),
+              "regression": lambda x: (x["pickup_hour"] + draw.random(len(x))).astype("float32")}  # fmt: skip
+    parts = [(x, target[kind](x)) if kind in target else (x, y) for x, y in parts]
+    estimator = build(
+        spec(name, fit={"rows": most}, **params), "cpu", kind=kind, classes=3 if kind == "multiclass" else 0
+    )
+    empty = tuple(side.iloc[:0] for side in parts[0])
+    x, y = joined(parts[:3])
+    found = estimator.fit_distributed(client, Split(*scattered([empty, *parts[:3]])), seed=5)
+    here = estimator.fit(Split(x, y), seed=5)
+    at = np.sort(np.random.default_rng(5).choice(len(x), most, replace=False)) if most else slice(None)
+    own = make_pipeline(StandardScaler(), theirs).fit(
+        x.to_numpy(float)[at], y.to_numpy(float if kind == "regression" else int)[at]
+    )
+    held_out = parts[3][0].to_numpy()
+    expected = own.predict(held_out) if kind == "regression" else own.predict_proba(held_out)
+    expected = expected[:, 1] if kind == "classification" else expected
+    saved = found.save(tmp_path)
+    for scorer in (found.scorer, here.scorer, native.load(saved.path, saved.format)):
+        apart = np.abs(scorer.score(held_out) - expected)
+        assert np.mean(apart < 1e-6) > 0.99, "neighbours at the same distance are either's choice"
+    assert found.info["rows"] == here.info["rows"] == (most or len(x))
+
+
+def test_a_sample_is_the_same_however_the_rows_are_parted(rows, joined):
+    x, y = joined([rows(500, 1), rows(300, 2)])
+    whole = sampling.take(x, y, sampling.chosen_by_part([800], 200, 3)[0])
+    for cuts in ([0, 800], [0, 100, 100, 101, 650, 800], [0, 799, 800]):
+        pairs = list(zip(cuts, cuts[1:], strict=False))
+        chosen = sampling.chosen_by_part([b - a for a, b in pairs], 200, 3)
+        taken = [sampling.take(x.iloc[a:b], y.iloc[a:b], at) for (a, b), at in zip(pairs, chosen, strict=True)]
+        for side in (0, 1):
+            np.testing.assert_array_equal(np.concatenate([part[side] for part in taken]), whole[side])
+    assert sampling.chosen_by_part([800], None, 3) == sampling.chosen_by_part([800], 900, 3) == [slice(None)]
+    assert (sampling.chosen_by_part([800], 200, 4)[0] != sampling.chosen_by_part([800], 200, 3)[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "ones", "told"),
+    [
+        ("logistic", 0, "D015.*1 of 2 classes have training rows"),
+        ("svc", 2, "C003.*refuses the training rows.*3-fold"),
+        ("knn", 20, "C003.*refuses the training rows.*n_neighbors = 100, n_samples_fit = 40"),
+    ],
+)
+def test_rows_that_a_library_cannot_fit_are_refused(client, rows, spec, scattered, name, ones, told):
+    x, _ = rows(40, 0)
+    y = pd.Series(np.arange(40) < ones, dtype="int32")
+    with pytest.raises(TipcastError, match=told):
+        build(spec(name), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)

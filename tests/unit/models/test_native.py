@@ -16,7 +16,7 @@ import yaml
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.models import native
-from tipcast.models.base import Split, scoring_code
+from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.fit import every_way, hold
 
@@ -26,7 +26,6 @@ SMALL = {
     "random_forest": {"n_estimators": 20, "max_depth": 8},
     "logistic": {},
     "svc": {},
-    "knn": {},
 }
 
 
@@ -64,7 +63,7 @@ def test_a_scorer_travels(fitted, parts):
 
 def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
     saved = fitted.save(tmp_path)
-    code = str(scoring_code(saved.format))  # the one that travels with it
+    code = native.__file__  # it travels with the model
     x = parts[3][0].to_numpy()
     np.save(tmp_path / "x.npy", x)
     script = (
@@ -85,7 +84,7 @@ def test_an_unknown_format_is_refused(tmp_path):
         native.load(tmp_path / "model.pkl", "pickle")
 
 
-@pytest.mark.parametrize("name", ["xgboost", "random_forest", "logistic", "svc", "knn"])
+@pytest.mark.parametrize("name", ["xgboost", "random_forest", "svc"])
 def test_every_way_that_is_here_scores_alike(client, parts, spec, tmp_path, name):
     model = build(spec(name), "cpu").fit(Split(*parts[0], parts[3]), seed=0)
     saved = model.save(tmp_path)
@@ -113,12 +112,10 @@ def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch
     assert scorer._large is not None
 
 
-@pytest.mark.parametrize("name", ["logistic", "svc", "knn"])
-def test_a_device_that_is_not_here_is_refused(tmp_path, parts, spec, monkeypatch, name):
-    saved = build(spec(name), "cpu").fit(Split(*parts[0]), seed=0).save(tmp_path)
+def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
-    with pytest.raises(ValueError, match=f"nothing that is installed here scores npz-{name} on cuda"):
-        native.load(saved.path, saved.format, device="cuda")
+    with pytest.raises(ValueError, match="nothing that is installed here scores treelite on cuda"):
+        native.load(b"", "treelite", device="cuda")
 
 
 def test_a_scorer_of_a_gpu_waits_for_rows(parts, spec):

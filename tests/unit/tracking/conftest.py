@@ -20,7 +20,6 @@ import skops.io
 import treelite.sklearn
 import xgboost
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-from sklearn.neighbors import KNeighborsClassifier
 from tests.conftest import high_tip_task
 
 from tipcast.config.schema import TrackingSpec
@@ -136,25 +135,12 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     booster.save_model(folder / "model.ubj")
     forest = RandomForestClassifier(5, max_depth=4, random_state=0).fit(x, y)
     treelite.sklearn.import_model(forest).serialize(folder / "model.tl")
-    weights = {"coef": np.linspace(-1, 1, 7), "intercept": 0.1, "mean": x.mean(axis=0), "scale": x.std(axis=0)}
-    np.savez(folder / "model.npz", **weights)
-    margin = (x - weights["mean"]) / weights["scale"] @ weights["coef"] + weights["intercept"]
-    z = (x - weights["mean"]) / weights["scale"]
-    machine = {"vectors": z[:40], "dual": np.linspace(-1, 1, 40), "intercept": 0.1, "gamma": 0.2}
-    np.savez(folder / "svc.npz", **machine, mean=weights["mean"], scale=weights["scale"], slope=2.0, offset=-0.3)
-    near = {"n_neighbors": 9, "weights": "distance"}
-    voters = {"rows": z[:90], "counts": np.ones(90, dtype=int), "sums": y[:90]}
-    np.savez(folder / "knn.npz", **voters, **near, mean=weights["mean"], scale=weights["scale"])
-    kernel = np.exp(-0.2 * ((z[:, None] - z[None, :40]) ** 2).sum(axis=2))
     trees = ExtraTreesClassifier(5, max_depth=4, random_state=0).fit(x, y)
     skops.io.dump(trees, folder / "model.skops")
     return {
         "skops": (folder / "model.skops", trees.predict_proba(x)[:, 1]),
         "xgboost-ubj": (folder / "model.ubj", booster.inplace_predict(x, missing=-1.0)),
         "treelite": (folder / "model.tl", forest.predict_proba(x)[:, 1]),
-        "npz-logistic": (folder / "model.npz", 1 / (1 + np.exp(-margin))),
-        "npz-knn": (folder / "knn.npz", KNeighborsClassifier(**near).fit(z[:90], y[:90]).predict_proba(z)[:, 1]),
-        "npz-svc": (folder / "svc.npz", 1 / (1 + np.exp(0.3 - 2 * (kernel @ machine["dual"] + 0.1)))),
     }
 
 

@@ -20,7 +20,7 @@ from tipcast.tracking.registry import alias_holder, check_alias, move_alias, reg
 @pytest.fixture
 def client(saved: Any) -> Iterator[Any]:
     """A store with three versions of one model."""
-    one = saved["npz-logistic"]
+    one = saved["skops"]
     mlflow.set_tracking_uri(one.run.store)
     mlflow.set_registry_uri(one.run.store)
     for _ in range(3):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import shutil
 import sqlite3
@@ -21,6 +20,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 import xgboost
 import yaml
 from tests.unit.tracking.conftest import FACTS, copy_store
@@ -36,7 +36,7 @@ from tipcast.tracking.registry import register
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
-FORMATS = ("xgboost-ubj", "treelite", "npz-logistic", "npz-svc", "npz-knn")
+FORMATS = ("xgboost-ubj", "treelite", "skops")
 
 
 @dataclass
@@ -278,14 +278,13 @@ def test_features_without_names(registry: Registry, natives: Any) -> None:
 @pytest.mark.parametrize("by", ["/1", "@champion"])
 def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: str) -> None:
     """Who can write to the artifact store alone makes all its digests fit, and not the registry's."""
-    content = io.BytesIO()
-    with np.load(natives["npz-logistic"][0]) as good:
-        np.savez(content, **{**good, "coef": -good["coef"]})
-    planted(registry, "npz-logistic", content.getvalue())
-    problem = refused(registry, f"models:/npz-logistic{by}")
+    good = skops.io.load(natives["skops"][0], trusted=list(native.TRUSTED))
+    good.classes_ = 1 - good.classes_
+    planted(registry, "skops", skops.io.dumps(good))
+    problem = refused(registry, f"models:/skops{by}")
     assert problem.code == "M003"
     assert "the manifest is not the file that was logged" in problem.what
-    assert get(registry, registry.logged("npz-logistic")).format == "npz-logistic", "a model like any other"
+    assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -338,7 +337,7 @@ def test_pickles_and_foreign_flavours_are_not_opened(registry: Registry, tmp_pat
 
 
 def test_what_is_planted_beside_our_files_is_not_run(registry: Registry, tmp_path: Path) -> None:
-    marker, folder = tmp_path / "marker", registry.artifacts("npz-logistic")
+    marker, folder = tmp_path / "marker", registry.artifacts("skops")
     described = yaml.safe_load((folder / "MLmodel").read_text())
     described["flavors"]["python_function"] |= {"loader_module": "evil", "code": "code", "model_code_path": "evil.py"}
     described["flavors"]["sklearn"] = {"pickled_model": "model.pkl"}
@@ -348,7 +347,7 @@ def test_what_is_planted_beside_our_files_is_not_run(registry: Registry, tmp_pat
     for path in (folder / "code" / "evil.py", folder / "evil.py", folder / "artifacts" / "native.py"):
         path.write_text(code)
     (folder / "artifacts" / "features.py").write_text(code)
-    assert get(registry, "models:/npz-logistic/1").format == "npz-logistic"
+    assert get(registry, "models:/skops/1").format == "skops"
     assert not marker.exists()
 
 

@@ -36,8 +36,7 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     folder = saved[format].folder
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     native = natives[format][0]
-    scorer = "native_knn.py" if format == "npz-knn" else "native.py"
-    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", f"artifacts/{scorer}"} <= files
+    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", "artifacts/native.py"} <= files
     assert (folder / "artifacts" / native.name).read_bytes() == native.read_bytes()
     manifest = json.loads((folder / "artifacts" / "manifest.json").read_text())
     assert manifest["format"] == format
@@ -111,10 +110,9 @@ def test_a_logged_model_scores_as_the_estimator(saved: Any, trips: pd.DataFrame,
 
 def test_requirements_are_what_is_installed() -> None:
     common = [f"{name}=={version(name)}" for name in ("mlflow", "numpy", "pandas")]
-    assert portable.requirements("npz-logistic") == common
-    more = [f"treelite=={version('treelite')}", f"scikit-learn=={version('scikit-learn')}"]
-    assert portable.requirements("treelite") == common + more
-    assert portable.requirements("npz-knn") == [*common, f"scipy=={version('scipy')}"]
+    learn, tree, skops = (f"{name}=={version(name)}" for name in ("scikit-learn", "treelite", "skops"))
+    assert portable.requirements("skops") == [*common, learn, skops]
+    assert portable.requirements("treelite") == [*common, tree, learn]
     (build,) = portable.requirements("xgboost-ubj")[3:]
     assert build.partition("==")[0] in {"xgboost-cpu", "xgboost"}
 
@@ -129,11 +127,11 @@ def test_a_build_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_green_model_takes_green_trips(
     spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
 ) -> None:
-    file, expected = natives["npz-logistic"]
+    file, expected = natives["skops"]
     green = trips.rename(columns={"tpep_pickup_datetime": "lpep_pickup_datetime"})
     assert list(green)[0] == "lpep_pickup_datetime"
     with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "npz-logistic", facts, Taxi(), {"colour": "green"}, green.head(5))
+        logged = portable.log_model(run, file, "skops", facts, Taxi(), {"colour": "green"}, green.head(5))
         assert portable.parity(logged, green, expected) <= 1e-9
         with pytest.raises(mlflow.exceptions.MlflowException, match="lpep_pickup_datetime"):
             portable.parity(logged, trips, expected)

@@ -33,10 +33,10 @@ def _use(saved: Any) -> None:
 def test_a_version_carries_what_is_known(
     spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
 ) -> None:
-    file, expected = natives["npz-logistic"]
+    file, expected = natives["skops"]
     with open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
         run.log_metrics({"test/auc": 0.654321987})
-        logged = portable.log_model(run, file, "npz-logistic", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
+        logged = portable.log_model(run, file, "skops", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
         run.log_metrics({"seconds/fit": 3.0})
         portable.link_metrics(run, logged, {"test": ("rows", "7" * 64)})
         difference = portable.parity(logged, trips, expected)
@@ -51,7 +51,7 @@ def test_a_version_carries_what_is_known(
     assert len(client.get_model_version("tips", "2").description) == MAX_DESCRIPTION
     tags = made.tags
     assert tags["test/auc"] == "0.654322"
-    assert tags["format"] == "npz-logistic"
+    assert tags["format"] == "skops"
     assert tags["sha256"] == portable.digest(file)
     assert tags["sha256.manifest"] == logged.manifest_sha256
     assert tags["features"].split(", ") == facts["features"]
@@ -106,18 +106,18 @@ def test_a_manifest_without_its_own_digest_is_not_registered(spec: TrackingSpec)
 
 
 def test_the_largest_difference_that_passes(saved: Any) -> None:
-    one = saved["npz-logistic"]
+    one = saved["skops"]
     _use(one)
     assert register(one.run, one.logged, "edge", portable.TOLERANCE, {}, "").registered == "models:/edge/1"
 
 
 def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = saved["npz-svc"]
+    one = saved["xgboost-ubj"]
     _use(one)
     with monkeypatch.context() as killed:
         killed.setattr(registry, "_link", lambda *_: None)  # kill -9 came before it
         register(one.run, one.logged, "resumed", 0.0, {}, "", trial="5f-0001")
-    refitted = saved["npz-knn"].logged
+    refitted = saved["skops"].logged
     again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
     assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
     linked = json.loads(one.run.client.get_logged_model(one.logged.model_id).tags["mlflow.modelVersions"])
@@ -127,7 +127,7 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any, monkeypat
 
 
 def test_a_registry_that_keeps_the_id_of_the_model(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, linked = saved["npz-svc"], []
+    one, linked = saved["xgboost-ubj"], []
     kept = SimpleNamespace(model_id="m-1", source="s3://bucket/model", version="7")
     monkeypatch.setattr(registry, "_registered", lambda *_: kept)
     monkeypatch.setattr(registry, "_link", lambda _, *link: linked.append(link))

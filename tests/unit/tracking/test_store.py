@@ -59,13 +59,14 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable, registry
 from tipcast.tracking.run import open_run
-import numpy as np, pandas as pd
+import numpy as np, pandas as pd, skops.io
+from sklearn.dummy import DummyClassifier
 
 facts = {"features": ["pickup_hour", "PULocationID"], "data_digest": "d", "git_commit": "c"}
-np.savez("model.npz", coef=np.zeros(2), intercept=0.0, mean=np.zeros(2), scale=np.ones(2))
+skops.io.dump(DummyClassifier().fit(np.zeros((2, 2)), [0, 1]), "model.skops")
 trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 10:00"]), "PULocationID": [1]})
 with open_run(TrackingSpec(experiment="taxi"), name="n", tags={}, params={"seed": 0}) as run:
-    logged = portable.log_model(run, Path("model.npz"), "npz-logistic", facts, Taxi(), {"colour": "yellow"}, trips)
+    logged = portable.log_model(run, Path("model.skops"), "skops", facts, Taxi(), {"colour": "yellow"}, trips)
     difference = portable.parity(logged, trips, np.array([0.5]))
     print(registry.register(run, logged, "tips", difference, {"test/auc": 0.5}, "").registered)
 sys.stdout.flush()

@@ -59,7 +59,7 @@ def _operating_point(axes: Axes, x: float, y: float, threshold: float, above: bo
 
 
 def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: str = "1") -> bytes:
-    """Draw the rate of positives against the mean score of 20 bins, above the number of rows in each; see ``roc``.
+    """Draw the rate of positives against the mean score of 16 bins, above the number of rows in each; see ``roc``.
 
     Bins of fewer than 10 rows are left out of the curve: their rate says nothing.
     """

@@ -1,15 +1,34 @@
-"""Means and standard deviations of rows from their parts, and rows standardised by them."""
+"""Random samples of rows that lie in parts, independent of the partitioning, and means and deviations of all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 
+Taken = Sequence[tuple[Array, Array | None]]
+"""Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
 Moments = tuple[int, Array, Array, str]
 """Rows, their means and standard deviations (of one part sums of squared differences), and the device they are on."""
+
+
+def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
+    """Return the row numbers to take within each part, from the parts' sizes: all, or ``most`` drawn uniformly."""
+    ends = np.cumsum(list(rows))
+    if most is None or ends[-1] <= most:
+        return [slice(None)] * len(ends)  # no part is copied
+    numbers = np.sort(np.random.default_rng(seed).choice(ends[-1], most, replace=False))
+    own = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
+    return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
+
+
+def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Array | None]:
+    """Return some rows of a part where they are."""
+    values = x.values
+    at = numbers if isinstance(numbers, slice) else module_of(values).asarray(numbers)
+    return values[at], None if y is None else y.values[at]
 
 
 def moments(x: Frame | Array) -> Moments:
