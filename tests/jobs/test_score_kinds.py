@@ -104,18 +104,3 @@ def test_values_of_a_table(job: Job, store: str, files: Path, tmp_path: Path) ->
     with pytest.raises(TipcastError) as caught:
         job("score", *words, f"input={tmp_path}/texts.parquet")
     assert caught.value.code == "D008"
-
-
-def test_minutes_of_trips(job: Job, tmp_path: Path) -> None:
-    trained(job, "minutes", "data.rows=20000", "task=duration")
-    job("prepare", "data.rows=5000", "data.months=2019-04", f"out={tmp_path}/trips")
-    (tmp_path / "trips" / "manifest.json").unlink()
-    ended = job("score", "model_uri=models:/minutes/1", f"input={tmp_path}/trips", f"output={tmp_path}/scored", SCORING)
-    (path,) = (tmp_path / "scored").glob("*.parquet")
-    scored = pq.read_table(path).to_pandas()
-    assert scored["prediction"].between(0, 100).all()
-    minutes = (scored["tpep_dropoff_datetime"] - scored["tpep_pickup_datetime"]) / pd.Timedelta("1min")
-    metrics, usual = ended.run.data.metrics, minutes.between(1, 60)
-    assert 0 < metrics["labelled/rows"] <= usual.sum()
-    error = (scored["prediction"] - minutes)[usual]
-    assert metrics["labelled/rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=0.02)

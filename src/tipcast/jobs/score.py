@@ -34,39 +34,30 @@ PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns
 NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
-Done = tuple[Mapping[str, Any], Sequence[Item], int]
-"""What to say, the files that were refused, and the number of all."""
+Done = tuple[ScorePlan, Sequence[Item], Mapping[str, Any]]
+"""What was to be done, all files that were refused, and what the job says at its end."""
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says. S010 when some files were refused, after all others were scored."""
-    said, refused, files = _perform(config, command)
-    closing.say(said, config.print)
-    if refused:
-        raise problem_of(refused, files)
-    return said
-
-
-def _perform(config: ScoreConfig, command: str) -> Done:
-    """Score what is due."""
     planning.check(config)
     clock = Clock()
     try:
         with clock.phase("list"):
             present = planning.look_into(config)
             plan = planning.plan_unchanged(config, present)
-        if plan is not None:
-            return _nothing(config, plan, clock, command)
-        return _score(config, command, present.folder, clock)
+        if plan is None:
+            plan, refused, said = _score(config, command, present.folder, clock)
+        else:
+            refused, said = plan.refused, summary(config, plan, plan.kept, plan.refused, clock.seconds, command)
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
         raise of_store(problem) from problem
-
-
-def _nothing(config: ScoreConfig, plan: ScorePlan, clock: Clock, command: str) -> Done:
-    """Say that all scores are there."""
-    return summary(config, plan, plan.kept, plan.refused, clock.seconds, command), plan.refused, plan.files
+    closing.say(said, config.print)
+    if refused:
+        raise problem_of(refused, plan.files)
+    return said
 
 
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
@@ -97,7 +88,8 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         if plan.current:
             if plan.kept != present.manifest.files:  # as they look now, so that they are not read each time
                 write_manifest(output, Manifest(plan.kept, present.manifest.about), config.storage_options)
-            return _nothing(config, plan, clock, command)
+            said = summary(config, plan, plan.kept, plan.refused, clock.seconds, command)
+            return plan, plan.refused, said
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
             from tipcast.evaluation.base import evaluator
@@ -129,7 +121,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             entries = {**plan.kept, **results.entries}
             finish(plan, Manifest(entries, about(record, refused)), config.storage_options)
         said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
-    return said, refused, plan.files
+    return plan, refused, said
 
 
 @contextlib.contextmanager

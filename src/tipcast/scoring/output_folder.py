@@ -202,7 +202,7 @@ def workplace(folder: str, options: Mapping[str, Any]) -> Iterator[str]:
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
     with _alone(folder) as locked:
-        mine = f"{UNFINISHED}*" if locked else f"{UNFINISHED}{place.rpartition(UNFINISHED)[2]}"
+        mine = f"{UNFINISHED}*" if locked else Path(place).name
         _clear(folder, mine)
         try:
             Path(place).mkdir(mode=0o700)

@@ -100,9 +100,8 @@ def registry(config: ScoreConfig) -> str:
 def check(config: ScoreConfig) -> None:
     """Refuse values that there are not."""
     if config.compression not in COMPRESSIONS:
-        raise TipcastError(
-            "C003", "compression", f"no such compression: {config.compression}", f"use {', '.join(COMPRESSIONS)}"
-        )
+        what = f"no such compression: {config.compression}"
+        raise TipcastError("C003", "compression", what, f"use {', '.join(COMPRESSIONS)}")
     check_facts(config.facts)
 
 
@@ -115,16 +114,11 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
     """Refuse (C003, M006) a model that does not tell what it predicts, and columns to keep that scoring adds."""
     task = fetched.manifest.get("task")
     facts = task if isinstance(task, Mapping) else {}
-    two_classes = facts.get("kind") == "classification"
-    if (
-        facts.get("kind") not in KINDS
-        or "columns" not in facts
-        or (two_classes and fetched.manifest.get("threshold") is None)
-    ):
+    lacks_threshold = facts.get("kind") == "classification" and fetched.manifest.get("threshold") is None
+    if facts.get("kind") not in KINDS or "columns" not in facts or lacks_threshold:
         target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
-        raise TipcastError(
-            "M006", fetched.uri, f"is a model for {target}, which is not known here", "use another model"
-        )
+        what = f"is a model for {target}, which is not known here"
+        raise TipcastError("M006", fetched.uri, what, "use another model")
     for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 

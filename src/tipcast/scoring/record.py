@@ -70,13 +70,8 @@ class Account:
     @property
     def headlines(self) -> dict[str, float]:
         """What the job says at its end."""
-        names = (
-            "score/mean",
-            "score/predicted_rate",
-            f"labelled/{self.judge.headline.name}",
-            "labelled/rows_of_training",
-        )
-        metrics = self.metrics
+        known = (f"labelled/{self.judge.headline.name}", "labelled/rows_of_training")
+        names, metrics = ("score/mean", "score/predicted_rate", *known), self.metrics
         return {name: metrics[name] for name in names if name in metrics}
 
 
@@ -117,7 +112,7 @@ class ScoreRecord:
         if warning := self._seen(found):
             LOG.warning(warning)
         self._data(files, found)
-        self._tables(found, files, refused)
+        self._table(files, refused)
         if found.rows:
             self._plots(found)
         self.run.set_tags({"score.files": len(files), "score.kept": len(self.plan.kept), "score.refused": len(refused)})
@@ -178,11 +173,12 @@ class ScoreRecord:
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
         self.run.set_tags({"data.digest": together[:DIGEST]})
 
-    def _tables(self, found: Account, files: Mapping[str, Entry], refused: Sequence[Item]) -> None:
+    def _table(self, files: Mapping[str, Entry], refused: Sequence[Item]) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
                  for name, entry in sorted(files.items())]  # fmt: skip
         lines += [[item.name, to_plain(item.uri), None, None, None, None, str(item.problem)] for item in refused]
-        self.run.log_table(_columns(FILES, lines), "tables/files.json")
+        columns = {name: [line[at] for line in lines] for at, name in enumerate(FILES)}
+        self.run.log_table(columns, "tables/files.json")
 
     def _plots(self, found: Account) -> None:
         subtitle = f"{self.model}, {found.rows:,} rows of {len(self.plan.due)} files"
@@ -205,10 +201,6 @@ class ScoreRecord:
             for path, drawn in found.judge.figures({"scored": found.labelled}, known, self.task.classes):
                 if path != SCORES_PLOT:
                     log(drawn, path)
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
 def _refused(refused: Mapping[str, str]) -> str:
