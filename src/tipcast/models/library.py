@@ -170,7 +170,9 @@ class Library(Estimator):
         coded = None
         if self.categorical:
             z, coded = one_hot(z, [features.index(name) for name in self.categorical])
-        model = self.make(named(self.library, "model.classes"), seed, threads)
+        cls = named(self.library, "model.classes")
+        spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}  # z is nobody else's
+        model = self.make(cls, seed, threads, **spare)
         if "folds" in self.training:
             from sklearn.calibration import CalibratedClassifierCV
 
@@ -189,6 +191,10 @@ class Library(Estimator):
             raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
+        elif xp is not np and hasattr(model, "kneighbors"):
+            # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
+            # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
+            model = self.make(named(self.reference, "model.classes"), seed, threads).fit(to_host(z), to_host(y))
         return self.fitted(model, features, rows, mean, scale, used, coded)
 
     def need_classes(self, found: int) -> None:
