@@ -12,8 +12,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask import delayed
-from distributed import Client, wait
-from distributed import LocalCluster as Cluster
+from distributed import Client, LocalCluster, wait
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
@@ -25,8 +24,7 @@ def make_rows(rows: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 4, rows)
     x = rng.normal(label[:, None] * [1, -1, 2, 0, 1], 1.0).astype(np.float32)
-    value = x[:, 0] + x[:, 1] ** 2 / 10
-    return pd.DataFrame(x).add_prefix("x").assign(label=label.astype(np.int32), value=value)
+    return pd.DataFrame(x).add_prefix("x").assign(label=label.astype(np.int32), value=x[:, 0] + x[:, 1] ** 2 / 10)
 
 
 def nearest(part: pd.DataFrame, asked: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -46,19 +44,18 @@ def vote(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nda
 
 def search(client: Client, train: dd.DataFrame, test: pd.DataFrame, device: str) -> tuple[np.ndarray, np.ndarray]:
     """Return class and value of each test row by its neighbours among the training rows of all workers."""
-    names = [name for name in train.columns if name.startswith("x")]
+    names = list(test.filter(like="x"))
     if device == "cpu":
         asked = client.scatter(test[names], broadcast=True)
         return delayed(vote)([delayed(nearest)(part, asked) for part in train.to_delayed()]).compute()
-    from cuml.dask.neighbors import KNeighborsClassifier as Classifier  # it needs a GPU
-    from cuml.dask.neighbors import KNeighborsRegressor as Regressor
+    from cuml.dask import neighbors  # it needs a GPU
 
     asked = dd.from_pandas(test[names], npartitions=train.npartitions).to_backend("cudf")
     sides = (train[names], train["label"], train["value"], asked)
     x, label, value, asked = (side.to_dask_array(lengths=True).persist() for side in sides)
-    wait([x, label, value, asked])  # of lazy rows cuML has named wrong neighbours
-    classes = Classifier(client=client, n_neighbors=K).fit(x, label).predict(asked)  # without a model to be saved
-    values = Regressor(client=client, n_neighbors=K).fit(x, value).predict(asked)
+    wait([x, label, value, asked])  # of lazy rows cuML has named wrong neighbours; and no model of its could be saved
+    classes = neighbors.KNeighborsClassifier(client=client, n_neighbors=K).fit(x, label).predict(asked)
+    values = neighbors.KNeighborsRegressor(client=client, n_neighbors=K).fit(x, value).predict(asked)
     return classes.compute().get().ravel(), values.compute().get().ravel()
 
 
@@ -76,9 +73,9 @@ if __name__ == "__main__":
     parser.add_argument("--folder", type=Path, default=Path("knn"), help="that all workers reach")
     args = parser.parse_args()
     if args.device == "gpu":
-        from dask_cuda import LocalCUDACluster as Cluster
-    workers = {"n_workers": 2 if args.device == "cpu" else None, "dashboard_address": "127.0.0.1:0"}
-    with Client(args.scheduler or Cluster(**workers, host="127.0.0.1")) as client:
+        from dask_cuda import LocalCUDACluster as LocalCluster
+    own = {"n_workers": 2 if args.device == "cpu" else None, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
+    with Client(args.scheduler or LocalCluster(**own)) as client:
         kept, test = make_rows(15_000, 0), make_rows(5_000, 1)
         train = dd.from_pandas(kept, npartitions=len(client.nthreads()))
         train = (train.to_backend("cudf") if args.device == "gpu" else train).persist()
