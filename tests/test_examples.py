@@ -210,9 +210,10 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     command = [sys.executable, str(NEIGHBOURS), "--device", device]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 0, ended.stderr
-    said = re.fullmatch(
-        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)", ended.stdout.strip()
-    )
+    said = re.search(
+        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\Z",
+        ended.stdout.strip(),
+    )  # below what a GPU's libraries say
     assert said, ended.stdout
     accuracy, r2, alike = map(float, said.groups())
     example = runpy.run_path(str(NEIGHBOURS))

@@ -78,8 +78,9 @@ def url(
         register(run, logged, "yellow", 0.0, {}, "")
         run.client.set_registered_model_alias("yellow", "champion", "1")
     command = ["models", "serve", "-m", "models:/yellow@champion", "--env-manager", "local"]
-    command += ["--host", "127.0.0.1", "-p", "0"]
-    with serving(command, "http://127.0.0.1:0", folder, MLFLOW_TRACKING_URI=str(spec.uri)) as address:
+    command += ["--host", "127.0.0.1", "-p", "0"]  # of which MLflow does not tell uvicorn
+    variables = {"MLFLOW_TRACKING_URI": str(spec.uri), "UVICORN_PORT": "0"}
+    with serving(command, "http://127.0.0.1:0", folder, **variables) as address:
         yield address
 
 
