@@ -39,7 +39,7 @@ BUDGET = {
     "tipcast": 565,
     "tracking": 2616,
 }
-"""Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room takes away as much."""
+"""Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100
 """Lines by which a room may be below its budget, before that has to be lowered."""
 ABOVE_DATASETS = sorted(
