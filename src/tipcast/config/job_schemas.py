@@ -32,6 +32,14 @@ class _JobConfig:
 
 
 @dataclass
+class InspectConfig(_JobConfig):
+    """A table to look at, and its column that would be predicted."""
+
+    data: DataSpec = MISSING
+    task: TaskSpec = MISSING
+
+
+@dataclass
 class _WorkersConfig(_JobConfig):
     backend: BackendSpec = MISSING
     cluster: ClusterSpec = MISSING
@@ -147,6 +155,7 @@ JOBS = {
     "score": ScoreConfig,
     "promote": PromoteConfig,
     "doctor": DoctorConfig,
+    "inspect": InspectConfig,
 }
 
 

@@ -208,6 +208,8 @@ class TableData(DataSpec):
     time: str | None = None
     columns: dict[str, str] = field(default_factory=dict)
     """Own name -> name of the column in the files, as {pickup: started_at}."""
+    types: dict[str, str] = field(default_factory=dict)
+    """Column -> what it is taken for: number, category, or none, which leaves it out; others as their values say."""
     test_share: float = bounded(0, below=1)
     """Of the rows, where ``test`` is null."""
     block_bytes: int = bounded(1024)
@@ -237,6 +239,8 @@ class TaskSpec:
     """Name of a function that makes the target of raw columns; null: ``target`` as it is."""
     target: str | None = None
     """Column that is predicted; null: the dataset's own."""
+    positive: str | None = None
+    """Of two classes the one whose probability is told; null: the second in their order."""
     columns: list[str] = field(default_factory=list)
     """Raw columns that the function needs."""
     params: dict[str, Any] = field(default_factory=dict)

@@ -97,6 +97,10 @@ class RawColumn:
     """What stands for a missing number; None: NaN, which the features know."""
     largest: float = 1e9
     """Larger numbers are refused."""
+    missing: tuple[str, ...] = ()
+    """Of a number: texts that stand for none, beside those of every column."""
+    booleans: bool = False
+    """Whether True and False, in any case, are 1 and 0."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +267,11 @@ class Dataset(ABC):
         """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
         what = f"is a model of {self.name}, whose rows are not read from files"
         raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
+
+    @property
+    def report(self) -> tuple[Mapping[str, Any], ...]:
+        """Return a row for each column that says what it is taken for; empty where no file decides that."""
+        return ()
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns that files to be scored must have, and those that are read where a file has them."""

@@ -25,27 +25,44 @@ from tipcast.datasets import address
 from tipcast.datasets.base import Fragment, Period, ScanRequest, counted
 from tipcast.datasets.column_names import mapped, seen_names
 
-MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "\\N"]
-"""What a CSV cell without a value may say."""
+MISSING = [
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null", "\\N",
+]  # fmt: skip
+"""What a CSV cell without a value may say: what pandas takes so, and PostgreSQL's."""
 CSV_CHUNK = 8 << 20
 """Bytes that the CSV parser works on at once."""
 DATES = {
     "iso": [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC"],
-    "month_first": [pa.csv.ISO8601, "%m/%d/%Y %H:%M", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M %p"],
-    "day_first": [pa.csv.ISO8601, "%d/%m/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %I:%M:%S %p", "%d/%m/%Y %I:%M %p"],
+    "month_first": [
+        pa.csv.ISO8601,
+        "%m/%d/%Y %H:%M",
+        "%m/%d/%Y %H:%M:%S",
+        "%m/%d/%Y %I:%M:%S %p",
+        "%m/%d/%Y %I:%M %p",
+        "%m/%d/%Y",
+    ],
+    "day_first": [
+        pa.csv.ISO8601,
+        "%d/%m/%Y %H:%M",
+        "%d/%m/%Y %H:%M:%S",
+        "%d/%m/%Y %I:%M:%S %p",
+        "%d/%m/%Y %I:%M %p",
+        "%d/%m/%Y",
+    ],
 }
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1b]")
 """What no text holds, without the separators of ASCII."""
-_SLASHES = re.compile(rb'(?:^|,)"?\d{1,2}/\d{1,2}/\d{2,4}[ T]', re.MULTILINE)
+_SLASHES = re.compile(rb'(?:^|,)"?\d{1,2}/\d{1,2}/\d{2,4}(?=[ T",\r]|$)', re.MULTILINE)
 ENDS = 256 << 10
 """Bytes read at each end of a file before any worker sees it."""
 WHOLE = 64 << 20
 """A local file up to this size is read whole for its digest."""
 _WINDOW = 64 << 10
-_DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})[ T]', re.MULTILINE)
+_DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
 _FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
     r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value '(?P<value>.*)'))",
@@ -70,6 +87,8 @@ class Look:
     notes: tuple[str, ...]
     request: ScanRequest
     """What is asked of the file."""
+    quoted: bool
+    """Whether it has quotes, within which lines may break."""
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -84,6 +103,7 @@ class Look:
             "dates": self.dates,
             "start": self.head.start,
             "times": tuple(times),
+            "quoted": self.quoted,
         } | mapped(self.request)
         return Fragment(self.uri, "csv", (0, -1), columns, period, self.digest, options=options)
 
@@ -92,7 +112,7 @@ class Look:
         if self.packed:
             return (whole,)
         with self._opened() as file:
-            cuts = blocks(file, self.head.start, self.size, block_bytes)
+            cuts = blocks(file, self.head.start, self.size, block_bytes, quoted=self.quoted)
         return tuple(replace(whole, part=cut) for cut in cuts)
 
     def ends(self, whole: Fragment) -> tuple[Fragment, ...]:
@@ -134,8 +154,20 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     if b"/" in (whole or first) and _SLASHES.search(whole or first):
         dates, note = _reading(_slashed(pieces(uri, storage)), period)
         notes.append(note)
+    # Of a remote file the beginning tells; a local one is read, a second a gigabyte.
+    large = whole is None and not (packed or address.scheme(uri))
+    quoted = packed or b'"' in (whole or first) or (large and any(b'"' in piece for piece in pieces(uri, storage)))
     return Look(
-        uri, storage, size, packed, head, _digest(uri, storage, whole, size, first), dates, tuple(notes), request
+        uri,
+        storage,
+        size,
+        packed,
+        head,
+        _digest(uri, storage, whole, size, first),
+        dates,
+        tuple(notes),
+        request,
+        quoted,
     )
 
 
@@ -211,6 +243,8 @@ class Head:
     """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
     start: int
     """Offset of the first row."""
+    written: tuple[str, ...] = ()
+    """The names as they stand there, with blanks and line breaks."""
 
 
 def read_head(raw: bytes, where: str) -> Head:
@@ -235,7 +269,7 @@ def read_head(raw: bytes, where: str) -> Head:
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
     start = _skip_blank(raw, start)
-    end = raw.find(b"\n", start) + 1 or len(raw)
+    end = _row_end(raw, start)
     try:
         text = raw[start:end].decode()
     except UnicodeDecodeError as problem:
@@ -246,20 +280,31 @@ def read_head(raw: bytes, where: str) -> Head:
         raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
-    names = tuple(name.strip() for name in next(csv.reader([text.strip("\r\n")])))
+    written = next(csv.reader([text.strip("\r\n")]))
+    names = tuple(" ".join(name.split()) for name in written)
     if len(names) < 2:
         used = next((mark for mark in ";\t|" if mark in text), None)
         hint = f"; the delimiter seems to be {used!r}" if used else ""
         what = f"{counted(len(names), 'column')} found between commas{hint}"
         raise TipcastError("D007", where, what, "write it as CSV with commas")
     start = _skip_blank(raw, end)
-    first = raw[start : raw.find(b"\n", start) + 1 or len(raw)].decode(errors="replace").strip("\r\n")
+    first = raw[start : _row_end(raw, start)].decode(errors="replace").strip("\r\n")
     fields = next(csv.reader([first]), [])
     extra = len(fields) - len(names) if not any(fields[len(names) :]) else 0
     header = tuple(
         name if name and names.index(name) == at else f"_{at}" for at, name in enumerate(names + ("",) * max(extra, 0))
     )
-    return Head(names, header, start)
+    return Head(names, header, start, tuple(written))
+
+
+def _row_end(raw: bytes, start: int) -> int:
+    """Return the offset after the newline that ends a row: the first that is not within quotes."""
+    end = start
+    while end < len(raw):
+        end = raw.find(b"\n", end) + 1 or len(raw)
+        if raw.count(b'"', start, end) % 2 == 0:
+            break
+    return end
 
 
 def _skip_blank(raw: bytes, start: int) -> int:
@@ -278,12 +323,24 @@ def _next_line(file: BinaryIO, offset: int) -> int:
     return file.tell()
 
 
-def blocks(file: BinaryIO, start: int, size: int, block_bytes: int) -> list[tuple[int, int]]:
-    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines."""
+def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: bool = False) -> list[tuple[int, int]]:
+    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines.
+
+    With ``quoted`` the file is read, and no newline within quotes ends a block.
+    """
     cut = []
     while start < size:
         aim = start + block_bytes
-        stop = size if aim >= size else _next_line(file, aim - 1)
+        if quoted:
+            file.seek(start)
+            open_quote = file.read(block_bytes).count(b'"') % 2
+            while line := file.readline():
+                open_quote ^= line.count(b'"') % 2
+                if not open_quote:
+                    break
+            stop = file.tell()
+        else:
+            stop = size if aim >= size else _next_line(file, aim - 1)
         cut.append((start, stop - start))
         start = stop
     return cut
@@ -293,40 +350,40 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
     """Read columns of a fragment, times or numbers, onto the frames' device; errors as ``read_table``."""
     times = {fragment.columns[name] for name in fragment.options["times"] if name in fragment.columns}
     types = {name: pa.timestamp("us") if name in times else pa.float64() for name in columns}
-    return frames.arrays(read_table(fragment, columns, types), columns)
-
-
-def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    """Read text columns of a fragment on the host."""
-    return read_table(fragment, names, dict.fromkeys(names, pa.string()))
+    missing = [*MISSING, *fragment.options.get("missing", ())]
+    return frames.arrays(read_table(fragment, columns, types, missing=missing), columns)
 
 
 def read_table(
-    fragment: Fragment, names: Sequence[str] | None, types: Mapping[str, pa.DataType], *, threads: bool = False
+    fragment: Fragment,
+    names: Sequence[str],
+    types: Mapping[str, pa.DataType],
+    *,
+    missing: Sequence[str] = MISSING,
+    threads: bool = False,
 ) -> pa.Table:
-    """Read columns of a fragment on the host, all by default, and where no types are given as their values look.
+    """Read columns of a fragment on the host; cells that say one of ``missing`` are null.
 
     ``threads`` parses chunks at once: Dask runs one call per core. D001 gone, D005 changed, damaged or a row that does
     not parse, D016 not UTF-8, D022 not reached.
     """
     header = fragment.options["header"]
     convert = pa.csv.ConvertOptions(
-        include_columns=[name for name in fragment.columns.values() if name in header]
-        if names is None
-        else list(names),
+        include_columns=list(names),
         column_types=dict(types),
-        null_values=MISSING,
-        strings_can_be_null=True,
+        null_values=list(missing),
+        strings_can_be_null=bool(missing),
         true_values=[],
         false_values=[],
-        timestamp_parsers=DATES[fragment.options["dates"]] if types else None,
+        timestamp_parsers=DATES[fragment.options["dates"]],
     )
+    form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
 
     block = _bytes(fragment)
 
     def parse(*, threads: bool) -> pa.Table:
         reading = pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header))
-        return pa.csv.read_csv(pa.BufferReader(block), reading, convert_options=convert)
+        return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
 
     if threads:
         with suppress(ValueError):  # one thread says where the fault is

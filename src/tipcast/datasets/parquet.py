@@ -76,7 +76,9 @@ class Footer:
 
     def time_ranges(self, own: str) -> list[Period | None]:
         """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""
-        unit = self.schema.field(own).type.unit
+        unit = getattr(self.schema.field(own).type, "unit", None)
+        if unit not in _MICROSECONDS:  # days
+            return [None] * self.metadata.num_row_groups
         found: list[Period | None] = []
         for chunk in self.chunks(own):
             counted = chunk.statistics
@@ -185,8 +187,10 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
     return found
 
 
-def read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    """Read text columns of a fragment on the host."""
+def read_host(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    """Read columns of a fragment on the host, of the types that the file has; errors as ``undamaged``."""
     with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
-        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
-    return pa.table({name: table[name].cast(pa.string()) for name in names})
+        table: pa.Table = pq.ParquetFile(file).read_row_groups(
+            list(fragment.part), columns=list(names), use_threads=False
+        )
+        return table.select(list(names))

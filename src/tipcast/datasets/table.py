@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tipcast.compute.base import Array, Frames
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
-from tipcast.datasets import address, delimited, parquet, split, table_features
+from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features
 from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
 from tipcast.datasets.listing import check_format, gather, named_by, read_fragment, request_of, scan_files
+from tipcast.datasets.table_columns import Taken, is_text, kind_of
 from tipcast.tasks.base import TargetColumn
 
-MOST_CATEGORIES = 10_000
-"""A column with more different texts is no feature."""
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
 MANY = 100
 COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
-LARGEST = table_features.LARGEST
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""
 _AT_ONCE = 8
@@ -42,11 +39,11 @@ class Table(Dataset):
     columns: tuple[RawColumn, ...]
     """All that a model can use, by their own names, the time column apart."""
     time_column: str | None = None
-    whole: tuple[str, ...] = ()
-    """Number columns of whole numbers or booleans, of which classes may be made."""
     counting: tuple[str, ...] = ()
     """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     notes: tuple[str, ...] = ()
+    report: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
+    """Of each column of the training files what it is taken for, and why; the driver's alone."""
     spec: TableData | None = None
     name = "table"
     code: ClassVar[ModuleType] = table_features
@@ -62,30 +59,36 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
-        types = _types(scans[0].fragments[0])
-        kinds = {name: _kind(kind) for name, kind in types.items()}
-        if spec.time is not None and kinds.get(spec.time) != "time":
-            what = f"column {spec.time!r} is {types.get(spec.time, 'not there')}, not a timestamp"
+        types: Mapping[str, pa.DataType] = scans[0].facts["types"]
+        for name in (*spec.types, *filter(None, [spec.time])):
+            if name not in types:
+                key = "data.time" if name == spec.time else "data.types"
+                raise TipcastError("D007", address.shown(scans[0].uri), f"missing column {name!r}", f"look at {key}")
+        seen = table_columns.look(scans, types)
+        cells = scans[0].fragments[0].format == "csv"
+        taken = [
+            table_columns.take(name, _spellings(scans[0], name), kind, seen[name], spec.types.get(name), cells=cells)
+            for name, kind in types.items()
+        ]
+        if spec.time is not None and not _is_time(next(each for each in taken if each.name == spec.time), types, cells):
+            what = f"column {spec.time!r} is {'text' if cells else types[spec.time]}, not a timestamp"
             raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
-        categories = _categories(scans, [name for name, kind in kinds.items() if kind == "category"])
-        numbers = [name for name, kind in kinds.items() if kind == "number"]
-        fills, rising = _looked_at(scans[0].fragments[0], numbers)
-        columns, notes = [], []
-        for name, kind in kinds.items():
-            if kind == "number":
-                columns.append(RawColumn(name, (name,), fill=fills[name], largest=LARGEST))
-            elif kind == "category" and len(categories[name]) <= MOST_CATEGORIES:
-                columns.append(RawColumn(name, (name,), "category", categories=categories[name]))
-            elif name != spec.time:
-                notes.append(f"column {name} is no feature: {_why(types[name], kind)}")
-        whole = tuple(name for name in numbers if not pa.types.is_floating(types[name]))
-        counting = tuple(name for name in rising if pa.types.is_integer(types[name]))
-        return cls(tuple(columns), spec.time, whole, counting, tuple(notes), spec)
+        report = tuple(each.line() for each in taken)
+        taken = [each for each in taken if each.name != spec.time]
+        columns = tuple(each.column for each in taken if each.column)
+        opened = cls(columns, spec.time, notes=tuple(_notes(taken)), report=report, spec=spec)
+        numbers = [column.name for column in columns if column.type == "number"]
+        first = opened._fitting(scans[0]).fragments[0]
+        fills, rising = _looked_at(opened.read(first, CpuFrames(), numbers))
+        filled = [replace(column, fill=fills[column.name]) if column.name in fills else column for column in columns]
+        whole = {name for name in rising if pa.types.is_integer(types[name]) or is_text(types[name])}
+        return replace(opened, columns=tuple(filled), counting=tuple(name for name in rising if name in whole))
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
+        lists = ("spellings", "categories", "missing")
         columns = [
-            RawColumn(**{**column, "spellings": tuple(column["spellings"]), "categories": tuple(column["categories"])})
+            RawColumn(**{**column, **{name: tuple(column.get(name, ())) for name in lists}})
             for column in manifest["table"]
         ]
         return cls(tuple(columns), manifest.get("time"))
@@ -123,7 +126,7 @@ class Table(Dataset):
                 texts = np.array([*categories, None], dtype=object)
                 codes = frame[name].to_numpy()
                 frame[name] = texts[np.where(np.isnan(codes), len(categories), codes).astype(int)]
-        return frame
+        return frame.rename(columns={name: self._column(name).spellings[0] for name in frame.columns})
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
@@ -138,13 +141,20 @@ class Table(Dataset):
         values: tuple[float, ...] = ()
         if column.type == "category":
             classes = column.categories
-        elif kind == "regression" or (kind is None and name not in self.whole):
+            if len(classes) > table_columns.MANY_TEXTS and table_columns.like_numbers(classes):
+                what = f"column {name!r} has {len(classes):,} different texts that look like numbers, as {classes[0]!r}"
+                fix = "write them as numbers, without signs and separators, or task.kind=multiclass"
+                if kind != "multiclass":
+                    raise TipcastError("C003", "task.target", what, fix)
+        elif kind == "regression":
             return TargetColumn(name, "regression")
         else:
             values = self._values(name)
-            if kind is None and len(values) > FEW_VALUES:
+            whole = all(value.is_integer() for value in values)
+            if kind is None and (len(values) > FEW_VALUES or not whole):
                 return TargetColumn(name, "regression")
-            classes = tuple(f"{value:g}" for value in values)
+            named = ("False", "True") if column.booleans else ()
+            classes = tuple(named[int(value)] if named else _name(value) for value in values)
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
             raise TipcastError("D015", "data.train", what, "name another column as task.target, or use more data")
@@ -161,6 +171,8 @@ class Table(Dataset):
         named = "train" if which == "test" and self.spec.test is None else which
         request = request_of(self.spec, columns, optional)
         scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self._checked)
+        if named == "test":
+            notes = (*notes, *self._unknown(scans, columns))
         if self.time is not None:
             scans = self._in_time(scans, which)
         if which == "train":
@@ -174,22 +186,27 @@ class Table(Dataset):
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
         arrow = {"number": pa.float64(), "time": pa.timestamp("us")}
-        known = {column.name: column.type for column in self.columns} | {str(self.time): "time"}
+        plain = {column.name: column.type for column in self.columns if not (column.missing or column.booleans)}
+        known = plain | {str(self.time): "time"}
         return {name: arrow.get(known.get(name, ""), pa.string()) for name in header}
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read columns; texts become codes on the host."""
+        """Read columns, on the host those whose values a device does not read as they are stored."""
         wanted = tuple(self.features if columns is None else columns)
-        known = {name: self._column(name) for name in wanted if name != self.time}
-        texts = [name for name, column in known.items() if column.type == "category"]
-        options = {**fragment.options, "times": () if self.time is None else (self.time,)}
-        named = replace(fragment, options=options)
-        read = read_fragment(named, frames, [name for name in wanted if name not in texts])
-        if texts:
-            table = _read_texts(named, texts)
-            for name in texts:
-                codes = pc.index_in(table[name], value_set=pa.array(known[name].categories, pa.string()))
-                read[name] = frames.xp.asarray(codes.cast(pa.float64()).to_numpy())
+        host = [name for name in wanted if name in fragment.options["host"]]
+        missing = {text for name in wanted if name not in (*host, self.time) for text in self._column(name).missing}
+        options = {"times": () if self.time is None else (self.time,), "missing": tuple(missing)}
+        plain = replace(fragment, options={**fragment.options, **options})
+        read = read_fragment(plain, frames, [name for name in wanted if name not in host])
+        if host:
+            table, where = table_columns.stored(fragment, host), address.shown(fragment.uri)
+            for name in host:
+                if name == self.time:
+                    days = table.select([name]).cast(pa.schema([(name, pa.timestamp("us"))]))
+                    read |= frames.arrays(days, [name])
+                else:
+                    values = table_columns.values_of(table[name], self._column(name), where)
+                    read[name] = frames.xp.asarray(values)
         return {name: read[name] for name in wanted}
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
@@ -219,12 +236,16 @@ class Table(Dataset):
     def _type(self, name: str) -> str:
         return "time" if name == self.time else self._column(name).type
 
-    def _holds(self, name: str, kind: pa.DataType) -> bool:
-        """Whether a file's column is of the type that it was trained on, or without values."""
-        return pa.types.is_null(kind) or _kind(kind) == self._type(name)
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what goes to the workers."""
+        return {**{name: value for name, value in vars(self).items() if name != "_by_name"}, "report": ()}
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, RawColumn]:
+        return {column.name: column for column in self.columns}
 
     def _column(self, name: str) -> RawColumn:
-        return next(column for column in self.columns if column.name == name)
+        return self._by_name[name]
 
     def _values(self, name: str) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted."""
@@ -238,24 +259,65 @@ class Table(Dataset):
         return tuple(found.tolist())
 
     def _checked(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file, and hold its columns against the first training file's; optional ones of other types go."""
+        """Look at a file, and hold its columns against the training files'; optional ones that do not fit go."""
         scan = _scan_file(uri, request)
-        where, types = address.shown(uri), _types(scan.fragments[0])
+        where, types = address.shown(uri), scan.facts["types"]
         for name in request.columns:
             if name not in types:
                 fix = f"use a file that has it, or map the file's name by {request.key}={{{name}: ITS_NAME}}"
                 raise TipcastError("D007", where, f"missing column {name!r}", fix)
-            if not self._holds(name, types[name]):
+            if not self._fits(name, types[name], scan):
                 what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
                 raise TipcastError("D008", where, what, "write it as the training files have it")
-        columns = scan.fragments[0].columns
-        own = {name: columns[name] for name in types if name not in request.optional or self._holds(name, types[name])}
-        return replace(scan, fragments=tuple(replace(part, columns=own) for part in scan.fragments))
+        return self._fitting(scan, request.optional)
+
+    def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
+        """Whether the values of a file's column can be taken as training took them."""
+        if scan.fragments[0].format == "csv" or pa.types.is_null(kind):
+            return True
+        stored = kind_of(kind)
+        return stored == "time" if self._type(name) == "time" else stored in ("number", "category")
+
+    def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
+        """Leave out columns that are not known, and say which ones the host has to read."""
+        types, part = scan.facts["types"], scan.fragments[0]
+        own, host = {}, []
+        for name, kind in types.items():
+            if name in optional and not self._fits(name, kind, scan):
+                continue
+            own[name] = part.columns[name]
+            column = self._by_name.get(name)
+            if name == self.time:
+                days = pa.types.is_date(kind)
+                host += [name] if days else []
+            elif column is not None and (
+                column.type == "category" or (is_text(kind) and (column.booleans or part.format == "parquet"))
+            ):
+                host.append(name)
+        options = {"host": tuple(host)}
+        parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
+        return replace(scan, fragments=parts)
+
+    def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
+        """Return a line for each column of which files have values that training lacks, with the first of them."""
+        known = {name: self._column(name) for name in columns if name != self.time}
+        texts = {name: each for name, each in known.items() if each.type == "category"}
+        types = {name: pa.string() for name in texts}
+        notes = []
+        for name, seen in table_columns.look(scans, types).items():
+            lacking = {text: rows for text, rows in seen.texts.items() if text not in texts[name].categories}
+            if lacking:
+                shown = ", ".join(map(repr, sorted(lacking, key=lambda text: -lacking[text])[:3]))
+                more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
+                count = sum(lacking.values())
+                of = f"{count:,} of {seen.rows:,} rows to test on"
+                notes.append(f"{of} have values of {name} that training lacks: {shown}{more}")
+        return notes
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
         """Give each file the side's period, and leave out those parts of it that have no row of that time."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            ranges = list(pool.map(functools.partial(_ranges, time=str(self.time)), scans))
+            ranges = list(pool.map(functools.partial(_ranges, self, str(self.time)), scans))
         known = [each for of_file in ranges for each in of_file if each]
         low, high = min(first for first, _ in known), max(last for _, last in known) + split.MINUTE
         if self.spec and self.spec.test is None:
@@ -278,88 +340,69 @@ class Table(Dataset):
 
 
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
-    """Look at a file's footer or header, and cut it into fragments."""
+    """Look at a file's footer or header, and cut it into fragments; its facts are the columns' types and names."""
     if check_format(uri, request) == "parquet":
         footer = parquet.read_footer(uri, request)
         footer.check_rows()
-        return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest)
+        arrow = {field.name: field.type for field in footer.schema}
+        types = {name: arrow[own] for name, own in footer.names}
+        return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, {"types": types})
     look = delimited.look(uri, request, None)
     whole = look.fragment(dict(look.names), (), None)
-    return FileScan(uri, look.cut(whole, request.block_bytes), None, look.digest, notes=look.notes)
+    parts = look.cut(whole, request.block_bytes)
+    written = dict(zip(look.head.names, look.head.written, strict=True))
+    spelled = {name: written.get(own, own) for name, own in look.names}
+    facts = {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled}
+    return FileScan(uri, parts, None, look.digest, facts, look.notes)
 
 
-def _types(fragment: Fragment) -> dict[str, pa.DataType]:
-    """Return the columns' types as a footer or the first block of a CSV file tells."""
-    if fragment.format == "parquet":
-        arrow = _footer(fragment).schema
-    else:
-        arrow = delimited.read_table(fragment, None, {}).schema
-    types = {field.name: field.type for field in arrow}
-    return {name: types[own] for name, own in fragment.columns.items() if own in types}
+def _spellings(scan: FileScan, name: str) -> tuple[str, ...]:
+    """Return the names that a column may have in rows to predict: first as the file has it, blanks and all."""
+    return tuple(dict.fromkeys((scan.facts.get("written", {}).get(name, name), name)))
 
 
-def _footer(fragment: Fragment) -> parquet.Footer:
-    return parquet.read_footer(fragment.uri, ScanRequest((), storage=fragment.options["storage"]))
+def _is_time(taken: Taken, types: Mapping[str, pa.DataType], cells: bool) -> bool:
+    return taken.seen.present == taken.seen.dates > 0 if cells else kind_of(types[taken.name]) == "time"
 
 
-def _kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``category``, ``time``, or nothing for what no model can use."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if parquet.is_number(kind) or pa.types.is_boolean(kind):
-        return "" if pa.types.is_null(kind) else "number"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "category"
-    return "time" if pa.types.is_timestamp(kind) else ""
+def _notes(taken: Sequence[Taken]) -> list[str]:
+    """Return lines of columns that are left out, those for one reason together, and of those that may surprise."""
+    left: dict[str, list[str]] = {}
+    for each in taken:
+        if each.column is None:
+            left.setdefault(each.note, []).append(each.name)
+    lines = [f"column {each.name}: {each.note}" for each in taken if each.warns]
+    for note, names in left.items():
+        shown, more = ", ".join(names[:5]), f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        lines.append(f"column {shown}{more} is no feature: {note}")
+    return lines
 
 
-def _why(kind: pa.DataType, read_as: str) -> str:
-    if read_as == "category":
-        return f"it has more than {MOST_CATEGORIES:,} different texts"
-    return "a time is split by with data.time=" if read_as == "time" else f"it is {kind}"
+def _name(value: float) -> str:
+    """Return the name of a class that is a number: whole ones without a point."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
-def _categories(scans: Iterable[FileScan], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the different texts of columns of all files, sorted; of a column with too many some of them."""
-    found: dict[str, set[str]] = {name: set() for name in names}
-
-    def look(fragment: Fragment) -> None:
-        table = _read_texts(fragment, [name for name in names if len(found[name]) <= MOST_CATEGORIES])
-        for name in table.column_names:
-            found[name].update(text for text in pc.unique(table[name]).to_pylist() if text is not None)
-
-    if names:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(look, (fragment for scan in scans for fragment in scan.fragments)))
-    return {name: tuple(sorted(texts)) for name, texts in found.items()}
-
-
-def _read_texts(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    reader = parquet if fragment.format == "parquet" else delimited
-    own = [fragment.columns[name] for name in names]
-    return reader.read_texts(fragment, own).select(own).rename_columns(list(names))
-
-
-def _looked_at(fragment: Fragment, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-    """Return the median of each number column in a fragment, 0 where it has no value there; and those that rise."""
-    read = read_fragment(replace(fragment, options={**fragment.options, "times": ()}), CpuFrames(), names)
+def _looked_at(read: Mapping[str, Array]) -> tuple[dict[str, float], list[str]]:
+    """Return the median of each number column, 0 where it has no value; and those that rise from row to row."""
     known = {name: values[np.isfinite(values)] for name, values in read.items()}
     medians = {name: float(np.median(values)) if len(values) else 0.0 for name, values in known.items()}
     return medians, [name for name, values in known.items() if len(values) > MANY and (np.diff(values) > 0).all()]
 
 
-def _ranges(scan: FileScan, time: str) -> list[Period | None]:
+def _ranges(table: Table, time: str, scan: FileScan) -> list[Period | None]:
     """Return the first and last time in each fragment of a file, None where it has none."""
     found: list[Period | None] = []
     if scan.fragments[0].format == "parquet":
-        groups = _footer(scan.fragments[0]).time_ranges(scan.fragments[0].columns[time])
+        first = scan.fragments[0]
+        footer = parquet.read_footer(first.uri, ScanRequest((), storage=first.options["storage"]))
+        groups = footer.time_ranges(first.columns[time])
         told = {at: each for at, each in enumerate(groups) if each}
         if len(told) == len(groups):
             of_parts = [[told[at] for at in part.part] for part in scan.fragments]
             return [(min(first for first, _ in each), max(last for _, last in each)) for each in of_parts]
     for fragment in scan.fragments:
-        times = replace(fragment, options={**fragment.options, "times": (time,)})
-        values = read_fragment(times, CpuFrames(), (time,))[time]
+        values = table.read(fragment, CpuFrames(), (time,))[time]
         values = values[values != np.iinfo(np.int64).min]
         found.append((int(values.min()), int(values.max())) if len(values) else None)
     if not any(found):

@@ -49,3 +49,36 @@ def impossible(
         if bool(found.any()):
             bad = found if bad is None else bad | found
     return bad, {} if bad is None else {NOT_FINITE: int(xp.count_nonzero(bad))}
+
+
+def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
+    """Return the code of each value: the place of its text among the categories, NaN for none of them.
+
+    A value that a reader has made of a text, a number or a boolean, is held against what that text may have been.
+    ValueError where it may have been another one, as 1234 for 01234.
+    """
+    places = {text: at for at, text in enumerate(categories)}
+    numbers: dict[float, list[str]] = {}
+    lower: dict[str, list[str]] = {}
+    found: list[float] = []
+    for text in categories:
+        lower.setdefault(text.strip().lower(), []).append(text)
+        try:
+            numbers.setdefault(float(text), []).append(text)
+        except ValueError:
+            continue
+    for value in values:
+        text, alike = str(value), []
+        if isinstance(value, str):
+            alike = [text] if text in places else []
+        elif isinstance(value, bool | np.bool_):
+            alike = lower.get(text.lower(), [])
+        elif isinstance(value, int | float | np.number) and np.isfinite(value):
+            alike = numbers.get(float(value), [])
+            own = {text, str(float(value)), str(int(value)) if value == int(value) else text}
+            if len(alike) > 1 or not own.issuperset(alike):
+                raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
+        elif value is not None and value == value:  # a day, a decimal
+            alike = [text] if text in places else []
+        found.append(places[alike[0]] if alike else np.nan)
+    return found

@@ -188,6 +188,8 @@ def make_plan(config: TrainConfig) -> Plan:
         raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
     if config.task.kind is None:
         check_model(config, task.kind)
+    if task.kind == "classification" and task.function is None:
+        LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
     recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, own_counts=True)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):

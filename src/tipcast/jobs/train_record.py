@@ -81,6 +81,8 @@ class Record:
             self.run.log_dataset(uris[0], digest, title, name, profile)
         read = {"train": _files(train), "test": _files(test)}
         self.run.log_text(yaml.safe_dump(read), FILES)
+        if report := self.plan.dataset.report:
+            self.run.log_table({name: [row[name] for row in report] for name in report[0]}, "tables/columns.json")
         counts = splits["test"].counts
         self.run.set_tags(
             {

@@ -84,6 +84,8 @@ class Task:
     """The target in words, as ``tip_amount / fare_amount > 0.2``: what the manifest says."""
     values: tuple[float, ...] = ()
     """See ``TargetColumn``."""
+    swapped: bool = False
+    """Whether class 0 is the second of the column: the first is the positive one."""
     validation: float = 0.0
     """Share of the training rows, or of their time, that is held out."""
 
@@ -100,6 +102,11 @@ class Task:
         """
         if not self.has_target:
             return None
+        found = self._classes(columns, xp)
+        return xp.where(found >= 0, 1 - found, found) if self.swapped else found
+
+    def _classes(self, columns: Mapping[str, Array], xp: ModuleType) -> Array:
+        """Return the target with classes in the column's own order."""
         if self.function is not None:
             values = (self.resolved or _function(self.function))(columns, xp, **self.params)
         else:
@@ -126,6 +133,7 @@ class Task:
             "function": self.function,
             "params": dict(self.params),
             "values": list(self.values),
+            "swapped": self.swapped,
         }
 
 
@@ -179,6 +187,7 @@ def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: s
         function=facts["function"],
         params=dict(facts["params"]),
         values=tuple(facts.get("values", ())),
+        swapped=bool(facts.get("swapped")),
         description=description,
     )
 
@@ -227,17 +236,26 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
         kind, classes, columns, values = found.kind, found.classes or classes, (found.name,), found.values
         description = description or found.name
     features = _features(spec, dataset, columns)
+    if spec.positive is not None and (kind != "classification" or spec.positive not in classes):
+        what = (
+            f"{spec.positive} is none of two classes" if kind == "classification" else f"{kind} has no positive class"
+        )
+        raise TipcastError(
+            "C003", "task.positive", what, f"use {' or '.join(classes[:2])}" if classes else "leave it out"
+        )
+    swapped = spec.positive is not None and spec.positive == classes[0]
     return Task(
         name=spec.name,
         kind=str(kind),
         features=features,
         categorical=tuple(spec.categorical),
-        classes=classes,
+        classes=classes[::-1] if swapped else classes,
         columns=columns,
         function=spec.function,
         params=params,
         resolved=resolved,
         values=values,
+        swapped=swapped,
         description=description.format(**params) if params else description,
         validation=spec.validation,
     )

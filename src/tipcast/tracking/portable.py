@@ -34,6 +34,7 @@ from tipcast.config.disk import FULL, temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.column_names import NAMES, as_named
+from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
 from tipcast.tracking.run import MAX_DIGEST, Run
 from tipcast.tracking.store import release
@@ -125,6 +126,7 @@ def log_model(
         "known_columns": [*dataset.known_columns, *listed.get(NAMES, {}).values()],
         "outputs": outputs,
         "labels": _labels(task),
+        "missing": MISSING,
         **dataset.facts(),
         **listed,
         **facts,
@@ -268,7 +270,8 @@ def _labels(task: Mapping[str, Any]) -> list[Any]:
     """Return each class as the target has it: the column's own value, or what the task's function makes of a row."""
     classes, numbers = list(task.get("classes") or ("0", "1")), task.get("values")
     if numbers:
-        return [int(number) if float(number).is_integer() else float(number) for number in numbers]
+        labels = [int(number) if float(number).is_integer() else float(number) for number in numbers]
+        return labels[::-1] if task.get("swapped") else labels
     made = task.get("function", True) is not None and len(classes) == 2
     return list(range(len(classes))) if made or classes == [str(at) for at in range(len(classes))] else classes
 

@@ -85,7 +85,7 @@ class Model(mlflow.pyfunc.PythonModel):
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
         names = self.manifest["features"]
-        columns = {column["name"]: _column(model_input, column) for column in self.manifest["columns"]}
+        columns = {column["name"]: self._column(model_input, column) for column in self.manifest["columns"]}
         x = self.features.compute(columns, names)
         if output == "features":
             return pd.DataFrame(x, columns=names)
@@ -96,6 +96,29 @@ class Model(mlflow.pyfunc.PythonModel):
         if bad is not None:
             scores[bad] = np.nan
         return self._named(scores, output, threshold)
+
+    def _column(self, frame: pd.DataFrame, column: dict[str, Any]) -> Any:
+        """Return a canonical column: times as int64 microseconds, numbers and codes, NaN or a filling for missing."""
+        spellings, fill = column["spellings"], column["fill"]
+        own = next((spelling for spelling in spellings if spelling in frame), spellings[0])
+        if own not in frame:
+            if not column["required"]:
+                return np.full(len(frame), np.nan if fill is None else fill)
+            raise _refused(f"missing column {own!r}; the model needs raw rows")
+        values = frame[own]
+        if values.ndim != 1:
+            raise _refused(f"column {own!r} is there twice")
+        if column["type"] == "time":
+            return _times(values.replace("", None), own).to_numpy().astype("datetime64[us]").view(np.int64)
+        if column["type"] == "number":
+            return _numbers(values, own, column, self.manifest.get("missing", []))
+        places, found = pd.factorize(values.astype(object))
+        try:
+            codes = self.features.codes(found.tolist(), column["categories"])
+        except ValueError as problem:
+            fix = f"pandas.read_csv(..., dtype={{{own!r}: str}}) keeps it"
+            raise _refused(f"column {own!r} has lost its text: {problem}", fix) from None
+        return np.array([*codes, np.nan])[places]
 
     def _named(self, scores: Any, output: str, threshold: float) -> Any:
         """Return scores as the output has them."""
@@ -153,22 +176,19 @@ def _checked(path: Path, digest: str) -> bytes:
     return content
 
 
-def _column(frame: pd.DataFrame, column: dict[str, Any]) -> Any:
-    """Return a canonical column: times as int64 microseconds, numbers and codes with NaN or a filling for missing."""
-    spellings, fill = column["spellings"], column["fill"]
-    own = next((spelling for spelling in spellings if spelling in frame), spellings[0])
-    if own not in frame:
-        if not column["required"]:
-            return np.full(len(frame), np.nan if fill is None else fill)
-        raise _refused(f"missing column {own!r}; the model needs raw rows")
-    values = frame[own]
-    if values.ndim != 1:
-        raise _refused(f"column {own!r} is there twice")
-    if column["type"] == "time":
-        return _times(values, own).to_numpy().astype("datetime64[us]").view(np.int64)
-    if column["type"] == "category":
-        codes = pd.Categorical(values.astype(object).map(_text), categories=column["categories"]).codes
-        return np.where(codes < 0, np.nan, codes).astype(np.float64)
+def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[str]) -> Any:
+    """Return float64 with NaN or the column's filling for missing; texts as training read them in CSV."""
+    fill, absent = column["fill"], {*missing, *(text.strip() for text in column.get("missing", ()))}
+    booleans = {"true": "1", "false": "0"} if column.get("booleans") else {}
+
+    def bare(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
+        return None if text in absent else booleans.get(text.lower(), text)
+
+    if not (pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)):
+        values = values.astype(object).map(bare)
     try:
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
@@ -178,11 +198,6 @@ def _column(frame: pd.DataFrame, column: dict[str, Any]) -> Any:
     if absurd.any():
         raise _refused(f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER)
     return numbers if fill is None else np.where(np.isnan(numbers), fill, numbers)
-
-
-def _text(value: Any) -> Any:
-    """Return a category's value as the model's vocabulary has it."""
-    return str(value).lower() if isinstance(value, bool | np.bool_) else value if value is None else str(value)
 
 
 def _times(values: pd.Series, own: str) -> pd.Series:

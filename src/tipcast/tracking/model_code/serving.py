@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.types import DataType
@@ -67,7 +68,7 @@ def _read_csv(read: Any) -> Any:
         if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
             return read(csv_input, schema)
         text = csv_input.read() if hasattr(csv_input, "read") else Path(csv_input).read_text(encoding="utf-8")
-        return read(io.StringIO(even(text)), None)
+        return pandas.read_csv(io.StringIO(even(text)), dtype=str, keep_default_na=False)  # as training reads texts
 
     parse_csv_input.tipcast = True  # type: ignore[attr-defined]
     return parse_csv_input

@@ -1,0 +1,291 @@
+"""What the columns of a table's training files hold: one pass over all rows decides how each is taken, and says so."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tipcast.compute.base import Array
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import delimited, parquet, table_features
+from tipcast.datasets.base import FileScan, Fragment, RawColumn
+
+TAKEN = ("number", "category", "text", "none")
+"""What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too; ``none`` is left out."""
+MOST_CATEGORIES = 10_000
+"""A column with more different texts is no feature."""
+MOSTLY, MOST_ODD = 0.9, 10
+"""A column of texts is one of numbers where at least so much of it is, and at most so many different texts are not."""
+MANY_TEXTS = 20
+"""Texts that look like numbers are classes up to so many of them."""
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|Inf|infinity|Infinity)"
+CODE = r"[-+]?(0\d+|\d{17,})"
+"""A whole number that loses digits as a float64 does, or its zeros in front."""
+DATE = r"(\d{4}-\d{2}-\d{2}|\d{1,2}/\d{1,2}/\d{4})([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
+LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
+"""Numbers with a currency, a unit, a percent sign or separators of thousands."""
+_NUMBER, _CODE, _DATE = map(re.compile, (NUMBER, CODE, DATE))
+ABSENT = frozenset(delimited.MISSING)
+_AT_ONCE = 8
+
+
+@dataclass
+class Seen:
+    """What one column holds, in all rows of all training files."""
+
+    rows: int = 0
+    missing: int = 0
+    numbers: int = 0
+    codes: int = 0
+    """Numbers that are no quantities: of zeros in front, or too many digits."""
+    dates: int = 0
+    booleans: int = 0
+    texts: Counter[str] = field(default_factory=Counter)
+    """Different texts, missing ones apart; empty once there are too many."""
+    odd: Counter[str] = field(default_factory=Counter)
+    """Texts that are no numbers, the first of them."""
+    absent: Counter[str] = field(default_factory=Counter)
+    """Texts that stand for no value, as they are written; the empty one apart."""
+    many: bool = False
+    """Whether the texts are more than can be categories."""
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def present(self) -> int:
+        """Rows with a value."""
+        return self.rows - self.missing
+
+    def add(self, column: pa.ChunkedArray, *, cells: bool) -> None:
+        """Count one part's texts; of ``cells``, those of CSV, some stand for no value."""
+        found = pc.value_counts(column.combine_chunks())
+        counts = dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
+        with self.lock:
+            for text, count in counts.items():
+                self._count(text, count, cells=cells)
+            if len(self.texts) > MOST_CATEGORIES:
+                self.many = True
+                self.texts.clear()
+
+    def _count(self, text: str | None, count: int, *, cells: bool) -> None:
+        self.rows += count
+        bare = "" if text is None else text.strip()
+        if text is None or (cells and bare in ABSENT):
+            self.missing += count
+            if text:
+                self.absent[text] += count
+            return
+        if not self.many:
+            self.texts[text] += count
+        if _NUMBER.fullmatch(bare):
+            self.numbers += count
+            self.codes += count * bool(_CODE.fullmatch(bare))
+            return
+        self.dates += count * bool(_DATE.fullmatch(bare))
+        self.booleans += count * (bare.lower() in ("true", "false"))
+        if text in self.odd or len(self.odd) <= MOST_ODD:
+            self.odd[text] += count
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How a column is taken."""
+
+    name: str
+    column: RawColumn | None
+    """None: it is no feature."""
+    stored: str
+    seen: Seen
+    note: str = ""
+    warns: bool = False
+    """Whether the note says what a user may not expect."""
+
+    def line(self) -> dict[str, object]:
+        """Return the column's row in the table of columns."""
+        kind = self.column.type if self.column else "left out"
+        if self.column and self.column.booleans:
+            kind = "number (True is 1)"
+        many = self.seen.many
+        distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(self.seen.texts)) if self.seen.texts else ""
+        return {
+            "column": self.name, "stored as": self.stored, "taken as": kind,
+            "missing": self.seen.missing, "distinct": distinct, "note": self.note,
+        }  # fmt: skip
+
+
+def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
+    """Read the columns that hold texts in all parts of all files, and count what they hold; D-errors of reading.
+
+    ``types`` are those of the columns as they are stored; every column of CSV is text.
+    """
+    texts = [name for name, kind in types.items() if is_text(kind)]
+    seen = {name: Seen() for name in types}
+
+    def count(fragment: Fragment) -> None:
+        own = [name for name in texts if name in fragment.columns]
+        if own:
+            table = stored(fragment, own)
+            for name in own:
+                if is_text(table[name].type):
+                    seen[name].add(table[name], cells=fragment.format == "csv")
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(count, (fragment for scan in scans for fragment in scan.fragments)))
+    return seen
+
+
+def stored(fragment: Fragment, names: Sequence[str]) -> pa.Table:
+    """Return columns of a fragment on the host as they are stored: texts of CSV as they stand there."""
+    own = [fragment.columns[name] for name in names]
+    if fragment.format == "parquet":
+        table = parquet.read_host(fragment, own)
+    else:
+        table = delimited.read_table(fragment, own, dict.fromkeys(own, pa.string()), missing=())
+    columns = [table[name] for name in own]
+    plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
+    return pa.Table.from_arrays(plain, names=list(names))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of a type holds texts."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """Return ``number``, ``category``, ``time``, or nothing for a type that no model can use."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_text(kind):
+        return "category"
+    if parquet.is_number(kind) or pa.types.is_boolean(kind):
+        return "" if pa.types.is_null(kind) else "number"
+    return "time" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else ""
+
+
+def take(
+    name: str, spellings: tuple[str, ...], kind: pa.DataType, seen: Seen, asked: str | None, *, cells: bool
+) -> Taken:
+    """Decide how a column is taken: as ``asked``, else as its type and values say.
+
+    C003 where it cannot be what is asked.
+    """
+    own, note, warns = kind_of(kind), "", False
+    shown = "text" if cells else str(kind)
+    if is_text(kind) and seen.rows:
+        own, note = _of_texts(name, seen, cells=cells)
+        if own == "category" and seen.absent and not note:
+            named = ", ".join(f"{text!r} ({count:,} rows)" for text, count in seen.absent.most_common(3))
+            note = f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
+        warns = bool(note) and own in ("number", "category")
+    if asked is not None and asked not in TAKEN:
+        raise TipcastError("C003", "data.types", f"{name}: {asked} is none of {', '.join(TAKEN)}", "use one of these")
+    if asked == "none":
+        return Taken(name, None, shown, seen, "left out by data.types")
+    if asked is not None and asked != own:
+        _check_asked(name, asked, own, seen, is_text(kind))
+        own, note, warns = asked, f"taken as data.types says, not as {own or 'nothing'}", False
+    if own == "category" and seen.many:
+        return Taken(name, None, shown, seen, f"it has more than {MOST_CATEGORIES:,} different texts")
+    if own == "time":
+        return Taken(name, None, shown, seen, note or "a time is split by with data.time=")
+    if own == "number":
+        booleans = pa.types.is_boolean(kind) or (bool(seen.booleans) and seen.booleans == seen.present)
+        odd = () if booleans else tuple(sorted(seen.odd))
+        missing = tuple(sorted({*odd, *(text for text in seen.absent if text not in ABSENT)}))
+        column = RawColumn(name, spellings, largest=table_features.LARGEST, missing=missing, booleans=booleans)
+        return Taken(name, column, shown, seen, note, warns)
+    if own in ("category", "text"):
+        categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
+        return Taken(name, RawColumn(name, spellings, "category", categories=categories), shown, seen, note, warns)
+    return Taken(name, None, shown, seen, note or f"it is {kind}")
+
+
+def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
+    """Return what a column of texts is taken for, and why where that may surprise."""
+    present, numbers = seen.present, seen.numbers
+    if not present:
+        return "", "it has no value"
+    if not cells:  # the file says that it is text
+        alike = numbers == present and not seen.codes and len(seen.texts) != 2
+        return "category", f"texts that are all numbers: data.types={{{name}: number}} takes them so" if alike else ""
+    if seen.booleans == present:
+        return "number", ""
+    if seen.dates == present:
+        return "time", ""
+    if numbers == present:
+        odd_ones = sorted(text for text in seen.absent if text not in ABSENT)
+        shown = ", ".join(f"{text!r} ({seen.absent[text]:,} rows)" for text in odd_ones[:3])
+        note = f"numbers, but for {shown}: these are missing values" if shown else ""
+        return ("category", "") if seen.codes else ("number", note)
+    odd = present - numbers
+    named = ", ".join(f"{text!r} ({count:,} rows)" for text, count in seen.odd.most_common(3))
+    if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.codes:
+        return (
+            "number",
+            f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise",
+        )
+    if not seen.many and like_numbers(seen.texts):
+        return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
+    if numbers >= present / 2:
+        return "category", f"{numbers:,} of its {present:,} texts are numbers, but for {named} and others, {odd:,} rows"
+    return "category", ""
+
+
+def _check_asked(name: str, asked: str, own: str, seen: Seen, texts: bool) -> None:
+    """Refuse what a column cannot be taken for; C003."""
+    odd = sum(seen.odd.values())
+    if asked == "number" and texts and odd and len(seen.odd) > MOST_ODD:
+        what = f"column {name!r} has texts that are no numbers, as {next(iter(seen.odd))!r}"
+        raise TipcastError("C003", "data.types", what, "write them as numbers, or leave the key out")
+    if (asked != "number" and not texts) or (asked == "number" and own not in ("category", "number")):
+        fix = "write the column so" if asked == "number" else "name it in task.categorical"
+        raise TipcastError("C003", "data.types", f"column {name!r} is {own or 'nothing'}, not {asked}", fix)
+
+
+def like_numbers(texts: Iterable[str]) -> bool:
+    """Whether nearly all texts are numbers with a currency, a unit or separators."""
+    every = list(texts)
+    return bool(every) and sum(bool(LIKE_NUMBER.fullmatch(text)) for text in every) >= MOSTLY * len(every)
+
+
+def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
+    """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN for null.
+
+    Numbers and codes of categories, int64 microseconds of days; D005 a text that is no number.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if known.type == "category":
+        if is_text(column.type):
+            codes = pc.index_in(column, value_set=pa.array(known.categories, pa.string()))
+            return np.asarray(codes.cast(pa.float64()).to_numpy())
+        found = column.combine_chunks().dictionary_encode()
+        try:
+            codes = table_features.codes(found.dictionary.to_pylist(), known.categories)
+        except ValueError as problem:
+            raise TipcastError("D008", where, f"column {known.name!r}: {problem}", "write it as text") from problem
+        places = found.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
+        return np.array([*codes, np.nan])[places]
+    if not is_text(column.type):
+        return np.asarray(column.cast(pa.float64()).to_numpy())
+    bare = pc.utf8_trim_whitespace(column)
+    if known.booleans:
+        lower = pc.utf8_lower(bare)
+        bare = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", bare))
+    absent = pa.array(sorted(ABSENT | {text.strip() for text in known.missing}), pa.string())
+    bare = pc.if_else(pc.is_in(bare, value_set=absent), pa.scalar(None, pa.string()), bare)
+    try:
+        return np.asarray(bare.cast(pa.float64()).to_numpy())
+    except pa.ArrowInvalid as problem:
+        odd = bare.filter(pc.invert(pc.match_substring_regex(bare, f"^({NUMBER})$")))
+        what = f"column {known.name!r}: cannot read {str(odd[0].as_py() if len(odd) else problem)[:40]!r} as a number"
+        raise TipcastError("D005", where, what, "correct it, or leave it empty") from problem

@@ -1,0 +1,38 @@
+"""`tipcast inspect`: say in one table what each column of a table is taken for, before anything is trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import InspectConfig
+from tipcast.config.schema import Output
+from tipcast.datasets.registry import open_dataset
+from tipcast.jobs import closing
+
+
+def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
+    """Print the table of columns and return it; C003 for data whose columns do not depend on files, and D-errors."""
+    dataset = open_dataset(config.data)
+    report = dataset.report
+    if not report:
+        what = f"columns of data={config.data.source} are what docs/data.md says"
+        raise TipcastError("C003", "data.source", what, "use data=table")
+    said: dict[str, Any] = {"columns": list(report), "command": command}
+    if config.task.target is not None:
+        target = dataset.target_column(config.task.target, config.task.kind)
+        said["target"] = {"column": target.name, "kind": target.kind, "classes": list(target.classes)}
+    if config.print is not Output.text:
+        return closing.say(said, config.print)
+    lines = [list(report[0]), *([_shown(value) for value in row.values()] for row in report)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip(), flush=True)
+    if "target" in said:
+        print("target  " + "  ".join(f"{name} {value}" for name, value in said["target"].items() if value), flush=True)
+    return said
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

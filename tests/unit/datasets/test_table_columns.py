@@ -1,0 +1,218 @@
+"""What columns of other people's tables are taken for, and that every way in takes their values alike."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.compute.cpu import CpuFrames
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TableData, TaskSpec
+from tipcast.datasets import delimited, table_features
+from tipcast.datasets.table import Table
+from tipcast.tasks.base import make_task
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
+    from tipcast.tracking.model_code.model import _numbers
+
+ROWS = 200
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., Table]:
+    """Write columns of texts as CSV and open them as a table."""
+
+    def write(columns: dict[str, list[Any]], **settings: Any) -> Table:
+        with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+        spec = {"test": None, "test_share": 0.2, "block_bytes": 1024} | settings
+        return Table.open(TableData("table", str(tmp_path / "t.csv"), **spec))
+
+    return write
+
+
+def cycle(*texts: str) -> list[str]:
+    return [texts[at % len(texts)] for at in range(ROWS)]
+
+
+def read(table: Table, name: str) -> np.ndarray[Any, Any]:
+    """Return a column of all parts."""
+    parts = table.scan("train", (name,)).fragments
+    return np.concatenate([table.read(part, CpuFrames(), (name,))[name] for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("texts", "taken", "values"),
+    [
+        (("1", "2.5", "-3e2", ""), "number", [1, 2.5, -300, np.nan]),
+        (("True", "False", "NA"), "number", [1, 0, np.nan]),
+        (("TRUE", "FALSE"), "number", [1, 0]),
+        (("01234", "1234", "777"), "category", [0, 1, 2]),
+        (("12345678901234567890", "1"), "category", [1, 0]),
+        (("A1", "101", "102"), "category", [2, 0, 1]),
+        ((*["1.5"] * 19, "?"), "number", [*[1.5] * 19, np.nan]),
+        ((*["7"] * 19, " "), "number", [*[7] * 19, np.nan]),
+        (("$1,330.00", "$20.00"), "category", [0, 1]),
+        (("pear", "#N/A", "fig"), "category", [1, np.nan, 0]),
+    ],
+)
+def test_texts_of_csv(opened: Callable[..., Table], texts: tuple[str, ...], taken: str, values: list[float]) -> None:
+    table = opened({"a": cycle(*texts), "b": cycle("x", "y")})
+    assert {row["column"]: row["taken as"].split()[0] for row in table.report} == {"a": taken, "b": "category"}
+    np.testing.assert_array_equal(read(table, "a"), np.resize(values, ROWS))
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ((*["1.5"] * 19, "?"), "column a: numbers, but for '?' (10 rows): these are missing values"),
+        (("€ 20", "€ 1.000"), "column a: texts that look like numbers with a sign"),
+        (("NA", "EU", "AS"), "column a: 'NA' (67 rows): taken for missing values; data.types={a: text}"),
+        (("1", "2", "3", "A"), "column a: 150 of its 200 texts are numbers, but for 'A' (50 rows)"),
+        (("", ""), "column a is no feature: it has no value"),
+        (("2011-01-01", "2012-05-06"), "column a is no feature: a time is split by with data.time="),
+    ],
+)
+def test_what_may_surprise_is_said(opened: Callable[..., Table], texts: tuple[str, ...], said: str) -> None:
+    assert any(note.startswith(said) for note in opened({"a": cycle(*texts), "b": cycle("x", "y")}).notes)
+
+
+def test_the_last_rows_decide_too(opened: Callable[..., Table]) -> None:
+    table = opened({"a": [*["12"] * (ROWS - 30), *["A12"] * 30], "b": cycle("x", "y")})
+    assert len(table.scan("train", ("a",)).fragments) > 1
+    np.testing.assert_array_equal(read(table, "a"), [0] * (ROWS - 30) + [1] * 30)
+
+
+@pytest.mark.parametrize(
+    ("asked", "values"),
+    [("category", [0, 1, np.nan]), ("text", [0, 1, 2]), ("number", None), ("none", None), ("date", None)],
+)
+def test_a_user_says_otherwise(opened: Callable[..., Table], asked: str, values: list[float] | None) -> None:
+    columns = {"a": [f"x{at}" if asked == "number" else text for at, text in enumerate(cycle("01", "1", "None"))]}
+    if asked in ("number", "date"):
+        with pytest.raises(TipcastError, match="C003.*data.types"):
+            opened(columns | {"b": cycle("x", "y")}, types={"a": asked})
+        return
+    table = opened(columns | {"b": cycle("x", "y")}, types={"a": asked})
+    if values is None:
+        assert "a" not in table.features
+    else:
+        np.testing.assert_array_equal(read(table, "a"), np.resize(values, ROWS))
+
+
+def test_a_line_break_in_quotes_ends_no_row(opened: Callable[..., Table]) -> None:
+    texts = [f'quiet,\n"central" {at % 3}\n\n- no pets' for at in range(ROWS)]
+    table = opened({"price\n(EUR)": [str(at) for at in range(ROWS)], "text": texts, "b": cycle("x", "y")})
+    assert len(table.scan("train", ("text",)).fragments) > 3
+    np.testing.assert_array_equal(read(table, "price (EUR)"), np.arange(ROWS))
+    np.testing.assert_array_equal(read(table, "text"), np.arange(ROWS) % 3)
+    assert table.columns[0].spellings[0] == "price\n(EUR)"
+
+
+def test_days_split(opened: Callable[..., Table], tmp_path: Path) -> None:
+    days = pd.date_range("2011-01-01", periods=ROWS)
+    for texts in (days.strftime("%Y-%m-%d"), days.strftime("%m/%d/%Y")):
+        table = opened({"day": list(texts), "b": cycle("1", "2", "4")}, time="day")
+        np.testing.assert_array_equal(read(table, "day"), days.astype("datetime64[us]").astype(np.int64))
+    pd.DataFrame({"day": days.date, "b": cycle("x", "y")}).to_parquet(tmp_path / "t.parquet", index=False)
+    table = Table.open(
+        TableData("table", str(tmp_path / "t.parquet"), time="day", test=None, test_share=0.2, block_bytes=1024)
+    )
+    first, second = (table.scan(which, ("b",)).period for which in ("train", "test"))
+    assert first[1] == second[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        ([0.0, 1.0, None], ("0", "1")),
+        ([20230101, 20230102], ("20230101", "20230102")),
+        ([True, False], ("False", "True")),
+        (["None", "NA", " >50K", ">50K."], (" >50K", ">50K.", "NA", "None")),
+    ],
+)
+def test_classes_keep_their_names(tmp_path: Path, values: list[Any], classes: tuple[str, ...]) -> None:
+    pd.DataFrame({"y": pd.Series(values * 50), "x": range(len(values) * 50)}).to_parquet(tmp_path / "t.parquet")
+    table = Table.open(TableData("table", str(tmp_path / "t.parquet"), test=None, test_share=0.2, block_bytes=1024))
+    assert table.target_column("y", None).classes == classes
+
+
+def test_the_positive_class_is_chosen(opened: Callable[..., Table]) -> None:
+    table = opened({"y": cycle("bad", "good"), "x": cycle("1", "2", "3")})
+    task = make_task(TaskSpec(name="t", target="y", positive="bad"), table)
+    assert task.classes == ("good", "bad")
+    assert task.target({"y": np.array([0.0, 1.0, np.nan])}, np).tolist() == [1, 0, -1]
+    with pytest.raises(TipcastError, match="C003.*task.positive: ugly is none of"):
+        make_task(TaskSpec(name="t", target="y", positive="ugly"), table)
+
+
+def test_hundreds_of_prices_are_no_classes(opened: Callable[..., Table]) -> None:
+    table = opened({"price": [f"${at + 1000:,}.00" for at in range(ROWS)], "x": cycle("1", "2")})
+    with pytest.raises(TipcastError, match=r"C003.*200 different texts that look like numbers, as '\$1,000.00'"):
+        table.target_column("price", None)
+
+
+def test_values_that_training_lacks_are_counted(opened: Callable[..., Table], tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
+    table = opened({"y": cycle("yes", "no"), "x": cycle("1", "2")}, test=str(tmp_path / "test.csv"))
+    (note,) = table.scan("test", ("y", "x")).notes
+    assert note == "4 of 5 rows to test on have values of y that training lacks: 'yes.', 'no.'"
+
+
+def test_other_types_of_parquet(tmp_path: Path) -> None:
+    columns = {
+        "view": pa.array(["b", "a"] * 50, pa.string_view()),
+        "cents": pa.array([Decimal(1), Decimal(2)] * 50, pa.decimal128(10, 2)),
+        "large": pa.array([2**60, 1] * 50, pa.uint64()),
+        "coded": pa.array(["q", "p"] * 50).dictionary_encode(),
+        "nested": pa.array([[1], [2]] * 50),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    table = Table.open(TableData("table", str(tmp_path / "t.parquet"), test=None, test_share=0.2, block_bytes=1024))
+    assert table.features == ("view", "cents", "large", "coded")
+    assert table.notes == ("column nested is no feature: it is list<element: int64>",)
+    assert [read(table, name)[:2].tolist() for name in table.features] == [[1, 0], [1, 2], [2**60, 1], [1, 0]]
+
+
+def test_a_file_of_another_type_gets_the_same_codes(opened: Callable[..., Table], tmp_path: Path) -> None:
+    table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle("1", "2.5")})
+    frame = pd.DataFrame({"code": [7, 101, 5], "flag": [True, False, True], "x": ["1", " 2.5", ""]})
+    frame.to_parquet(tmp_path / "other.parquet")
+    (fragment,) = table.scan_file(str(tmp_path / "other.parquet"), table_request(table)).fragments
+    found = table.read(fragment, CpuFrames(), ("code", "flag", "x"))
+    np.testing.assert_array_equal(found["code"], [1, 0, np.nan])
+    np.testing.assert_array_equal(found["flag"], [1, 0, 1])
+    np.testing.assert_array_equal(found["x"], [1, 2.5, np.nan])
+
+
+def table_request(table: Table) -> Any:
+    from tipcast.datasets.base import ScanRequest
+
+    return ScanRequest(table.features)
+
+
+def test_a_value_that_has_lost_its_text_is_refused() -> None:
+    assert table_features.codes(["01234", "x", None], ["01234", "A"])[0] == 0
+    assert table_features.codes([101, 101.0, True], ["101", "True"]) == [0, 0, 1]
+    with pytest.raises(ValueError, match="1234 may have been '01234'"):
+        table_features.codes([1234], ["01234", "A"])
+
+
+def test_a_model_reads_numbers_as_training_does() -> None:
+    column = {"fill": 0.5, "missing": ("?",), "booleans": True, "largest": 1e9}
+    values = pd.Series(["1", " 2 ", "TRUE", "false", "?", "NA", ""])
+    assert _numbers(values, "a", column, delimited.MISSING).tolist() == [1, 2, 1, 0, 0.5, 0.5, 0.5]
+    assert _numbers(pd.Series([True, False]), "a", column, []).tolist() == [1, 0]
