@@ -32,7 +32,7 @@ BUDGET = {
     "evaluation": 2883,
     "jobs": 3341,
     "measure": 455,
-    "models": 2280,
+    "models": 2294,
     "scoring": 1493,
     "search": 1143,
     "tasks": 267,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,14 @@ import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
 MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than scoring them on a processor
+SCORERS: weakref.WeakSet[Any] = weakref.WeakSet()  # of boosters
+
+
+@atexit.register
+def _free() -> None:
+    """Free boosters that are alive as Python ends: later XGBoost's module may have gone, which prints a traceback."""
+    for scorer in list(SCORERS):
+        scorer.booster.__del__()
 
 
 class XGBoostScorer:
@@ -22,6 +32,7 @@ class XGBoostScorer:
 
     def __init__(self, booster: Any, threads: int = 1, device: str = "cpu", here: bool = False) -> None:
         self.booster, self.threads, self.device, self._here = booster, threads, device, False
+        SCORERS.add(self)
         if here or device == "cpu":
             self.ready()
 
