@@ -1,8 +1,8 @@
 """Two classes: rows are counted in fine bins of their score where they lie, so that memory does not grow with them.
 
-Rows of one bin of 2^-16 count as tied: of scores that spread over 0..1 the AUC is within about 2e-6 of the exact one,
-average precision within 1e-5; ``auc_resolution`` bounds the AUC's error for any. Log loss, Brier score and what depends
-on the threshold are exact.
+Of up to ``MOST_EXACT`` rows all is exact: their scores are kept. Of more, rows of one bin of 2^-16 count as tied: where
+scores spread over 0..1 the AUC is within about 2e-6 of the exact one, average precision within 1e-5; ``auc_resolution``
+bounds the AUC's error for any. Log loss, Brier score and what depends on the threshold are exact of any number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
 from tipcast.evaluation.base import Evaluator
-from tipcast.evaluation.sums import Parts, values_of
+from tipcast.evaluation.sums import Parts, added, values_of
 from tipcast.evaluation.two_classes import (
     METRICS,
     ClassificationEvaluation,
@@ -35,7 +35,8 @@ from tipcast.evaluation.two_classes import (
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
-MIDDLES = (np.arange(BINS) + 0.5) / BINS
+MOST_EXACT = 1 << 18
+"""Labelled rows whose scores are kept: 4 MB."""
 NOBODY = float(np.nextafter(np.float32(1), np.float32(2)))
 """Threshold at which no row is called positive."""
 MOST_ROWS = 1 << 20
@@ -66,10 +67,23 @@ class Binned:
     squares: float = 0.0
     not_numbers: int = 0
     """Scores that are NaN or outside 0..1."""
+    ranked: Counts = field(default_factory=lambda: np.zeros((2, 0)))
+    """(2, rows) score and label of each labelled row; of too many rows none."""
+
+    def vertices(self) -> tuple[Counts, Counts, Counts]:
+        """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class there."""
+        if self.ranked.size:
+            scores, places = np.unique(self.ranked[0], return_inverse=True)
+            positives = np.bincount(places, self.ranked[1])
+            return scores, positives, np.bincount(places) - positives
+        used = np.flatnonzero(self.positives + self.negatives)
+        return used / len(self.rows), self.positives[used].astype(float), self.negatives[used].astype(float)
 
     @property
     def resolution(self) -> float:
         """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
+        if self.ranked.size:
+            return 0.0
         pairs = float(self.positives.sum()) * float(self.negatives.sum())
         return float((self.positives * self.negatives).sum()) / (2 * pairs)
 
@@ -192,6 +206,7 @@ class Classification(Evaluator):
         if not bool(known.any()):
             return found
         positive = labels == 1
+        few = int(known.sum()) <= MOST_EXACT
         eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
         right = xp.where(positive, wide, 1 - wide)[known]
         return replace(
@@ -202,7 +217,16 @@ class Classification(Evaluator):
             false_positives=int((called & (labels == 0)).sum()),
             log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
             squares=float(((1 - right) ** 2).sum()),
+            ranked=to_host(xp.stack([wide, positive])[:, known]) if few else found.ranked,
         )
+
+    def total(self, parts: Sequence[Any]) -> Any:
+        """Return the sums of several parts, with all scores where each has kept its own and they are few."""
+        found = Binned(**added([Binned(), *parts], but=("ranked",)))
+        labelled = int(found.positives.sum() + found.negatives.sum())
+        if not labelled or labelled > min(MOST_EXACT, sum(part.ranked.shape[1] for part in parts)):
+            return found
+        return replace(found, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
     def summary(self, sums: Binned) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
@@ -214,8 +238,7 @@ class Classification(Evaluator):
         p_all, n_all = int(sums.positives.sum()), int(sums.negatives.sum())
         if not p_all or not n_all:
             return None
-        used = np.flatnonzero(sums.positives + sums.negatives)
-        p, n = sums.positives[used].astype(float), sums.negatives[used].astype(float)
+        borders, p, n = sums.vertices()
         below, above = np.cumsum(p) - p, np.cumsum(n) - n  # positives and negatives in lower bins
         auc, interval = area_under(p, n)
         hits, alarms = p_all - below, n_all - above
@@ -228,7 +251,7 @@ class Classification(Evaluator):
             confusion=Confusion(n_all - fp, fp, p_all - tp, tp),
         )
         bins = len(sums.rows)
-        edges = np.append(used / bins, math.inf)
+        edges = np.append(borders, math.inf)
         middles = (np.arange(bins) + 0.5) / bins
         return evaluation(
             of_metrics,
@@ -247,10 +270,10 @@ class Classification(Evaluator):
 
 
 def _most_accurate(sums: Binned) -> tuple[Binned, float]:
-    """Return labelled sums at the lowest border of a bin with rows of highest accuracy, and that threshold."""
-    used = np.flatnonzero(sums.rows)
-    below = [np.append(0, np.cumsum(counts[used])) for counts in (sums.positives, sums.negatives)]
+    """Return labelled sums at the lowest score, or border of a bin, of highest accuracy, and that threshold."""
+    borders, *counts = sums.vertices()
+    below = [np.append(0, np.cumsum(each)) for each in counts]
     best = int(np.argmax(below[1] - below[0]))
     tp, fp = (int(counts[-1] - counts[best]) for counts in below)
-    threshold = float(used[best]) / len(sums.rows) if best < len(used) else NOBODY
+    threshold = float(borders[best]) if best < len(borders) else NOBODY
     return replace(sums, true_positives=tp, false_positives=fp, called=tp + fp), threshold

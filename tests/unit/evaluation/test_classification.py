@@ -108,8 +108,12 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
         assert pr.recall[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
 
 
-def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off() -> None:
+def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, labels = rows(5000)
+    assert JUDGE.evaluate_here(scores, labels).metrics["auc"] == pytest.approx(
+        reference.roc_auc_score(labels, scores), abs=1e-12
+    ), "of few rows nothing is binned"
+    monkeypatch.setattr(classification, "MOST_EXACT", 1000)
     for scale in (1e-2, 1e-9):
         crowded = scores * np.float32(scale)
         found = JUDGE.evaluate_here(crowded, labels).metrics
