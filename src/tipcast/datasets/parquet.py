@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from tipcast.datasets.column_names import mapped, seen_names
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
+_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")
+"""Names that pandas and Dask give to an index that has none."""
 _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
@@ -46,6 +50,13 @@ class Footer:
     def names(self) -> list[tuple[str, str]]:
         """Name that the dataset sees, and the file's own, of all columns."""
         return seen_names(self.schema.names, self.request, address.shown(self.uri))
+
+    @functools.cached_property
+    def index(self) -> frozenset[str]:
+        """Names, as the dataset sees them, of columns that are the index of the DataFrame that was written."""
+        told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())
+        own = {name for name in told if isinstance(name, str)}  # others are ranges, which no column holds
+        return frozenset(seen for seen, name in self.names if name in own or _INDEX.fullmatch(name))
 
     @property
     def rows(self) -> int:
