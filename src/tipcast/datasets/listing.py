@@ -5,10 +5,11 @@ from __future__ import annotations
 import filecmp
 import glob
 import hashlib
+import itertools
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,12 @@ PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 ROWLESS = "D009"
 """Code of a file without rows, which is passed over beside others: Spark writes one where a partition is empty."""
-_LOG = re.compile(
-    r"(.*)/(?:(?P<Delta>_delta_log)/|(?P<Hudi>\.hoodie)/|(?P<Iceberg>metadata)/v?\d[^/]*\.metadata\.json$)"
-)
-"""A file of a table's log, which alone tells which of the table's other files count."""
-_ITS_READER = {
-    "Delta": "deltalake.DeltaTable(FOLDER).to_pandas()",
-    "Hudi": "spark.read.format('hudi').load(FOLDER).toPandas()",
-    "Iceberg": "pyiceberg.table.StaticTable.from_metadata(FILE).scan().to_pandas()",
+LOGS = {
+    "Delta": ("_delta_log/*", "deltalake.DeltaTable(FOLDER).to_pandas()"),
+    "Hudi": (".hoodie/*", "spark.read.format('hudi').load(FOLDER).toPandas()"),
+    "Iceberg": ("metadata/[v0-9]*.metadata.json", "pyiceberg.table.StaticTable.from_metadata(FILE).scan().to_pandas()"),
 }
+"""Format of tables whose log alone tells which of their files count -> the files of the log, and what reads a table."""
 _AT_ONCE = 8
 BEGINNING = 64 << 10
 """Bytes of a local CSV file that are read before the whole is compared."""
@@ -134,7 +132,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
         raise TipcastError("D001", pattern, what, "check the path") from problem
     if path.is_dir():
         try:
-            _check_logs(_logs_above(path))
+            _check_logs(_logs_beside(path))
             return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern, request)
         except OSError as problem:
             what, fix = f"cannot be looked into: {problem.strerror}", "change its permissions, or name the files"
@@ -150,7 +148,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
     if not matches:
         raise TipcastError("D001", pattern, "no file matches", "check the pattern")
     for folder in {Path(match).parent for match in matches}:
-        _check_logs(_logs_above(folder))
+        _check_logs(_logs_beside(folder))
     return matches
 
 
@@ -180,18 +178,18 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
     return [pattern]
 
 
-def _logs_above(folder: Path) -> Iterator[str]:
-    """Find files of logs of tables that a local folder is part of."""
-    logs = ("_delta_log/*", ".hoodie/*", "metadata/*.metadata.json")
-    return (str(file) for each in (folder, *folder.parents) for log in logs for file in each.glob(log))
+def _logs_beside(folder: Path) -> Iterator[str]:
+    """Find files of logs of tables that a local folder is, or is part of."""
+    return (str(file) for each in (folder, *folder.parents) for log, _ in LOGS.values() for file in each.glob(log))
 
 
 def _check_logs(files: Iterable[str]) -> None:
     """Refuse a table by a file of its log; D025."""
-    for found in filter(None, map(_LOG.match, files)):
-        kind, where = str(found.lastgroup), address.shown(found[1])
-        what = f"is a table of {kind}: its log alone tells which of its files hold rows that count"
-        raise TipcastError("D025", where, what, f"write one file: {_ITS_READER[kind]}.to_parquet('t.parquet')")
+    for file, (kind, (log, reader)) in itertools.product(files, LOGS.items()):
+        if fnmatchcase(file, f"*/{log}"):
+            where = address.shown(file.rpartition(f"/{Path(log).parent}/")[0])
+            what = f"is a table of {kind}: its log alone tells which of its files hold rows that count"
+            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
@@ -200,10 +198,11 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
         if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
-            fix = "write one file: pandas.read_parquet(FOLDER).to_parquet('t.parquet')"
+            where = address.shown(folder or file)
+            reader = f"pandas.read_parquet({where!r})"
             if file.lower().endswith(CSV):
-                fix = "write one file: pyarrow.dataset.dataset(FOLDER, format='csv', partitioning='hive')"
-            raise TipcastError("D025", address.shown(folder or file), what, fix)
+                reader = f"pyarrow.dataset.dataset({where!r}, format='csv', partitioning='hive').to_table().to_pandas()"
+            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
 
 
 def _of_folder(files: Sequence[str], folder: str, where: str, request: ScanRequest) -> list[str]:

@@ -23,8 +23,6 @@ from tipcast.datasets.column_names import mapped, seen_names
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
-_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")
-"""Names that pandas and Dask give to an index that has none."""
 _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
@@ -55,8 +53,8 @@ class Footer:
     def index(self) -> frozenset[str]:
         """Names, as the dataset sees them, of columns that are the index of the DataFrame that was written."""
         told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())
-        own = {name for name in told if isinstance(name, str)}  # others are ranges, which no column holds
-        return frozenset(seen for seen, name in self.names if name in own or _INDEX.fullmatch(name))
+        unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")  # where a writer left out what pandas told
+        return frozenset(seen for seen, name in self.names if name in told or unnamed.fullmatch(name))
 
     @property
     def rows(self) -> int:

@@ -193,7 +193,7 @@ def _matrix(x: Any, y: Any, threads: int, options: dict[str, Any]) -> xgboost.Qu
     """Bin rows: a frame at once, parts one by one, so that they are never joined."""
     if not isinstance(x, list):
         return xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
-    own = {name: options[name] for name in ("feature_names", "feature_types") if name in options}
+    own: dict[str, Any] = {name: options[name] for name in ("feature_names", "feature_types") if name in options}
     options = {name: value for name, value in options.items() if name not in own}
     return xgboost.QuantileDMatrix(_Parts(x, parts(y), own), nthread=threads, **options)
 

@@ -85,11 +85,11 @@ class Plan:
         A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must
         not be negative, so with categories a missing value is one to XGBoost too.
         """
-        options = {"max_bin": self.max_bin, "feature_names": native.booster_names(list(features))}
-        if not self.categorical:
-            return options
-        types = ["c" if name in self.categorical else "q" for name in features]
-        return {**options, "feature_types": types, "enable_categorical": True, "missing": MISSING}
+        options: dict[str, Any] = {"max_bin": self.max_bin, "feature_names": native.booster_names(list(features))}
+        if self.categorical:
+            types = ["c" if name in self.categorical else "q" for name in features]
+            options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
+        return options
 
 
 def plan(
