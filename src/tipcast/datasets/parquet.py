@@ -51,10 +51,11 @@ class Footer:
 
     @functools.cached_property
     def index(self) -> frozenset[str]:
-        """Names, as the dataset sees them, of columns that are the index of the DataFrame that was written."""
+        """Names of columns that were a DataFrame's index when it was written, but for those that a user maps."""
         told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())
         unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")  # where a writer left out what pandas told
-        return frozenset(seen for seen, name in self.names if name in told or unnamed.fullmatch(name))
+        own = {name for seen, name in self.names if seen not in self.request.names}
+        return frozenset(name for name in own if name in told or unnamed.fullmatch(name))
 
     @property
     def rows(self) -> int:

@@ -78,11 +78,11 @@ def test_a_table_of_another_format_is_refused_by_name(tmp_path: Path, kind: str,
 
 
 def test_an_index_is_known(tmp_path: Path) -> None:
-    frames = {"shuffled": FRAME.sample(frac=1), "named": FRAME.set_index("region"), "plain": FRAME}
+    frames = {"shuffled": FRAME.sample(frac=1), "named": FRAME.set_index(["y", "region"]), "plain": FRAME}
     index = {}
     for name, each in frames.items():
         each.to_parquet(tmp_path / name)
         index[name] = parquet.read_footer(
             str(tmp_path / name), ScanRequest((), names={"r": "region"}, strict=False)
         ).index
-    assert index == {"shuffled": {"__index_level_0__"}, "named": {"r"}, "plain": frozenset()}
+    assert index == {"shuffled": {"__index_level_0__"}, "named": {"y"}, "plain": frozenset()}
