@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 
 import tipcast
+from tipcast import api
 from tipcast.config.arguments import as_overrides
 from tipcast.config.errors import TipcastError
 
@@ -177,6 +178,32 @@ def test_keys_have_one_value(job: Any) -> None:
 def test_one_call_is_one_job() -> None:
     with pytest.raises(TipcastError, match="C005.*overrides: ask for 2 jobs of sweep. Fix: call it once for each"):
         tipcast.sweep(multirun="seed=1,2")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": [20, 40, None, 60], "month": pd.period_range("2019-01", periods=4, freq="M")})
+    frame = frame.assign(band=pd.cut(frame["age"], [0, 30, 50, 99]))
+    rows = dask.dataframe.from_pandas(frame, npartitions=2) if kind == "dask" else frame
+    found = pd.read_parquet(api._written(rows, tmp_path / "t.parquet", "train"))
+    assert found["band"].fillna("-").tolist() == ["(0, 30]", "(30, 50]", "-", "(50, 99]"]
+    assert found["month"].tolist() == ["2019-01", "2019-02", "2019-03", "2019-04"]
+    assert found["band"].dropna().tolist() == [str(value) for value in frame["band"].dropna()]
+
+
+@pytest.mark.parametrize(
+    ("frame", "line"),
+    [
+        (pd.DataFrame({"a": [1, 2], "x": [1j, 2]}), r"D008.*'x'.*frame\['x'\].astype\(float\)"),
+        (pd.DataFrame({"a": [1, 2], "x": [2**70, 2]}), r"D008.*'x'.*frame\['x'\].astype\(str\)"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "D006.*'a' is there twice"),
+        (pd.DataFrame({"a": [1], 0: [2]}), r"D008.*name 0 .*\[str\(name\) for"),
+        (pd.DataFrame({("a", "b"): [1]}), r"D008.*name \('a', 'b'\) .*'_'.join"),
+    ],
+)
+def test_a_data_frame_that_cannot_be_written(frame: pd.DataFrame, line: str) -> None:
+    with pytest.raises(TipcastError, match=line):
+        tipcast.train(data=frame, target="a")
 
 
 def test_a_data_frame_that_cannot_be_a_table() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import shlex
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -246,14 +248,43 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
 
 
 def _written(frame: Any, path: Path, side: str) -> str:
-    """Write a DataFrame as Parquet, one of Dask's as a folder of files."""
+    """Write a DataFrame as Parquet, one of Dask's as a folder of files; intervals and periods become their texts.
+
+    D006 two columns of one name, D008 a name that is no text, a column that Parquet does not hold.
+    """
+    where, names = f"data ({side})", list(frame.columns)
+    for name in names:
+        if not isinstance(name, str):
+            new = "'_'.join(map(str, name))" if isinstance(name, tuple) else "str(name)"
+            fix = f"frame.columns = [{new} for name in frame.columns]"
+            raise TipcastError("D008", where, f"column name {name!r} is no text", fix)
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise TipcastError("D006", where, f"column {twice[0]!r} is there twice", "drop or rename one of the two")
+    dask = hasattr(frame, "npartitions")
+    kinds = {name: getattr(getattr(kind, "categories", None), "dtype", kind) for name, kind in frame.dtypes.items()}
     try:
-        frame.to_parquet(str(path), **{"write_index" if hasattr(frame, "npartitions") else "index": False})
-    except (ValueError, TypeError) as problem:  # Arrow's errors are such
-        what = f"cannot be written as Parquet: {str(problem).partition(chr(10))[0]}"
-        fix = "name columns by texts, and let each have one type"
-        raise TipcastError("D008", f"data ({side})", what, fix) from problem
+        for name in [name for name, kind in kinds.items() if str(kind).startswith(("interval", "period"))]:
+            texts = frame[name].astype(object).map(str, "ignore", **({"meta": (name, "string")} if dask else {}))
+            frame = frame.assign(**{name: texts})
+        frame.to_parquet(str(path), **{"write_index" if dask else "index": False})
+    except OSError:  # as of a full disk
+        raise
+    except Exception as problem:  # pandas, cuDF and pyarrow have many
+        said = str(problem.args[0] if problem.args else problem).partition("\n")[0]
+        first = frame.partitions[0].compute() if dask else frame
+        bad = next((name for name in names if not _can_be_written(first[[name]])), None)
+        column, own = ("", "COLUMN") if bad is None else (f"column {bad!r} ", repr(bad))
+        kind = "float" if bad is not None and getattr(kinds[bad], "kind", "O") in "fciu" else "str"
+        fix = f"frame[{own}] = frame[{own}].astype({kind}), or leave it out"
+        raise TipcastError("D008", where, f"{column}cannot be written as Parquet: {said}", fix) from problem
     return str(path)
+
+
+def _can_be_written(frame: Any) -> bool:
+    with contextlib.suppress(Exception):
+        frame.to_parquet(io.BytesIO(), index=False)
+        return True
+    return False
 
 
 def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, files_here: bool = False) -> Result:

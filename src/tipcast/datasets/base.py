@@ -123,6 +123,8 @@ class ScanRequest:
     """The dataset's name -> a file's own, of columns that a user maps."""
     key: str = "data.columns"
     """Of the configuration of ``names``."""
+    any_columns: bool = False
+    """Whether any column may be of use: then folders named KEY=VALUE, whose column the files lack, are refused."""
     strict: bool = True
     """Whether every file must have all that is mapped; otherwise what a file lacks is not mapped in it."""
 

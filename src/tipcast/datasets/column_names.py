@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,9 +42,12 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
     Raises
     ------
     TipcastError
-        D006 a column that stands for two, D007 one that the file lacks.
+        D006 a column that stands for two or is there twice, D007 one that the file lacks.
 
     """
+    twice = next((name for name, times in Counter(own).items() if name and times > 1), None)
+    if twice is not None:
+        raise TipcastError("D006", where, f"column {twice!r} is there twice", "drop or rename one of the two")
     lacking = {name: column for name, column in request.names.items() if column not in own}
     if lacking and request.strict:
         name, column = next(iter(lacking.items()))

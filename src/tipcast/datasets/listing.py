@@ -5,20 +5,31 @@ from __future__ import annotations
 import filecmp
 import glob
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited, parquet
-from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
+from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest, counted
 from tipcast.datasets.column_names import NAMES
 
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
+ROWLESS = "D009"
+"""Code of a file without rows, which is passed over beside others: Spark writes one where a partition is empty."""
+LOGS = {
+    "Delta": ("_delta_log/*", "deltalake.DeltaTable(FOLDER).to_pandas()"),
+    "Hudi": (".hoodie/*", "spark.read.format('hudi').load(FOLDER).toPandas()"),
+    "Iceberg": ("metadata/[v0-9]*.metadata.json", "pyiceberg.table.StaticTable.from_metadata(FILE).scan().to_pandas()"),
+}
+"""Format of tables whose log alone tells which of their files count -> the files of the log, and what reads a table."""
 _AT_ONCE = 8
 BEGINNING = 64 << 10
 """Bytes of a local CSV file that are read before the whole is compared."""
@@ -29,21 +40,39 @@ def scan_files(
 ) -> tuple[list[FileScan], tuple[str, ...]]:
     """Find the files that are named, and look at the footer or header of each; also return lines worth a log line.
 
-    C004 D001 D002 D021 D022 and the errors of ``scan``, each naming the file or the configuration's ``key``.
+    Files without rows are passed over where a folder or glob has others. C004 D001 D002 D021 D022 D025 and the errors
+    of ``scan``, each naming the file or the configuration's ``key``.
     """
-    every = [uri for pattern in patterns(named, key) for uri in expand(pattern, request)]
-    uris = list(dict.fromkeys(every))
-    more = len(every) - len(uris)
-    twice = (f"{more} file{'s' if more > 1 else ''} named twice, read once",) if more else ()
+    groups = [expand(pattern, request) for pattern in patterns(named, key)]
+    every = [uri for group in groups for uri in group]
+    uris, alone = list(dict.fromkeys(every)), {group[0] for group in groups if len(group) == 1}
+    check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
+
+    def look(uri: str) -> FileScan | TipcastError:
+        try:
+            return scan(uri, request)
+        except TipcastError as problem:
+            if problem.code != ROWLESS or uri in alone:
+                raise
+            return problem
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda uri: scan(uri, request), uris)), twice
+        found = list(pool.map(look, uris))
+    scans = [each for each in found if isinstance(each, FileScan)]
+    rowless = [each for each in found if isinstance(each, TipcastError)]
+    if not scans:
+        raise rowless[0]
+    more = len(every) - len(uris)
+    notes = [f"{counted(more, 'file')} named twice, read once"] if more else []
+    notes += [f"{counted(len(rowless), 'file')} without rows passed over, as {rowless[0].where}"] if rowless else []
+    return scans, tuple(notes)
 
 
 def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any) -> ScanRequest:
     """Return what is asked of the files that a configuration of data names; ``more`` as ``ScanRequest`` has it."""
     given = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
     own = {field: getattr(spec, key) for field, key in given.items() if hasattr(spec, key)}
-    return ScanRequest(tuple(columns), tuple(optional), **own, **more)
+    return ScanRequest(tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **own, **more)
 
 
 def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> Listing:
@@ -83,7 +112,7 @@ def patterns(named: Any, key: str) -> list[str]:
 def expand(pattern: str, request: ScanRequest) -> list[str]:
     """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
 
-    D001 nothing there, D002 a folder without data files, D021 D022 addresses.
+    D001 nothing there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log describes.
     """
     kind = address.scheme(pattern)
     if kind == "s3":
@@ -103,7 +132,8 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
         raise TipcastError("D001", pattern, what, "check the path") from problem
     if path.is_dir():
         try:
-            return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern)
+            _check_logs(_logs_beside(path))
+            return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern, request)
         except OSError as problem:
             what, fix = f"cannot be looked into: {problem.strerror}", "change its permissions, or name the files"
             raise TipcastError("D001", str(problem.filename), what, fix) from problem
@@ -117,6 +147,8 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
     matches = sorted(match for match in found if Path(match).is_file())
     if not matches:
         raise TipcastError("D001", pattern, "no file matches", "check the pattern")
+    for folder in {Path(match).parent for match in matches}:
+        _check_logs(_logs_beside(folder))
     return matches
 
 
@@ -141,17 +173,47 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
                 raise TipcastError("D001", where, "no object matches", "check the bucket and the pattern")
             return matches
         if pattern.endswith("/") or not pattern.lower().endswith((*PARQUET, *CSV)):
-            return _of_folder([f"s3://{match}" for match in store.find(pattern)], pattern, address.shown(pattern))
+            found = [f"s3://{match}" for match in store.find(pattern)]
+            return _of_folder(found, pattern, address.shown(pattern), request)
     return [pattern]
 
 
-def _of_folder(files: Sequence[str], folder: str, where: str) -> list[str]:
+def _logs_beside(folder: Path) -> Iterator[str]:
+    """Find files of logs of tables that a local folder is, or is part of."""
+    return (str(file) for each in (folder, *folder.parents) for log, _ in LOGS.values() for file in each.glob(log))
+
+
+def _check_logs(files: Iterable[str]) -> None:
+    """Refuse a table by a file of its log; D025."""
+    for file, (kind, (log, reader)) in itertools.product(files, LOGS.items()):
+        if fnmatchcase(file, f"*/{log}"):
+            where = address.shown(file.rpartition(f"/{Path(log).parent}/")[0])
+            what = f"is a table of {kind}: its log alone tells which of its files hold rows that count"
+            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
+
+
+def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
+    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use; D025."""
+    for file in files if request.any_columns else ():
+        if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
+            names = ", ".join(step.partition("=")[0] for step in keyed)
+            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
+            where = address.shown(folder or file)
+            reader = f"pandas.read_parquet({where!r})"
+            if file.lower().endswith(CSV):
+                reader = f"pyarrow.dataset.dataset({where!r}, format='csv', partitioning='hive').to_table().to_pandas()"
+            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
+
+
+def _of_folder(files: Sequence[str], folder: str, where: str, request: ScanRequest) -> list[str]:
     """Return the data files below a folder, without hidden ones and those that start with an underscore."""
+    _check_logs(files)
     found = [file for file in files if file.lower().endswith((*PARQUET, *CSV))]
     steps = {file: file[len(folder) :].strip("/").split("/") for file in found}
     kept = [file for file in found if not any(step[:1] in {".", "_"} for step in steps[file])]
     if not kept:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
+    check_partitions(kept, folder.rstrip("/"), request)
     return sorted(kept)
 
 

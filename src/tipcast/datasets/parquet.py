@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +48,14 @@ class Footer:
     def names(self) -> list[tuple[str, str]]:
         """Name that the dataset sees, and the file's own, of all columns."""
         return seen_names(self.schema.names, self.request, address.shown(self.uri))
+
+    @functools.cached_property
+    def index(self) -> frozenset[str]:
+        """Names of columns that were a DataFrame's index when it was written, but for those that a user maps."""
+        told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())
+        unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")  # where a writer left out what pandas told
+        own = {name for seen, name in self.names if seen not in self.request.names}
+        return frozenset(name for name in own if name in told or unnamed.fullmatch(name))
 
     @property
     def rows(self) -> int:

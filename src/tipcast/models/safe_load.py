@@ -40,7 +40,8 @@ def check(path: Path, format: str, features: Sequence[str], where: str, kind: st
         )
     if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
         raise TipcastError("M002", where, "its file does not name its features", AGAIN)
-    for at, (own, told) in enumerate(zip(found["names"] or features, features, strict=True), 1):
+    names = native.booster_names(list(features))
+    for at, (own, told) in enumerate(zip(found["names"] or names, names, strict=True), 1):
         if own != told:
             raise TipcastError(
                 "M002", where, f"feature {at} is {own!r} in its file and {told!r} in its manifest", AGAIN

@@ -6,7 +6,7 @@ import ctypes
 import json
 import logging
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ EXECUTOR = "tipcast-xgboost"
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
 
-Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None]
-"""Binned rows to train on, and those that decide when to stop."""
+Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[str]]
+"""Binned rows to train on, those that decide when to stop, and the names of features."""
 
 
 def configured_device(booster: xgboost.Booster) -> str:
@@ -79,20 +79,21 @@ class XGBoost(Estimator):
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        options = self.plan().matrix(columns(rows.x))
+        features = columns(rows.x)
+        options = self.plan().matrix(features)
         with _threaded(threads):
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
-                return train, None
+                return train, None, features
             x, y = rows.validation
-            return train, _matrix(x, y, threads, {**options, "ref": train})
+            return train, _matrix(x, y, threads, {**options, "ref": train}), features
 
     def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
         """Train; with validation rows stop early and keep the best. Fits of several threads may share the rows."""
         prepared = self.prepared(rows, threads) if isinstance(rows, Split) else rows
         planned = self._planned(prepared)
         booster, history = _boost(planned, prepared, seed, threads)
-        return fitted(planned, booster, history, list(prepared[0].feature_names or []))
+        return fitted(planned, booster, history, prepared[2])
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Train, each worker on the rows that it holds, as ``fit`` does. XGBoost does not tell its progress."""
@@ -132,7 +133,7 @@ class XGBoost(Estimator):
     def _planned(self, prepared: Matrices) -> Plan:
         if self.kind != "multiclass" or self.classes:
             return self.plan()
-        return self.plan(1 + max(int(each.get_label().max()) for each in prepared if each is not None))
+        return self.plan(1 + max(int(each.get_label().max()) for each in prepared[:2] if each is not None))
 
 
 class _TrainingThread(WorkerPlugin):
@@ -166,7 +167,7 @@ def _hear() -> None:
 
 
 def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int) -> tuple[xgboost.Booster, History]:
-    rows, held_out = prepared
+    rows, held_out, _ = prepared
     history: dict[str, dict[str, list[float]]] = {}
     with _threaded(threads):
         booster = xgboost.train(
@@ -192,16 +193,16 @@ def _matrix(x: Any, y: Any, threads: int, options: dict[str, Any]) -> xgboost.Qu
     """Bin rows: a frame at once, parts one by one, so that they are never joined."""
     if not isinstance(x, list):
         return xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
-    options = dict(options)
-    types = options.pop("feature_types", None)
-    return xgboost.QuantileDMatrix(_Parts(x, parts(y), types), nthread=threads, **options)
+    own: dict[str, Any] = {name: options[name] for name in ("feature_names", "feature_types") if name in options}
+    options = {name: value for name, value in options.items() if name not in own}
+    return xgboost.QuantileDMatrix(_Parts(x, parts(y), own), nthread=threads, **options)
 
 
 class _Parts(xgboost.DataIter):
     """Passes parts to a matrix one by one, so that they are never joined."""
 
-    def __init__(self, x: Sequence[Frame], y: Sequence[Frame], types: Sequence[str] | None) -> None:
-        self._x, self._y, self._types = x, y, types
+    def __init__(self, x: Sequence[Frame], y: Sequence[Frame], features: Mapping[str, Sequence[str]]) -> None:
+        self._x, self._y, self._features = x, y, features
         self._at = 0
         super().__init__()
 
@@ -209,7 +210,7 @@ class _Parts(xgboost.DataIter):
         """Pass the next part; False after the last."""
         if self._at == len(self._x):
             return False
-        input_data(data=self._x[self._at], label=self._y[self._at], feature_types=self._types)
+        input_data(data=self._x[self._at], label=self._y[self._at], **self._features)
         self._at += 1
         return True
 
@@ -236,12 +237,12 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
             booster = booster[: booster.best_iteration + 1]
     if planned.categorical:
         booster.set_attr(**{native.MISSING: str(MISSING)})
-    booster.feature_names = list(features)
+    booster.feature_names = names = native.booster_names(list(features))
     gain = booster.get_score(importance_type="gain")
     return Fitted(
         scorer=native.XGBoostScorer(booster, device=planned.device),
         history=history,
-        importance=shares(features, [float(gain.get(name, 0)) for name in features]),  # type: ignore[arg-type]
+        importance=shares(features, [float(gain.get(name, 0)) for name in names]),  # type: ignore[arg-type]
         importance_kind="gain",
         info=info,
         model=booster,

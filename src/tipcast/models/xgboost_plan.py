@@ -12,6 +12,7 @@ import numpy as np
 import xgboost
 
 from tipcast.config.errors import TipcastError
+from tipcast.models import native
 from tipcast.models.base import check_names, positive, positive_int
 
 MISSING = -1.0
@@ -84,10 +85,11 @@ class Plan:
         A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must
         not be negative, so with categories a missing value is one to XGBoost too.
         """
-        if not self.categorical:
-            return {"max_bin": self.max_bin}
-        types = ["c" if name in self.categorical else "q" for name in features]
-        return {"max_bin": self.max_bin, "feature_types": types, "enable_categorical": True, "missing": MISSING}
+        options: dict[str, Any] = {"max_bin": self.max_bin, "feature_names": native.booster_names(list(features))}
+        if self.categorical:
+            types = ["c" if name in self.categorical else "q" for name in features]
+            options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
+        return options
 
 
 def plan(

@@ -17,9 +17,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import Dataset, Fragment, ScanRequest
+from tipcast.datasets.base import Dataset, Fragment, ScanRequest, counted
 from tipcast.datasets.column_names import NAMES, check_names
-from tipcast.datasets.listing import CSV, PARQUET, expand, patterns
+from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.output_folder import Entry, Present, look, refused
 from tipcast.scoring.writing import added_columns, file_sha256, file_stamp, of_store
@@ -169,6 +169,7 @@ def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> Score
         optional=optional,
         names=config.columns or fetched.manifest.get(NAMES, {}),
         key="columns",
+        any_columns=dataset.name == "table",
         strict=bool(config.columns),
         nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
         facts=config.facts,
@@ -185,6 +186,10 @@ def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> Score
     items = _each(inspect, files)
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
+    with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
+    if with_rows and len(with_rows) < len(items):
+        note = f"{counted(len(items) - len(with_rows), 'file')} without rows passed over"
+        items = [replace(item, notes=(*item.notes, note)) for item in with_rows]
     return _plan(items, fetched.uri, recipe, present)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.conftest import high_tip_task
 
@@ -72,6 +74,18 @@ def test_names_that_cannot_be(trip_files: Any, columns: dict[str, str], code: st
         registry.open_dataset(files(path, columns=columns)).scan("train", NEEDED)
     assert caught.value.code == code
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_two_columns_of_one_name(tmp_path: Path, ending: str) -> None:
+    frame, path = pd.DataFrame(np.ones((9, 4)), columns=["a", "len", "len", "y"]), tmp_path / f"t.{ending}"
+    if ending == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        pq.write_table(pa.Table.from_arrays([*frame.to_numpy().T], names=list(frame)), path)
+    spec = TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096)
+    with pytest.raises(TipcastError, match="D006.*'len' is there twice"):
+        registry.open_dataset(spec)
 
 
 def test_what_is_mapped_hides_the_column_of_that_name() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import xgboost
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import native
+from tipcast.models import native, safe_load
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.xgboost import DEVICE, fitted
@@ -49,6 +50,34 @@ def test_importance_holds_all_features_and_sums_to_one(client, parts, spec, scat
     assert list(model.importance) == list(parts[0][0].columns)
     assert sum(model.importance.values()) == pytest.approx(1)
     assert sum(value > 0 for value in model.importance.values()) == 1  # one stump splits on one feature
+
+
+@pytest.mark.parametrize("reach", ["distributed", "parts", "rows"])
+def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
+    """The booster has names that XGBoost takes, for which the user's stand in all else."""
+    names = ["size [m2]", "size (m2)", "age<30", "a\nb", "$x_{", "", 'ü,"']
+    draw = np.random.default_rng(0)
+    made = pd.DataFrame(draw.normal(size=(900, 7)).astype("f4"), columns=names)
+    label = (made["size [m2]"] > 0).astype("int32")
+    estimator = build(spec("xgboost", **SMALL), "cpu", ("age<30",))
+    made["age<30"] = (made["age<30"] > 0).astype("f4")
+    x, y = [made[:400], made[400:]], [label[:400], label[400:]]
+    if reach == "distributed":
+        model = estimator.fit_distributed(client, Split(*scattered(list(zip(x, y, strict=True)))), seed=0)
+    else:
+        model = estimator.fit(Split(x, y) if reach == "parts" else Split(made, label), seed=0)
+    assert list(model.importance) == names
+    assert max(model.importance, key=model.importance.get) == "size [m2]"
+    saved = model.save(tmp_path)
+    safe_load.check(saved.path, saved.format, names, "model")
+    booster = xgboost.Booster(model_file=saved.path)
+    assert booster.feature_names == ["size (m2)_", "size (m2)", "age_lt_30", *names[3:]]
+    matrix = xgboost.DMatrix(
+        made.set_axis(booster.feature_names, axis=1), feature_types=booster.feature_types, missing=-1
+    )
+    np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(made), atol=1e-6)
+    with pytest.raises(TipcastError, match="M002"):
+        safe_load.check(saved.path, saved.format, names[::-1], "model")
 
 
 def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):

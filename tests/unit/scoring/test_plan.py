@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import RawColumn
 from tipcast.scoring import plan
 from tipcast.scoring.output_folder import Entry, Manifest, Present
 from tipcast.scoring.writing import file_sha256, file_stamp
@@ -55,3 +58,24 @@ def test_a_version_of_the_same_registry_is_not_asked_for(tmp_path: Path, monkeyp
     assert not unchanged(), "it looks different"
     (tmp_path / "trips" / "a.parquet").write_text("other")
     assert not unchanged()
+
+
+def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": [1.0, 2.0], "region": ["n", "s"]})
+    (tmp_path / "parts").mkdir()
+    for name, part in (("a", frame), ("b", frame[:0])):
+        part.to_parquet(f"parts/{name}.parquet")
+    frame.to_parquet("hive", partition_cols=["region"])
+    task = Task("t", "regression", ("a",)).facts()
+    manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": task, "features": ["a"]}
+    model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
+    present = Present(str(tmp_path / "scored"), Manifest({}, {}))
+    found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    assert [item.name for item in found.due] == ["a.parquet"]
+    assert not found.refused
+    assert found.notes == ("1 file without rows passed over",)
+    with pytest.raises(TipcastError, match="D009"):
+        plan.plan_files(config(input="parts/b.parquet", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    with pytest.raises(TipcastError, match="D025.*column region"):
+        plan.plan_files(config(input="hive", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]

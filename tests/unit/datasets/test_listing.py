@@ -1,0 +1,88 @@
+"""Folders and globs as others write them: parts without rows, partitions, tables that a log describes, an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import FilesData, TableData
+from tipcast.datasets import parquet
+from tipcast.datasets.base import ScanRequest
+from tipcast.datasets.listing import expand, request_of
+from tipcast.datasets.table import Table
+
+FRAME = pd.DataFrame({"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3})
+
+
+def opened(train: Any) -> Table:
+    return Table.open(TableData("table", train, test=None, test_share=0.2, block_bytes=4096))
+
+
+def refused(train: Any) -> str:
+    with pytest.raises(TipcastError) as caught:
+        opened(train)
+    assert len(str(caught.value)) <= 300
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_parts_without_rows_are_passed_over(tmp_path: Path, ending: str) -> None:
+    for name, part in (("a", FRAME[:0]), ("b", FRAME[:40]), ("c", FRAME[40:]), ("d", FRAME[:0])):
+        path = tmp_path / f"part-{name}.{ending}"
+        part.to_parquet(path, index=False) if ending == "parquet" else part.to_csv(path, index=False)
+    for name in ("_SUCCESS", ".part-a.crc"):
+        (tmp_path / name).touch()
+    for named in (str(tmp_path), f"{tmp_path}/*.{ending}"):
+        listing = opened(named).scan("train", ("a", "y"))
+        assert len(listing.uris) == 2
+        assert f"2 files without rows passed over, as {tmp_path}/part-a.{ending}" in listing.notes
+    for named in (
+        f"{tmp_path}/part-a.{ending}",
+        f"{tmp_path}/part-[ad]*",
+        [f"{tmp_path}/part-{x}.{ending}" for x in "ab"],
+    ):
+        assert "error[D009]" in refused(named)
+
+
+def test_a_partitioned_folder_is_refused_by_its_column(tmp_path: Path) -> None:
+    FRAME.to_parquet(tmp_path / "sales", partition_cols=["region"], index=False)
+    sales, north, south = (str(tmp_path / path) for path in ("sales", "sales/region=north", "sales/region=south"))
+    for named in (sales, f"{sales}/*/*.parquet", [north, south]):
+        assert "error[D025]" in (line := refused(named))
+        assert "column region" in line
+        assert "pandas.read_parquet" in line
+    assert len(opened(north).scan("train", ("a",)).uris) == 1, "a value that all rows share decides nothing"
+    assert len(expand(sales, request_of(FilesData("files", sales, sales, None)))) == 2, (
+        "these have columns of their own"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "log"),
+    [("Delta", "_delta_log/0.json"), ("Hudi", ".hoodie/x"), ("Iceberg", "metadata/00001-a.metadata.json")],
+)
+def test_a_table_of_another_format_is_refused_by_name(tmp_path: Path, kind: str, log: str) -> None:
+    for path in (tmp_path / "t" / log, tmp_path / "t" / "data" / "a.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "t" / log).touch()
+    FRAME.to_parquet(tmp_path / "t" / "data" / "a.parquet")
+    for named in ("", "t", "t/data", "t/data/*.parquet", "t/**/*.parquet"):
+        assert f"error[D025] {tmp_path}/t: is a table of {kind}" in refused(str(tmp_path / named))
+        with pytest.raises(TipcastError, match="D025"):
+            expand(str(tmp_path / named), ScanRequest(()))
+
+
+def test_an_index_is_known(tmp_path: Path) -> None:
+    frames = {"shuffled": FRAME.sample(frac=1), "named": FRAME.set_index(["y", "region"]), "plain": FRAME}
+    index = {}
+    for name, each in frames.items():
+        each.to_parquet(tmp_path / name)
+        index[name] = parquet.read_footer(
+            str(tmp_path / name), ScanRequest((), names={"r": "region"}, strict=False)
+        ).index
+    assert index == {"shuffled": {"__index_level_0__"}, "named": {"y"}, "plain": frozenset()}
