@@ -224,7 +224,9 @@ def serving() -> Callable[..., Any]:
     """Start a server, wait until it answers, stop it at the end; of port 0 its log tells which."""
 
     @contextmanager
-    def serve(command: Sequence[str], url: str, folder: Path, **variables: str) -> Iterator[str]:
+    def serve(
+        command: Sequence[str], url: str, folder: Path, health: str = "health", **variables: str
+    ) -> Iterator[str]:
         outside = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
         outside["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}"  # it starts uvicorn by name
         log = folder / "server.log"
@@ -238,7 +240,7 @@ def serving() -> Callable[..., Any]:
                 start_new_session=True,
             )
             try:
-                yield answering(process, url, log)
+                yield answering(process, url, log, health)
             finally:
                 for signal in (15, 9):  # to the session that it leads: its workers too
                     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):

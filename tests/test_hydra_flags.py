@@ -62,9 +62,9 @@ def test_cfg_package_and_resolve(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(yaml.safe_load(said(capsys, "train", "-c", "hydra"))) == ["hydra"]
     assert {"hydra", "seed"} <= set(yaml.safe_load(said(capsys, "train", "--cfg=all")))
     assert yaml.safe_load(said(capsys, "train", "--cfg", "job", "--package", "data"))["rows"] == 200_000
-    plain = ["train", "--cfg", "job", "-p", "tracking"]
-    assert yaml.safe_load(said(capsys, *plain))["experiment"] == "${oc.env:MLFLOW_EXPERIMENT_NAME,tipcast}"
-    assert yaml.safe_load(said(capsys, *plain, "--resolve"))["experiment"] == "tipcast"
+    plain = ["train", "--cfg", "job", "-p", "data", "data=tlc", "data.train=2019-01", "data.test=2019-02"]
+    assert yaml.safe_load(said(capsys, *plain))["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
+    assert yaml.safe_load(said(capsys, *plain, "--resolve"))["cache"].endswith("cache/tipcast")
     assert "error[C005]" in refused(capsys, "train", "--resolve")
     assert "use --cfg job" in refused(capsys, "train", "--cfg", "jobs")
 

@@ -57,6 +57,7 @@ def test_each_configuration_is_a_run_on_rows_that_are_read_once(store: str, logg
     assert all(child.data.metrics["test/rows"] == children[0].data.metrics["test/rows"] for child in children)
     assert sum(line.startswith("cluster") for line in logged) == 1
     board = said["trainings"]
+    assert len({row["name"] for row in board}) == 4
     scores = [row["metrics"]["validation/auc"] for row in board]
     assert scores == sorted(scores, reverse=True)
     assert [row["rank"] for row in board] == [1, 2, 3, 4]

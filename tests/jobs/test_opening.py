@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tipcast.jobs.opening import LONGEST_NAME, told_apart
+from tipcast.jobs.opening import LONGEST_NAME, LONGEST_OWN, run_names
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,43 @@ from tipcast.jobs.opening import LONGEST_NAME, told_apart
     ],
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
-    assert told_apart("xgboost", command) == expected
+    assert run_names([("xgboost", command)]) == [expected]
 
 
 def test_a_name_stays_short() -> None:
     words = " ".join(f"model.params.parameter_{at}=0.125" for at in range(20))
-    assert len(told_apart("xgboost", f"tipcast train {words}")) <= LONGEST_NAME
+    assert len(run_names([("xgboost", f"tipcast train {words}")])[0]) <= LONGEST_NAME
+
+
+def test_trainings_of_one_command_have_names_of_their_own() -> None:
+    shared = "tipcast train data=table data.train=evenings.csv task.target=tip"
+    features = ("[total_bill,size]", "[total_bill,size,smoker]")
+    of = [
+        ("xgboost", f"{shared} task.features={each} model.params.max_depth={depth}")
+        for each in features
+        for depth in (2, 4)
+    ]
+    assert run_names(of) == [
+        "xgboost features=[total_bill,size] max_depth=2 data=table train=evenings.csv",
+        "xgboost features=[total_bill,size] max_depth=4 data=table train=evenings.csv",
+        "xgboost features=[total_bill,size,smoker] max_depth=2 data=table target=tip",
+        "xgboost features=[total_bill,size,smoker] max_depth=4 data=table target=tip",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"task.features=[{','.join(f'column_{at}' for at in range(many))}]" for many in (50, 51)],
+        ["data.train=2018/trips.csv", "data.train=2019/trips.csv"],
+        ["tracking.register=a", "tracking.register=b"],
+        [" ".join(f"model.params.parameter_{at}={value}" for at in range(40)) for value in (1, 2)],
+        ["model=mine", "model=mine_too"],
+        ["seed=1", "seed=1"],
+    ],
+    ids=["long lists", "paths", "registered names", "many", "models", "the same twice"],
+)
+def test_no_two_names_are_the_same(words: list[str]) -> None:
+    names = run_names([("xgboost", f"tipcast train {each}") for each in words])
+    assert len(set(names)) == 2
+    assert max(map(len, names)) <= LONGEST_OWN

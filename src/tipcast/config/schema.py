@@ -288,8 +288,8 @@ class TrackingSpec:
 
     uri: str | None = None
     """MLflow tracking URI; null takes MLFLOW_TRACKING_URI, then sqlite:///mlflow.db."""
-    experiment: str = MISSING
-    """Name of MLflow's experiment."""
+    experiment: str | None = None
+    """Name of MLflow's experiment; null: MLFLOW_EXPERIMENT_NAME or MLFLOW_EXPERIMENT_ID, else tipcast."""
     register: str | None = None
     """Name that the model is registered under; null: it is logged alone."""
     run_name: str | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -222,17 +223,8 @@ class Evaluator(ABC):
     ) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
-        Parameters
-        ----------
-        predictions
-            Of the part, on any device.
-        target
-            (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
-        threshold
-            See ``evaluate``.
-        edges
-            Of numbers: the (bins + 1,) edges of the bins to count predictions in, as ``held_out`` has them.
-
+        ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row. ``edges`` are,
+        of numbers, the (bins + 1,) edges of the bins to count predictions in, as ``held_out`` has them.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:
@@ -354,6 +346,8 @@ def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[R
         found = Metric(name or function.__name__, maximize)
         if found.name in {each.name for each in evaluator(kind).metrics} | {ROWS}:
             raise TipcastError("C003", f"metric {found.name}", "is one of ours", "give it another name")
+        if not re.fullmatch(r"\w[\w.\- ]*", found.name):  # which stores would have under another name
+            raise TipcastError("C003", f"metric {found.name}", "is no name to MLflow", "use letters, digits and _")
         _OWN[kind][found] = function
         return function
 

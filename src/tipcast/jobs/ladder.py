@@ -217,8 +217,7 @@ def climb(
     clock = Clock()
     with ExitStack() as stack:
         repeat = _repeat(command, step)
-        run = stack.enter_context(opened(own, repeat, job="train", name=step.name, params=params(own)))
-        run.child_of(parent)
+        run = stack.enter_context(opened(own, repeat, job="train", name=step.name, params=params(own), parent=parent))
         record = Record(run, own, plan, repeat, folder)
         workers = start(stack, record, clock, always_warm=True)  # libraries load before the clock runs
         said = finish(workers, record, clock)
@@ -276,12 +275,7 @@ def compared(climbed: Sequence[Climbed], headline: str, tolerance: float) -> lis
 
 
 def record(
-    parent: Run,
-    config: LadderConfig,
-    plan: Plan,
-    climbed: Sequence[Climbed],
-    missing: Mapping[str, str],
-    command: str,
+    parent: Run, config: LadderConfig, plan: Plan, climbed: Sequence[Climbed], missing: Mapping[str, str], command: str
 ) -> list[dict[str, Any]]:
     """Record what the rungs took and whether they agree; return a row of each."""
     headline = evaluator(plan.task.kind).headline

@@ -22,7 +22,7 @@ from tipcast.config.schema import Output, TrackingSpec
 from tipcast.evaluation import report
 from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing
-from tipcast.jobs.opening import opened, told_apart
+from tipcast.jobs.opening import opened, run_names
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.train import Plan, Splits, check_model, finish, make_plan, read, start
 from tipcast.jobs.train_record import DIGEST, Record, params
@@ -51,16 +51,13 @@ class Training:
     """One of the configurations."""
 
     config: MultirunConfig
+    name: str
+    """What tells it apart."""
     command: str
     """What repeats it alone."""
     plan: Plan
     original: Original | None = None
     """The run that it repeats."""
-
-    @property
-    def name(self) -> str:
-        """What tells it apart."""
-        return told_apart(self.config.model.name, self.command)
 
     @property
     def rows(self) -> str:
@@ -93,7 +90,9 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     _check_shared([config for config, _ in many])
     check_session(first.backend, first.cluster)
     with progress("list"):
-        trainings = [_planned(config, _without(own, "resume", "fail_fast")) for config, own in many]
+        commands = [_without(own, "resume", "fail_fast") for _, own in many]
+        names = run_names([(config.model.name, own) for (config, _), own in zip(many, commands, strict=True)])
+        trainings = [_planned(*of) for of in zip((config for config, _ in many), names, commands, strict=True)]
     results: dict[int, dict[str, Any]] = {}
     failed: dict[int, Exception] = {}
     whole = _without(command, "resume")
@@ -102,7 +101,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         if first.resume is not None:
             client = open_store(first.tracking)
             with failures(resolve(first.tracking)):
-                resumed = find_run(client, first.resume, first.tracking.experiment, JOB)
+                resumed = find_run(client, first.resume, first.tracking, JOB)
             sweep_run(client, resumed, JOB)
             check_lease = stack.enter_context(leased(client, resumed))
         shown = dataclasses.replace(first, tracking=dataclasses.replace(first.tracking, register=None))
@@ -164,10 +163,10 @@ def _check_shared(configs: Sequence[MultirunConfig]) -> None:
             raise TipcastError("C003", f"tracking.{name}", what, "give it one value")
 
 
-def _planned(config: MultirunConfig, command: str) -> Training:
+def _planned(config: MultirunConfig, name: str, command: str) -> Training:
     check_model(config, config.task.kind)
     plan = make_plan(config)
-    return Training(config, command, plan, original(config, plan))
+    return Training(config, name, command, plan, original(config, plan))
 
 
 def _without(command: str, *keys: str) -> str:
@@ -215,10 +214,9 @@ def _train(training: Training, parent: Run, workers: Session, held: dict[str, Sp
     clock, own = Clock(), training.own
     with (
         temporary_folder() as folder,
-        opened(own, training.command, job="train", name=training.name, params=params(own)) as run,
+        opened(own, training.command, job="train", name=training.name, params=params(own), parent=parent) as run,
     ):
         found["run_id"] = run.id
-        run.child_of(parent)
         first = training.original
         run.set_tags({**workers.tags, **(first.tags if first else {}), IDENTITY: training.identity})
         record = Record(run, own, training.plan, training.command, folder, original=first)

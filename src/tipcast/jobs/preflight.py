@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import DoctorConfig, SweepConfig
-from tipcast.config.schema import SearchSpec, TrackingSpec
+from tipcast.config.job_schemas import DoctorConfig, PrepareConfig, SweepConfig
+from tipcast.config.schema import DataSpec, Limits, MadeData, SearchSpec, TableData, TrackingSpec
 from tipcast.evaluation.base import ranking
 from tipcast.search.space import MOST
 
@@ -16,21 +17,36 @@ SEARCHES = ("random", "tpe", "grid")
 def check(config: Any) -> None:
     """Refuse a job's configuration; see also ``config.bounds``.
 
-    C003 names and values that there are not.
+    C003 names and values that there are not, and keys that would change nothing.
     """
+    if hasattr(config, "data") and type(config) is not DoctorConfig:
+        check_data(config.data, ("train", "test") if isinstance(config, PrepareConfig) else ("months",))
     if hasattr(config, "tracking") and type(config) is not DoctorConfig:  # which tells all it finds in its table
         check_tracking(config.tracking)
     if isinstance(config, SweepConfig) and config.resume is None:  # else the run has search and task
         check_search(config)
 
 
+def check_data(data: DataSpec, unused: Sequence[str]) -> None:
+    """Refuse keys that change nothing for this source; ``unused`` are the sides that the job does not read."""
+    if isinstance(data, MadeData) or data.source == "tested":
+        unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
+    given = [name for name in unused if getattr(data, name) is not None]
+    if isinstance(data, MadeData | TableData):
+        usual = vars(Limits(min_rows=data.limits.min_rows))
+        given += [f"limits.{name}" for name, value in vars(data.limits).items() if value != usual[name]]
+    if given:
+        raise TipcastError("C003", f"data.{given[0]}", f"changes nothing with data={data.source} here", "leave it out")
+
+
 def check_tracking(spec: TrackingSpec) -> None:
     """Refuse names that MLflow would."""
-    if not spec.experiment.strip():
+    if spec.experiment is not None and not spec.experiment.strip():
         raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
     name = spec.register
-    if name is not None and (not name or set(name) & set("/:")):
-        raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", "use a name without / and :")
+    if name is not None and (not name.strip(" .") or name.startswith("..") or set(name) & set("/:") or len(name) > 256):
+        fix = "use a name of at most 256 characters without / and :"
+        raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
 
 
 def check_search(config: SweepConfig) -> None:

@@ -33,9 +33,8 @@ LOG = logging.getLogger("tipcast")
 def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.data.months is None:
-        raise TipcastError(
-            "C004", "data.months", "needs a value", "add data.months=2019-01..2019-03, or the files to prepare"
-        )
+        fix = "add data.months=2019-01..2019-03, or the files to prepare"
+        raise TipcastError("C004", "data.months", "needs a value", fix)
     if not config.out.strip():
         raise TipcastError("C004", "out", "needs a value", "add out=FOLDER or out=s3://BUCKET/PREFIX")
     check(config.backend, config.cluster)

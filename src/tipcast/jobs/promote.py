@@ -30,6 +30,7 @@ from tipcast.evaluation.paired import Difference
 from tipcast.jobs import closing, promote_gate
 from tipcast.jobs.opening import opened
 from tipcast.jobs.promote_gate import Check, Contest, Entrant
+from tipcast.jobs.sweep_plan import given_keys
 from tipcast.jobs.train import collect
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
@@ -63,7 +64,8 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
                 return closing.say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
-            contest = _contest(client, config, challenger, before, folder)
+            data = _data(client, config, challenger.fetched.run_id, command)
+            contest = _contest(client, config, data, challenger, before, folder)
         plain = to_plain(config)
         params = {name: plain[name] for name in PARAMS} | {"test_period": contest.period}
         tags = {"model": uri, "data.test_digest": contest.test.digest[:16]}
@@ -79,15 +81,8 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             _record(record, config, contest, command)
         problem, tags = None, {"promote.moved": "true"}
         if contest.passed or config.force:
-            registry.move_alias(
-                client,
-                str(name),
-                config.alias,
-                version,
-                before=before,
-                facts={"why": contest.why, "run": record.id},
-                forced=not contest.passed,
-            )
+            told, forced = {"why": contest.why, "run": record.id}, not contest.passed
+            registry.move_alias(client, str(name), config.alias, version, before=before, facts=told, forced=forced)
         else:
             fix = "mend what failed, or move it all the same with force=true"
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {contest.why}", fix)
@@ -136,7 +131,9 @@ def _entrant(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Entr
     return Entrant(fetched, trained.info.status, trained.data.metrics, version.tags, trained.data.params)
 
 
-def _contest(client: Any, config: PromoteConfig, challenger: Entrant, before: str | None, folder: Path) -> Contest:
+def _contest(
+    client: Any, config: PromoteConfig, data: DataSpec, challenger: Entrant, before: str | None, folder: Path
+) -> Contest:
     """Fetch the champion, list the rows that both are tested on, and check what needs no score."""
     checks, champion = promote_gate.known(challenger), None
     if before is not None:
@@ -148,22 +145,25 @@ def _contest(client: Any, config: PromoteConfig, challenger: Entrant, before: st
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
     entrants = [challenger, *([champion] if champion else [])]
     checks.append(promote_gate.target(entrants))
-    data, seed = _data(client, config, challenger.fetched.run_id), int(challenger.params.get("seed", 0))
+    seed = int(challenger.params.get("seed", 0))
     test, recipe = rows_to_test_on([entrant.fetched for entrant in entrants], data, seed)
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     if champion:
         checks.append(promote_gate.data(challenger, champion, test))
     checks.insert(0, promote_gate.unseen(entrants, test))  # the first that a refusal names
-    return Contest(tuple(entrants), before, tuple(checks), test, recipe)
+    return Contest(tuple(entrants), before, tuple(checks), test, recipe, data.limits)
 
 
-def _data(client: Any, config: PromoteConfig, run_id: str | None) -> DataSpec:
-    """Return where the test rows come from: unless one is named, the source that the version's run read."""
+def _data(client: Any, config: PromoteConfig, run_id: str | None, command: str) -> DataSpec:
+    """Return where the test rows come from: unless one is named, the source and limits of the version's run."""
     if config.data.source != TESTED:
         return config.data
     text = config_text(client, run_id, "name the test rows: data=... data.test=...")
-    return tested(text, config.data, f"run {run_id}")
+    found, limit = tested(text, config.data, f"run {run_id}"), "data.limits."
+    given = [key.removeprefix(limit) for key in given_keys(command) if key.startswith(limit)]
+    limits = dataclasses.replace(found.limits, **{name: getattr(config.data.limits, name) for name in given})
+    return dataclasses.replace(found, limits=limits)
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def rows_to_test_on(models: Sequence[Fetched], data: DataSpec, seed: int) -> tup
 def _rescored(workers: Session, config: PromoteConfig, contest: Contest) -> Contest:
     """Score the same rows with both versions, compare them, and add the answer to the gate's."""
     models = [entrant.fetched for entrant in contest.entrants]
-    scored = score_all(workers, models, contest.test, contest.recipe, config.data.limits)
+    scored = score_all(workers, models, contest.test, contest.recipe, contest.limits)
     found, difference = scored.evaluations, None
     if len(found) == 2 and scored.test.y:
         difference = scored.difference(0, 1, replicates=config.replicates, seed=config.seed)

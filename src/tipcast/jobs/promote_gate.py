@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tipcast.config.schema import Limits
 from tipcast.datasets import split
 from tipcast.datasets.base import Listing
 from tipcast.datasets.registry import dataset_of
@@ -72,6 +73,7 @@ class Contest:
     checks: tuple[Check, ...]
     test: Listing
     recipe: Recipe
+    limits: Limits
     evaluations: tuple[Evaluation, ...] = ()
     """Of the entrants, once they have scored."""
     difference: Difference | None = None

@@ -20,18 +20,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.jobs.opening import UNTOLD
 from tipcast.jobs.train_record import DIGEST
 from tipcast.measure.origin import moved, source
-from tipcast.tracking.facts import (
-    COMMIT,
-    DIRTY,
-    FILES,
-    RELEASE,
-    artifact,
-    best_of,
-    config_text,
-    find_run,
-    run_of,
-    versions_of,
-)
+from tipcast.tracking import facts
 from tipcast.tracking.store import failures, open_store, resolve
 
 if TYPE_CHECKING:
@@ -74,22 +63,18 @@ def _of_some_source(overrides: Sequence[str]) -> Any:
 def load(tracking: TrackingSpec, name: str) -> tuple[str, dict[str, Any]]:
     """Return the id of the run that a user names, and how it was trained, see ``config.plain.recorded``.
 
-    Raises
-    ------
-    TipcastError
-        T004 no such run, M023 one that has trained no model, or does not tell how.
-
+    T004 no such run, M023 one that has trained no model, or does not tell how.
     """
     client = open_store(tracking)
     with failures(resolve(tracking)):
-        run_id = find_run(client, name, tracking.experiment, "train")
-        run, where = run_of(client, run_id), f"run {run_id}"
+        run_id = facts.find_run(client, name, tracking, "train")
+        run, where = facts.run_of(client, run_id), f"run {run_id}"
         job = run.data.tags.get("job")
         if job not in JOBS:
             what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
             raise TipcastError("M023", where, what, "name the run of a training or a sweep")
-        text = config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        return run_id, recorded(text, best_of(run), where, artifact(client, run_id, FILES))
+        text = facts.config_text(client, run_id, "train with tipcast train, and name what it shall be")
+        return run_id, recorded(text, facts.best_of(run), where, facts.artifact(client, run_id, facts.FILES))
 
 
 @dataclass(frozen=True)
@@ -136,18 +121,14 @@ def _part(word: str) -> str:
 def original(config: MultirunConfig, plan: Plan) -> Original | None:
     """Hold a training against the run that it repeats, if it does; what differs is a warning.
 
-    Raises
-    ------
-    TipcastError
-        D024 data of other digests, unless ``other_data`` allows them.
-
+    D024 data of other digests, unless ``other_data`` allows them.
     """
     if config.repeat is None:
         return None
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
-        run = run_of(client, config.repeat)
-        had = versions_of(client, run)
+        run = facts.run_of(client, config.repeat)
+        had = facts.versions_of(client, run)
     tags, device = run.data.tags, run.data.tags.get("device", config.backend.name)
     digests = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
     data = [
@@ -175,8 +156,8 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
 def _code(had: Mapping[str, Any]) -> str:
     """Return what of the code is another than a run had, or is in no commit; nothing where all is the same."""
     now = source()
-    was, dirty = had.get(COMMIT), had.get(DIRTY) == "true"
-    found = [] if had.get(RELEASE) == __version__ else [f"tipcast {had.get(RELEASE)}, now {__version__}"]
+    was, dirty = had.get(facts.COMMIT), had.get(facts.DIRTY) == "true"
+    found = [] if had.get(facts.RELEASE) == __version__ else [f"tipcast {had.get(facts.RELEASE)}, now {__version__}"]
     found += [] if was == now.commit else [f"commit {was or 'not known'}, now {now.commit or 'not known'}"]
     found += ["uncommitted changes then"] if dirty else []
     found += ["uncommitted changes now"] if now.diff else []

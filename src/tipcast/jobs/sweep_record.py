@@ -199,12 +199,9 @@ class SweepRecord:
         if not self.failed:
             return None
         number, first = next(iter(self.failed.items()))
-        return TipcastError(
-            "S001",
-            self.record.run.id,
-            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}",
-            f"look at their runs; tipcast sweep resume={self.record.run.id} tries them again",
-        )
+        what = f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
+        fix = f"look at their runs; tipcast sweep resume={self.record.run.id} tries them again"
+        return TipcastError("S001", self.record.run.id, what, fix)
 
     def said(self) -> dict[str, Any]:
         """Return what the job's last lines say of the search."""

@@ -77,7 +77,7 @@ def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
     store = resolve(config.tracking)
     client = open_store(config.tracking)
     with failures(store):
-        run_id = find_run(client, config.resume, config.tracking.experiment, "sweep")
+        run_id = find_run(client, config.resume, config.tracking, "sweep")
         run = sweep_run(client, run_id)
         with leased(client, run_id) as check_lease:
             text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ from tipcast.datasets.rows import Recipe, Rows, held_out_rows
 from tipcast.evaluation.base import Evaluation, evaluator, judged_by
 from tipcast.evaluation.sums import even
 from tipcast.jobs import closing
-from tipcast.jobs.opening import opened, told_apart
+from tipcast.jobs.opening import opened, run_names
 from tipcast.jobs.repeat import original
 from tipcast.jobs.train_record import Record, params
 from tipcast.jobs.warm_up import warm_up
@@ -72,7 +72,7 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     first = original(config, plan)
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        name, tags = told_apart(config.model.name, command), first.tags if first else {}
+        (name,), tags = run_names([(config.model.name, command)]), first.tags if first else {}
         run = opened(config, command, job="train", name=name, params=params(config), tags=tags)
         record = Record(stack.enter_context(run), config, plan, command, folder, original=first)
         workers = start(stack, record, clock)

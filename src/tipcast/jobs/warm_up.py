@@ -47,11 +47,7 @@ def _side(rows: tuple[Any, Any], at: int) -> Any:
 
 @travelling
 def _whole_job(
-    train: tuple[Fragment, Recipe],
-    test: tuple[Fragment, Recipe],
-    frames: Frames,
-    model: ModelSpec,
-    device: str,
+    train: tuple[Fragment, Recipe], test: tuple[Fragment, Recipe], frames: Frames, model: ModelSpec, device: str
 ) -> tuple[Any, Any] | None:
     """Return features and labels to fit on, None where they are of one class: the real rows may well have both."""
     fragment, recipe = train

@@ -168,11 +168,8 @@ def duration(columns: Mapping[str, Array], xp: ModuleType, *, shortest: float = 
 
 
 _TARGETS: dict[str, Target] = {
-    "high_tip": high_tip,
-    "high_tip_card": high_tip_card,
-    "tip_amount": tip_amount,
-    "duration": duration,
-}
+    "high_tip": high_tip, "high_tip_card": high_tip_card, "tip_amount": tip_amount, "duration": duration,
+}  # fmt: skip
 """Functions by name: those that come with tipcast, of columns of taxi trips, and others as they are registered."""
 
 
@@ -218,6 +215,9 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
     """Make a task of its configuration, asked of a dataset, and refuse what cannot be; C003 C004."""
     if spec.kind is not None and spec.kind not in KINDS:
         raise TipcastError("C003", "task.kind", f"no such kind: {spec.kind}", f"use {', '.join(KINDS)}")
+    unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
+    if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
+        raise TipcastError("C003", f"task.{given[0]}", "changes nothing of this task", "leave it out")
     threshold = {} if spec.threshold is None else {"threshold": spec.threshold}
     params = {**spec.params, **threshold}
     resolved: Target | None = None
@@ -273,9 +273,8 @@ def _features(spec: TaskSpec, dataset: Columns, columns: Sequence[str]) -> tuple
         raise TipcastError("C003", "task.features", "a feature is named twice", "name each once")
     for name in spec.categorical:
         if name not in chosen:
-            raise TipcastError(
-                "C003", "task.categorical", f"{name} is none of task.features", "name features of the task"
-            )
+            what = f"{name} is none of task.features"
+            raise TipcastError("C003", "task.categorical", what, "name features of the task")
     for name in chosen:
         if name not in known:
             raise TipcastError("C003", "task.features", f"no such feature: {name}", f"use {', '.join(there)}")

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 from urllib.parse import quote
 
-from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking import process
+from tipcast.tracking import limits, process
 from tipcast.tracking.abandoned import pages
-from tipcast.tracking.run import MAX_PARAM, MAX_TAG, Run
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import is_locked, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
@@ -74,11 +72,9 @@ class Children:
 
         ``curves`` has metric -> step -> value.
         """
-        now = int(time.time() * 1000)
-        points = [Metric(name, float(value), now, 0) for name, value in metrics.items()]
-        points += [Metric(name, float(value), now, at) for name, of in curves.items() for at, value in of.items()]
-        given = [Param(name, str(value)[:MAX_PARAM]) for name, value in params.items()]
-        self._close(run_id, "FINISHED", tags, metrics=points, params=given)
+        points = [(name, value, 0) for name, value in metrics.items()]
+        points += [(name, value, at) for name, of in curves.items() for at, value in of.items()]
+        self._close(run_id, "FINISHED", tags, metrics=limits.metrics(points), params=limits.params(params))
 
     def fail(self, run_id: str, code: str, message: object) -> None:
         """Close the run of a trial that failed for good."""
@@ -89,8 +85,7 @@ class Children:
         self._close(run_id, "KILLED", {"error.message": reason})
 
     def _close(self, run_id: str, status: str, tags: Mapping[str, object], **batch: Any) -> None:
-        told = [RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()]
-        self._parent.client.log_batch(run_id, tags=told, **batch)
+        self._parent.client.log_batch(run_id, tags=limits.run_tags(tags), **batch)
         self._parent.client.set_terminated(run_id, status)
 
     @contextlib.contextmanager

@@ -43,12 +43,8 @@ def check_user_info(uri: str) -> None:
     """Refuse a server's address that has a user name or password in it, T003."""
     parts = urlsplit(uri)
     if parts.scheme.lower() in {"http", "https"} and (parts.username or parts.password):
-        raise TipcastError(
-            "T003",
-            redact(uri),
-            "credentials do not belong into an address",
-            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
-        )
+        fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        raise TipcastError("T003", redact(uri), "credentials do not belong into an address", fix)
 
 
 def check_credentials(uri: str, *, insecure: bool) -> None:
@@ -69,13 +65,9 @@ def check_credentials(uri: str, *, insecure: bool) -> None:
     if not (parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri)):
         return
     if not insecure:
-        raise TipcastError(
-            "C009",
-            redact(uri),
-            "a password or token would go to another machine without " + ("a checked certificate" if tls else "TLS"),
-            ("unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address")
-            + ", or set tracking.insecure=true on a trusted network",
-        )
+        what = f"a password or token would go to another machine without {'a checked certificate' if tls else 'TLS'}"
+        fix = "unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address"
+        raise TipcastError("C009", redact(uri), what, f"{fix}, or set tracking.insecure=true on a trusted network")
     _warn(redact(uri))
 
 

@@ -11,7 +11,9 @@ import yaml
 from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.abandoned import pages
+from tipcast.tracking.experiments import find_experiment
 
 CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
@@ -27,29 +29,15 @@ LISTED = 5
 """Runs that an ambiguous beginning is told of."""
 
 
-def find_run(client: Any, name: str, experiment: str | None = None, job: str | None = None) -> str:
+def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str | None = None) -> str:
     """Return the id of the run that a user names.
 
-    Parameters
-    ----------
-    client
-        The store.
-    name
-        A whole id, which is returned as it is; the beginning of one, of at least 4 characters, of all runs that are
-        not deleted; ``last``, the newest run of an experiment.
-    experiment
-        The name of the one that ``last`` looks in; None: there is no ``last``.
-    job
-        What ``last`` is a run of, as ``sweep``; None: anything but a trial.
-
-    Raises
-    ------
-    TipcastError
-        T004 for no run, or for several.
-
+    That is by a whole id, which is returned as it is; the beginning of one, of at least 4 characters, of all runs that
+    are not deleted; or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of
+    anything but a trial. T004 for no run, or for several.
     """
-    if name == LAST and experiment is not None:
-        return _last(client, experiment, job)
+    if name == LAST and spec is not None:
+        return _last(client, spec, job)
     if re.fullmatch("[0-9a-f]{32}", name):
         return name
     where, found = f"run {name}", list[Any]()
@@ -69,9 +57,9 @@ def find_run(client: Any, name: str, experiment: str | None = None, job: str | N
     return str(found[0].info.run_id)
 
 
-def _last(client: Any, experiment: str, job: str | None) -> str:
+def _last(client: Any, spec: TrackingSpec, job: str | None) -> str:
     """Return the newest run of a job in an experiment."""
-    there = client.get_experiment_by_name(experiment)
+    experiment, there = find_experiment(client, spec)
     wanted = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
     newest = ["attributes.start_time DESC"]
     found = client.search_runs([there.experiment_id], wanted, max_results=1, order_by=newest) if there else []
@@ -96,14 +84,7 @@ def run_of(client: Any, run_id: str) -> Any:
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:
-    """Return the configuration that a run was made with, as its artifact has it.
-
-    Raises
-    ------
-    TipcastError
-        M023, with ``fix``, where it cannot be read.
-
-    """
+    """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if it cannot."""
     try:
         return Path(client.download_artifacts(run_id, CONFIG)).read_text(encoding="utf-8")
     except (MlflowException, OSError, UnicodeDecodeError) as problem:

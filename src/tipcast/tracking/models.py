@@ -251,12 +251,8 @@ def locate(client: Any, model_uri: str) -> Located:
         return _version(client, _found(lambda: client.get_model_version_by_alias(name, alias), model_uri, gone))
     if match := _RUN.fullmatch(model_uri):
         return _of_run(client, match[1], match[2].rstrip("/"), model_uri)
-    raise TipcastError(
-        "C003",
-        "model_uri",
-        f"not a model URI: {redact(model_uri)}",
-        "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/model",
-    )
+    fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/model"
+    raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
 
 
 def _registered(client: Any, name: str) -> Any:
@@ -273,12 +269,8 @@ def _version(client: Any, version: Any) -> Located:
         gone = "the version that it is a copy of is not there"
         found = _version(client, _found(lambda: client.get_model_version(*copied.groups()), uri, gone))
     else:
-        raise TipcastError(
-            "M005",
-            uri,
-            "was registered from files, not from a model that tipcast logged",
-            "train and register it again",
-        )
+        what = "was registered from files, not from a model that tipcast logged"
+        raise TipcastError("M005", uri, what, AGAIN)
     return dataclasses.replace(found, uri=uri, name=version.name, version=str(version.version), tags=version.tags)
 
 
@@ -328,12 +320,9 @@ def check_location(client: Any, found: Located, root: str | None) -> None:
         return
     path = Path(local_file_uri_to_path(found.location)).resolve()
     if root is None or not path.is_relative_to(Path(root).expanduser().resolve()):
-        raise TipcastError(
-            "T006",
-            found.uri,
-            f"the tracking server says that its files are on this machine, at {path}",
-            "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it",
-        )
+        what = f"the tracking server says that its files are on this machine, at {path}"
+        fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
+        raise TipcastError("T006", found.uri, what, fix)
 
 
 def _is_remote(store: str) -> bool:

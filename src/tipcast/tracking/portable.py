@@ -36,7 +36,8 @@ from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.column_names import NAMES, as_named
 from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
-from tipcast.tracking.run import MAX_DIGEST, Run
+from tipcast.tracking.limits import MAX_DATASET, MAX_DIGEST, cut
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import release
 
 MANIFEST_VERSION = 1
@@ -84,29 +85,11 @@ def log_model(
     listed: Mapping[str, Any],
     example: pd.DataFrame,
 ) -> Logged:
-    """Log a model that scores raw rows without tipcast.
+    """Log a model, its native file in a format of ``models.native``, that scores raw rows without tipcast.
 
-    Parameters
-    ----------
-    run
-        The open run.
-    file
-        The native file.
-    format
-        What ``models.native.load`` calls its format.
-    facts
-        What the manifest says beside the files: ``features`` (in order), ``task`` and anything else that JSON can hold.
-    dataset
-        What the raw columns mean: the file that makes its features travels with the model.
-    listed
-        Facts of the listing of the training rows.
-    example
-        A few raw rows, as a user has them.
-
-    Returns
-    -------
-    Logged
-
+    The manifest has ``facts`` beside the files: ``features`` (in order), ``task`` and all that JSON can hold. The file
+    that makes the dataset's features travels with the model. ``listed`` are facts of the listing of the training rows,
+    ``example`` a few raw rows as a user has them.
     """
     names: Sequence[str] = facts["features"]
     columns = as_named(dataset.raw_columns(names, listed), listed)
@@ -139,19 +122,13 @@ def log_model(
             run.experiment_id, NAME, run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
         )
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
+        own = {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}
         described = Model(
             artifact_path=f"models:/{made.model_id}",
             run_id=run.id,
             model_id=made.model_id,
             model_uuid=made.model_id,
-            metadata={
-                "tipcast": {
-                    "format": format,
-                    "sha256": digests["model"],
-                    "manifest_sha256": digest(path),
-                    "features": list(names),
-                }
-            },
+            metadata={"tipcast": own},
         )
         mlflow.pyfunc.save_model(
             folder / NAME,
@@ -196,43 +173,22 @@ def _of_any_machine(model: Model, format: str, file: str) -> None:
 def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:
     """Let a logged model carry the metrics that its run has of each split by now, tied to the dataset they are of.
 
-    Parameters
-    ----------
-    run
-        The open run.
-    logged
-        Its model.
-    datasets
-        Split -> name and digest of its rows, as ``Run.log_dataset`` has them: metrics are called ``split/name``.
-
+    ``datasets`` has split -> name and digest of its rows, as ``Run.log_dataset`` has them: metrics are ``split/name``.
     """
     metrics = []
     for key in run.client.get_run(run.id).data.metrics:
         if (split := key.partition("/")[0]) in datasets:
             name, digest = datasets[split]
             last = run.client.get_metric_history(run.id, key)[-1]  # the run's own point, not another one
-            of = {"model_id": logged.model_id, "dataset_name": name, "dataset_digest": digest[:MAX_DIGEST]}
-            metrics.append(Metric(key, last.value, last.timestamp, last.step, **of))
+            of = logged.model_id, cut(name, MAX_DATASET), digest[:MAX_DIGEST]
+            metrics.append(Metric(key, last.value, last.timestamp, last.step, *of))
     run.client.log_batch(run.id, metrics=metrics)
 
 
 def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
-    """Score held-out rows with the model as logged, and compare.
+    """Score raw rows with the model as logged; return the largest absolute difference from what is expected.
 
-    Parameters
-    ----------
-    logged
-        The model.
-    raw
-        Rows as a user has them.
-    expected
-        Scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows, ...).
-
-    Returns
-    -------
-    float
-        Largest absolute difference.
-
+    That are scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows, ...).
     """
     with quiet():
         scored = np.asarray(mlflow.pyfunc.load_model(logged.uri).predict(raw))

@@ -17,6 +17,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
+from tipcast.tracking.limits import taken
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import redact, release
@@ -107,17 +108,13 @@ def facts(logged: Logged, difference: float, metrics: Mapping[str, float]) -> di
         "parity": f"{difference:.2g}",
         **{name: f"{value:.6g}" for name, value in metrics.items()},
     }
-    return {name: str(value) for name, value in told.items() if value}
+    return taken({name: value for name, value in told.items() if value})  # the manifest has all features
 
 
 def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, float]) -> None:
     if not difference <= TOLERANCE:
-        raise TipcastError(
-            "M011",
-            name,
-            f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}",
-            "report this with the run's artifacts; nothing was registered",
-        )
+        what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
+        raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
     for metric, value in metrics.items():
         if not math.isfinite(value):
             raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
@@ -208,8 +205,8 @@ def move_alias(
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     told = {"since": now, "after": before or "none", **facts, "forced": str(forced).lower()}
     try:
-        for key, value in told.items():
-            client.set_model_version_tag(name, version, f"{of}.{key}", value)
+        for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
+            client.set_model_version_tag(name, version, key, value)
         client.set_registered_model_tag(name, f"{of}.version", version)
         if before:
             client.set_registered_model_tag(name, f"{of}.previous", before)

@@ -9,7 +9,6 @@ import math
 import os
 import re
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 
 from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
@@ -30,22 +29,18 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_PARENT_RUN_ID,
     MLFLOW_SOURCE_NAME,
 )
-from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import process
+from tipcast.tracking import limits, process
 from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.credentials import check_artifacts
+from tipcast.tracking.experiments import ID, experiment_id, is_of_launcher
 from tipcast.tracking.store import failures, open_store, redact, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
-MAX_PARAM, MAX_TAG = 6000, 8000
-"""MLflow's limits: characters of a value."""
-MAX_DIGEST = 36
-"""Characters that MLflow keeps of a dataset's digest."""
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
 KIND = "mlflow.experimentKind"
@@ -58,8 +53,8 @@ Facts = Mapping[str, object]
 
 
 def set_tags(client: Any, run_id: str, tags: Facts) -> None:
-    """Set tags of a run, cut to MLflow's length."""
-    client.log_batch(run_id, tags=[RunTag(name, str(value)[:MAX_TAG]) for name, value in tags.items()])
+    """Set tags of a run."""
+    client.log_batch(run_id, tags=limits.run_tags(tags))
 
 
 @dataclass(frozen=True)
@@ -75,8 +70,7 @@ class Run:
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log parameters; those that the launcher has logged already are left as they are."""
         there = self.client.get_run(self.id).data.params
-        new = [Param(name, str(value)[:MAX_PARAM]) for name, value in params.items() if name not in there]
-        self.client.log_batch(self.id, params=new)
+        self.client.log_batch(self.id, params=[new for new in limits.params(params) if new.key not in there])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow would rank it first."""
@@ -94,22 +88,16 @@ class Run:
         for name, value, _ in points:
             if not math.isfinite(value):
                 raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, float(value), now, step) for name, value, step in points]
-        self.client.log_batch(self.id, metrics=metrics)
+        self.client.log_batch(self.id, metrics=limits.metrics(points))
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
-        """Set tags, cut to MLflow's length."""
+        """Set tags."""
         set_tags(self.client, self.id, tags)
-
-    def child_of(self, parent: Run) -> None:
-        """Show the run below another one."""
-        self.set_tags({MLFLOW_PARENT_RUN_ID: parent.id})
 
     def note(self, markdown: str) -> None:
         """Set the description that the run's page shows, of as many whole paragraphs as MLflow keeps."""
-        if len(markdown) > MAX_TAG_VAL_LENGTH:
-            markdown = markdown[:MAX_TAG_VAL_LENGTH].rpartition("\n\n")[0]
+        if len(markdown) > limits.MAX_TAG:
+            markdown = markdown[: limits.MAX_TAG].rpartition("\n\n")[0]
         self.set_tags({"mlflow.note.content": markdown})
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:
@@ -126,8 +114,8 @@ class Run:
         else:
             source = CodeDatasetSource(tags={"made_by": uri})
         dataset = Dataset(
-            name=name,
-            digest=digest[:MAX_DIGEST],
+            name=limits.cut(name, limits.MAX_DATASET),
+            digest=digest[: limits.MAX_DIGEST],
             source_type=source._get_source_type(),
             source=source.to_json(),
             profile=json.dumps(dict(profile), allow_nan=False),
@@ -191,9 +179,12 @@ def _artifact_named(client: Any, run_id: str, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resume: str | None = None) -> Iterator[Run]:
+def open_run(
+    spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resume: str | None = None, parent: Run | None = None
+) -> Iterator[Run]:
     """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in every ending.
 
+    One with a ``parent`` is shown below it, in its experiment.
     It ends as FINISHED; as FAILED with the tags ``error.code`` and ``error.message`` after an exception; as KILLED
     after Ctrl-C or SIGTERM; after S002 it is another process's, and left as it is. Open it before a Dask cluster:
     workers must not inherit MLFLOW_RUN_ID. Errors are C009 for artifacts that a password or token would go to in the
@@ -201,7 +192,8 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
     """
     joined = os.environ.get("MLFLOW_RUN_ID")
     store = resolve(spec)
-    if joined and spec.uri and spec.uri != os.environ.get("MLFLOW_TRACKING_URI", spec.uri):
+    foreign = not is_of_launcher(spec)
+    if foreign:
         LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
         joined = None
     client = open_store(spec)
@@ -212,13 +204,12 @@ def open_run(spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resum
         LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):
         if resume:
-            set_tags(
-                client, resume, process.tags()
-            )  # first: a run that is RUNNING must not name a process that has ended
+            set_tags(client, resume, process.tags())  # first: one that is RUNNING must not name an ended process
             client.update_run(resume, status="RUNNING")
             joined = resume
-        run = join(client, joined, spec, name) if joined else create(client, spec, name)
-    os.environ.pop("MLFLOW_RUN_ID", None)
+        run = join(client, joined, spec, name) if joined else create(client, spec, name, parent)
+    for variable in ("MLFLOW_RUN_ID", *([ID] if foreign else [])):
+        os.environ.pop(variable, None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
         LOG.info("%-9s%s", "run", opened.link)
@@ -255,10 +246,7 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     if ended and not failed:
         problem.add_note(KILLED)
     if not ended:
-        LOG.warning(
-            "run %s could not be closed: the next train, sweep, score or promote on this machine does",
-            run.id,
-        )
+        LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
 
 
 def _done(write: Callable[..., object], *arguments: object) -> bool:
@@ -279,7 +267,7 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
         fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
         raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
     experiment = client.get_experiment(run.info.experiment_id).name
-    if experiment != spec.experiment and "tracking.experiment" in run.data.params:  # as `-P` of `mlflow run`
+    if spec.experiment not in (None, experiment):
         LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
@@ -293,26 +281,13 @@ def _of_training(client: Any, experiment_id: str) -> None:
             client.set_experiment_tag(experiment_id, KIND, "custom_model_development")
 
 
-def create(client: Any, spec: TrackingSpec, name: str) -> Any:
-    """Make a run, and its experiment where there is none; T004 where that was deleted."""
-    experiment = client.get_experiment_by_name(spec.experiment)
-    if experiment is None:
-        try:
-            experiment_id = client.create_experiment(spec.experiment)
-        except Exception:  # another process may have made it meanwhile
-            experiment = client.get_experiment_by_name(spec.experiment)
-            if experiment is None:
-                raise
-            experiment_id = experiment.experiment_id
-    elif experiment.lifecycle_stage != "active":
-        fix = "restore it with `mlflow experiments restore`, or set tracking.experiment"
-        raise TipcastError("T004", f"experiment {spec.experiment}", "was deleted", fix)
-    else:
-        experiment_id = experiment.experiment_id
+def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None) -> Any:
+    """Make a run, and its experiment where there is none; T004 where that was deleted or its id is not there."""
+    below = {MLFLOW_PARENT_RUN_ID: parent.id} if parent else {}
     return client.create_run(
-        experiment_id,
+        parent.experiment_id if parent else experiment_id(client, spec),
         run_name=spec.run_name or name,
-        tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()}),
+        tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **below, **process.tags()}),
     )
 
 
@@ -337,6 +312,4 @@ def tag_run(problem: TipcastError) -> None:
         return
     with contextlib.suppress(Exception):
         spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
-        Run(run_id, "", resolve(spec), open_store(spec)).set_tags(
-            {"error.code": problem.code, "error.message": problem}
-        )
+        set_tags(open_store(spec), run_id, {"error.code": problem.code, "error.message": problem})

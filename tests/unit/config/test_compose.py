@@ -69,12 +69,6 @@ def test_rows_without_months_are_not_prepared(data: str) -> None:
         load("prepare", f"data={data}", "out=x")
 
 
-def test_the_launchers_experiment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tips")
-    assert load("train").tracking.experiment == "tips"
-    assert load("train", "tracking.experiment=mine").tracking.experiment == "mine"
-
-
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
 def test_an_override_is_kept_as_it_was_given(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", "mine")

@@ -71,6 +71,8 @@ def test_a_users_metric_of_classes(client: Client) -> None:
 def test_what_is_no_metric_is_refused(client: Client) -> None:
     with pytest.raises(TipcastError, match="is one of ours"):
         metric("regression", maximize=False, name="rmse")(lambda target, prediction: target)
+    with pytest.raises(TipcastError, match="is no name to MLflow"):
+        metric("regression", maximize=False, name="cost (k$)")(lambda target, prediction: target)
     metric("regression", maximize=False, name="median")(lambda target, prediction: np.median(target))
     with pytest.raises(TipcastError, match="return one value for each row"):
         Regression().evaluate_here(np.zeros(3), np.ones(3))

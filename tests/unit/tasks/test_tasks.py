@@ -140,7 +140,10 @@ def test_a_path_names_no_function(name: str, monkeypatch: pytest.MonkeyPatch) ->
         ({"features": ["pickup_hour", "pickup_hour"]}, "task.features"),
         ({"features": ["tip"]}, "task.features"),
         ({"categorical": ["PULocationID"]}, "task.categorical"),
-        ({"function": None}, "task.target"),
+        ({"function": None, "columns": [], "params": {}}, "task.target"),
+        ({"function": None}, "task.columns"),
+        ({"function": None, "columns": [], "threshold": 0.2}, "task.threshold"),
+        ({"target": "tip_amount"}, "task.target"),
     ],
 )
 def test_what_cannot_be_asked(settings: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,16 +30,16 @@ def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
     return open_store(spec), found
 
 
-def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]) -> None:
+def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
     client, ids = runs
     for run_id in ids.values():
         assert find_run(client, run_id) == run_id
         assert find_run(client, run_id[:12]) == run_id
-    assert find_run(client, "last", "taxi", "sweep") == ids["second"]
-    assert find_run(client, "last", "taxi", "train") == ids["train"]
-    assert find_run(client, "last", "taxi") == ids["second"], "a trial is not meant"
+    assert find_run(client, "last", spec, "sweep") == ids["second"]
+    assert find_run(client, "last", spec, "train") == ids["train"]
+    assert find_run(client, "last", spec) == ids["second"], "a trial is not meant"
     client.delete_run(ids["second"])
-    assert find_run(client, "last", "taxi", "sweep") == ids["first"]
+    assert find_run(client, "last", spec, "sweep") == ids["first"]
     with pytest.raises(TipcastError, match="is not there"):
         find_run(client, ids["second"][:12])
 
@@ -60,7 +60,7 @@ def test_no_run(
     runs: tuple[Any, dict[str, str]], name: str, experiment: str | None, job: str | None, said: str
 ) -> None:
     with pytest.raises(TipcastError, match=said) as problem:
-        find_run(runs[0], name, experiment, job)
+        find_run(runs[0], name, experiment and TrackingSpec(experiment=experiment), job)
     assert problem.value.code == "T004"
 
 

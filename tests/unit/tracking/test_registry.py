@@ -41,7 +41,10 @@ def test_a_version_carries_what_is_known(
         portable.link_metrics(run, logged, {"test": ("rows", "7" * 64)})
         difference = portable.parity(logged, trips, expected)
         first = register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
-        second = register(run, logged, "tips", difference, {}, "x" * 6000)
+        many = {**logged.manifest, "features": [f"ENSG{at:011d}" for at in range(7000)]}
+        second = register(
+            run, dataclasses.replace(logged, manifest=many), "tips", difference, {"test/a (b)": 1.0}, "x" * 6000
+        )
     assert (first.registered, second.registered) == ("models:/tips/1", "models:/tips/2")
     assert first.uri == logged.uri
     client = open_store(spec)
@@ -49,6 +52,7 @@ def test_a_version_carries_what_is_known(
     assert made.description == "# One"
     assert made.run_id == run.id
     assert len(client.get_model_version("tips", "2").description) == MAX_DESCRIPTION
+    assert client.get_model_version("tips", "2").tags["features"].startswith("ENSG00000000000, ENSG00000000001, ")
     tags = made.tags
     assert tags["test/auc"] == "0.654322"
     assert tags["format"] == "skops"

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ import mlflow
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+from tests.unit.tracking.conftest import copy_store
 from tests.waiting import WATCHDOG_S, wait_until
 
 import tipcast
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
+from tipcast.tracking.limits import MAX_PARAM
+from tipcast.tracking.probe import check_store
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import open_store
 
@@ -107,10 +111,9 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
     assert found.data.metrics == {"a": 1.0}
 
 
-def test_a_tag_that_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
-    spec.tags = {"a" * 400: "x"}
-    with pytest.raises(TipcastError) as caught, _made(spec):
-        raise AssertionError("not reached")
+def test_what_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
+    with pytest.raises(TipcastError) as caught, _made(spec) as run:
+        run.client.set_tag(run.id, "a" * 400, "x")
     assert caught.value.code == "T002"
     (found,) = _runs(spec)
     assert found.info.status == "FAILED"
@@ -132,18 +135,17 @@ def test_the_launchers_run_is_joined_once(spec: TrackingSpec, monkeypatch: pytes
     assert found.info.run_name == "xgboost"
 
 
-@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("asked", ["taxi", None])
 def test_another_experiment_than_the_launchers_is_told_of_where_it_was_asked_for(
-    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, typed: bool
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str | None
 ) -> None:
+    spec.experiment = asked
     client = open_store(spec)
     launched = client.create_run(client.create_experiment("by the launcher"))
-    if typed:
-        client.log_param(launched.info.run_id, "tracking.experiment", "taxi")
     monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
     with _made(spec):
         pass
-    assert ("the launcher's experiment by the launcher, not in taxi" in caplog.text) == typed
+    assert ("the launcher's experiment by the launcher, not in taxi" in caplog.text) == (asked is not None)
 
 
 def test_a_name_that_somebody_gave_is_kept(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +200,7 @@ def test_many_and_long_parameters(spec: TrackingSpec) -> None:
     assert len(params) == 252
     assert params["p0"] == "0"
     assert params["new"] == "1"
-    assert params["long"] == "x" * module.MAX_PARAM
+    assert params["long"] == "x" * (MAX_PARAM - 1) + "…"
 
 
 def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,6 +399,26 @@ def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> N
     assert run.client.list_artifacts(run.id)[0].path == "config.yaml"
     assert run.link.startswith(f"{server}/#/experiments/{run.experiment_id}/runs/{run.id}")
     assert capsys.readouterr().out == ""
+
+
+def test_a_server_below_a_path(serving: Any, tables: Path, tmp_path: Path) -> None:
+    copy_store(tables, tmp_path / "served.db")
+    command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1", "--static-prefix", "/mlflow"]
+    command += ["--backend-store-uri", "sqlite:///served.db", "--artifacts-destination", str(tmp_path / "artifacts")]
+    with serving(
+        command, "http://127.0.0.1:0", tmp_path, "mlflow/health", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"
+    ) as url:
+        spec = TrackingSpec(uri=f"{url}/mlflow/", experiment="taxi", system_metrics=False)
+        with _made(spec) as run:
+            run.log_text("seed: 0\n", "plots/config.yaml")
+        assert check_store(spec).state is State.ok
+        page, image = run.link, f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
+        assert page.startswith(f"{url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}")
+        with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
+            assert b"<title>MLflow" in answer.read()
+        with urllib.request.urlopen(image, timeout=WATCHDOG_S) as answer:
+            assert answer.read() == b"seed: 0\n"
+        assert run.client.get_run(run.id).info.status == "FINISHED"
 
 
 def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
