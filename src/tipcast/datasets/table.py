@@ -19,13 +19,14 @@ from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features
 from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
 from tipcast.datasets.listing import check_format, gather, named_by, read_fragment, request_of, scan_files
-from tipcast.datasets.table_columns import Taken, is_text, kind_of
+from tipcast.datasets.table_columns import Seen, Taken, is_text, kind_of
 from tipcast.tasks.base import TargetColumn
 
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
 MANY = 100
+INDEX = "it was the index of a DataFrame"
 COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""
@@ -59,7 +60,8 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
-        types: Mapping[str, pa.DataType] = scans[0].facts["types"]
+        indexes: Mapping[str, pa.DataType] = scans[0].facts.get("index", {})
+        types = {name: kind for name, kind in scans[0].facts["types"].items() if name not in indexes}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
                 key = "data.time" if name == spec.time else "data.types"
@@ -70,6 +72,7 @@ class Table(Dataset):
             table_columns.take(name, _spellings(scans[0], name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
+        taken += [Taken(name, None, str(kind), Seen(), INDEX) for name, kind in indexes.items()]
         if spec.time is not None and not _is_time(next(each for each in taken if each.name == spec.time), types, cells):
             what = f"column {spec.time!r} is {'text' if cells else types[spec.time]}, not a timestamp"
             raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
@@ -346,7 +349,8 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
         footer.check_rows()
         arrow = {field.name: field.type for field in footer.schema}
         types = {name: arrow[own] for name, own in footer.names}
-        return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, {"types": types})
+        facts = {"types": types, "index": {name: types[name] for name, own in footer.names if own in footer.index}}
+        return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
     look = delimited.look(uri, request, None)
     whole = look.fragment(dict(look.names), (), None)
     parts = look.cut(whole, request.block_bytes)

@@ -68,7 +68,10 @@ def _read_csv(read: Any) -> Any:
         if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
             return read(csv_input, schema)
         text = csv_input.read() if hasattr(csv_input, "read") else Path(csv_input).read_text(encoding="utf-8")
-        return pandas.read_csv(io.StringIO(even(text)), dtype=str, keep_default_na=False)  # as training reads texts
+        try:
+            return pandas.read_csv(io.StringIO(even(text)), dtype=str, keep_default_na=False)  # as training reads it
+        except ValueError:
+            return read(io.StringIO(even(text)), None)  # MLflow tells what is wrong
 
     parse_csv_input.tipcast = True  # type: ignore[attr-defined]
     return parse_csv_input
