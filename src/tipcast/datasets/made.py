@@ -21,16 +21,7 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets import table_features
-from tipcast.datasets.base import (
-    MADE,
-    Dataset,
-    FileScan,
-    Fragment,
-    Listing,
-    RawColumn,
-    ScanRequest,
-    check_blocks,
-)
+from tipcast.datasets.base import MADE, Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest, check_blocks
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
 

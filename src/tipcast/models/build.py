@@ -70,9 +70,8 @@ def check(model: ModelSpec, device: str = "cpu", categorical: Sequence[str] = ()
     except TipcastError as problem:
         if problem.code != "C001":
             raise
-        raise TipcastError(
-            "C001", f"conf/model/{model.name}.yaml", f"unknown key '{problem.where}'", problem.fix
-        ) from problem
+        where, what = f"conf/model/{model.name}.yaml", f"unknown key '{problem.where}'"
+        raise TipcastError("C001", where, what, problem.fix) from problem
 
 
 def _shipped(name: str) -> Mapping[str, Any]:

@@ -92,9 +92,7 @@ class Forest(Estimator):
         for worker in workers:
             there = {"workers": [worker.address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
             own = [[each[i] for i in worker.parts] for each in (values, targets)]
-            joined = client.submit(
-                stacked, *own, **there
-            )  # once for each worker: Dask keeps it for the tasks that use it
+            joined = client.submit(stacked, *own, **there)  # once for each worker: Dask keeps it for the tasks of it
             for start, stop in _chunks(worker):
                 chunk = client.submit(_grow, joined, self, seed, start, stop, **there)
                 tasks[chunk] = start
@@ -152,9 +150,8 @@ def _workers(client: Any, x: Sequence[Future], y: Sequence[Future], trees: int) 
         for at, home in enumerate(homes[: len(x)]):
             parts.setdefault(min(home), []).append(at)
         weights = [sum(sizes[x[i].key] for i in parts[address]) for address in parts]
-        logging.getLogger("tipcast").warning(
-            "a worker cannot hold all rows: each of %d grows trees from its own", len(parts)
-        )
+        told = "a worker cannot hold all rows: each of %d grows trees from its own"
+        logging.getLogger("tipcast").warning(told, len(parts))
     ends = np.round(np.cumsum(weights) / np.sum(weights) * trees).astype(int).tolist()
     return [
         _Worker(address, threads[address], first, last, own)

@@ -30,10 +30,9 @@ def _free() -> None:
 def booster_names(features: list[str]) -> list[str]:
     """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two alike."""
     found: dict[str, None] = {}
-    taken = set(features)
     for name in features:
         own = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
-        while own in found or (own != name and own in taken):
+        while own in found or (own != name and own in features):
             own += "_"
         found[own] = None
     return list(found)

@@ -35,17 +35,15 @@ def check(path: Path, format: str, features: Sequence[str], where: str, kind: st
     if not _fits(np.asarray(found["predictions"]), kind):
         raise TipcastError("M007", where, f"its {format} file does not predict as a model for {kind} does", AGAIN)
     if found["number"] != len(features):
-        raise TipcastError(
-            "M002", where, f"its file has {found['number']} features, its manifest {len(features)}", AGAIN
-        )
+        what = f"its file has {found['number']} features, its manifest {len(features)}"
+        raise TipcastError("M002", where, what, AGAIN)
     if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
         raise TipcastError("M002", where, "its file does not name its features", AGAIN)
     names = native.booster_names(list(features))
     for at, (own, told) in enumerate(zip(found["names"] or names, names, strict=True), 1):
         if own != told:
-            raise TipcastError(
-                "M002", where, f"feature {at} is {own!r} in its file and {told!r} in its manifest", AGAIN
-            )
+            what = f"feature {at} is {own!r} in its file and {told!r} in its manifest"
+            raise TipcastError("M002", where, what, AGAIN)
 
 
 def _fits(predictions: NDArray[np.float64], kind: str) -> bool:

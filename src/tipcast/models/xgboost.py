@@ -79,8 +79,7 @@ class XGBoost(Estimator):
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        features = columns(rows.x)
-        options = self.plan().matrix(features)
+        options = self.plan().matrix(features := columns(rows.x))
         with _threaded(threads):
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
@@ -227,8 +226,7 @@ def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: 
     used = booster.attr(DEVICE) or "unknown"
     if used.partition(":")[0] != planned.device:
         what = f"XGBoost computed on {used} and not on {planned.device}"
-        fix = "run where XGBoost finds a GPU, or use backend=cpu"
-        raise TipcastError("C010", "backend", what, fix)
+        raise TipcastError("C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu")
     trained = booster.num_boosted_rounds()
     info: dict[str, str | float] = {"device": used, "rounds": trained}
     if booster.attr("best_iteration") is not None:

@@ -116,19 +116,15 @@ def plan(
     asked = str(given.pop("device", device))
     if asked.partition(":")[0] != device:
         what = f"{asked} asked for, but this backend computes on {device}"
-        fix = "choose the device by backend=cpu or backend=gpu"
-        raise TipcastError("C010", "model.params.device", what, fix)
+        raise TipcastError("C010", "model.params.device", what, "choose the device by backend=cpu or backend=gpu")
     if given.get("tree_method") == "gpu_hist":
         if tell:
-            side = "gpu" if device == "cuda" else device
-            logging.getLogger("tipcast").warning(
-                "tree_method=gpu_hist is now hist: backend=%s decides the device", side
-            )
+            told = "tree_method=gpu_hist is now hist: backend=%s decides the device"
+            logging.getLogger("tipcast").warning(told, "gpu" if device == "cuda" else device)
         given["tree_method"] = "hist"
     if given.get("tree_method", "hist") != "hist":
-        raise TipcastError(
-            "C003", "model.params.tree_method", f"{given['tree_method']} needs the rows in one place", "use hist"
-        )
+        what = f"{given['tree_method']} needs the rows in one place"
+        raise TipcastError("C003", "model.params.tree_method", what, "use hist")
     for name in ABOVE_ZERO:
         if name in given:
             positive(f"model.params.{name}", given[name])
@@ -170,6 +166,5 @@ def try_out(planned: Plan) -> None:
         said = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", said)
         name = next((name for name in planned.params if name in said), None)
         name = name or next((name for name, value in planned.params.items() if str(value) in said), "")
-        raise TipcastError(
-            "C003", f"model.params.{name}".rstrip("."), said, "see XGBoost's parameter documentation"
-        ) from problem
+        key, fix = f"model.params.{name}".rstrip("."), "see XGBoost's parameter documentation"
+        raise TipcastError("C003", key, said, fix) from problem

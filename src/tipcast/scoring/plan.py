@@ -145,10 +145,8 @@ def plan_unchanged(config: ScoreConfig, present: Present) -> ScorePlan | None:
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     request = ScanRequest((), storage=dict(config.storage_options))
-    items = _each(
-        lambda name, uri: _unchanged(name, uri, request, recipe, present),
-        output_names(config.input, request, "input"),
-    )
+    files = output_names(config.input, request, "input")
+    items = _each(lambda name, uri: _unchanged(name, uri, request, recipe, present), files)
     if None in items:
         return None
     plan = _plan([item for item in items if item], config.model_uri, recipe, present)
@@ -187,7 +185,7 @@ def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> Score
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
     with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
-    if with_rows and len(with_rows) < len(items):
+    if 0 < len(with_rows) < len(items):
         note = f"{counted(len(items) - len(with_rows), 'file')} without rows passed over"
         items = [replace(item, notes=(*item.notes, note)) for item in with_rows]
     return _plan(items, fetched.uri, recipe, present)
@@ -203,9 +201,8 @@ def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Present) 
     refused = tuple(item for item in items if item.problem)
     kept = {item.name: item.entry for item in items if item.entry}
     before = present.manifest
-    same = recipe == before.about.get("recipe") and {item.name for item in refused} == set(
-        before.about.get(REFUSED, {})
-    )
+    names = {item.name for item in refused}
+    same = recipe == before.about.get("recipe") and names == set(before.about.get(REFUSED, {}))
     current = same and not due and set(kept) == set(before.files) == present.names
     return ScorePlan(present, model_uri, recipe, due, kept, refused, current)
 

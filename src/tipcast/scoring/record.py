@@ -129,11 +129,9 @@ class ScoreRecord:
         period = self.fetched.seen({})
         if not found.labelled or not found.total.seen or period is None:
             return ""
-        return (
-            f"{found.total.seen:,} of {found.labelled.rows:,} rows whose answer is known are of "
-            f"{split.describe(period)}, "
-            f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
-        )
+        rows = f"{found.total.seen:,} of {found.labelled.rows:,} rows whose answer is known"
+        why = f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
+        return f"{rows} are of {split.describe(period)}, {why}"
 
     def _note(
         self, found: Account, files: Mapping[str, Entry], refused: Sequence[Item], phases: Mapping[str, float]
