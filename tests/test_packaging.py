@@ -36,6 +36,7 @@ ENTRY_POINTS = {
     "score": "score",
     "prepare": "prepare",
     "doctor": "doctor",
+    "inspect": "inspect",
 }
 FLOORS = {"mlflow": "3.10", "hydra-core": "1.3.8", "pyarrow": "14.0.1", "s3fs": "2025"}
 """Lowest versions that SECURITY.md promises, or below which pip goes back to something unusable."""
