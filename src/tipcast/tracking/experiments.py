@@ -12,7 +12,7 @@ from tipcast.config.schema import TrackingSpec
 
 NAME, ID = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"
 DEFAULT = "tipcast"
-ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 
 
 def is_of_launcher(spec: TrackingSpec) -> bool:
