@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,7 @@ def _contest(
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
     entrants = [challenger, *([champion] if champion else [])]
     checks.append(promote_gate.target(entrants))
-    seed = int(challenger.params.get("seed", 0))
-    test, recipe = rows_to_test_on([entrant.fetched for entrant in entrants], data, seed)
+    test, recipe = rows_to_test_on([each.fetched for each in entrants], data, int(challenger.params.get("seed", 0)))
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     if champion:
@@ -198,7 +198,7 @@ def score_all(workers: Session, models: Sequence[Fetched], listing: Listing, rec
     predictions, found = [], []
     with progress("score"):
         for model in models:
-            x = client.map(_columns, test.x, names=list(model.manifest["features"]), pure=False, key="columns")
+            x = client.map(partial(_columns, names=list(model.manifest["features"])), test.x, pure=False, key="columns")
             held = hold_saved(client, NativeFile(model.path, model.format), workers.device)
             predictions.append(predict(client, held, x))
             threshold, truth = model.manifest["threshold"], test.y or x
@@ -227,7 +227,7 @@ def _rescored(workers: Session, config: PromoteConfig, contest: Contest) -> Cont
     return dataclasses.replace(contest, checks=(*contest.checks, compared))
 
 
-def _columns(x: Any, names: list[str]) -> Any:
+def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
     return x if list(x.columns) == names else x[names]
 
 
