@@ -28,7 +28,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1642,
     "config": 2145,
-    "datasets": 4821,
+    "datasets": 4783,
     "evaluation": 2900,
     "jobs": 3383,
     "measure": 455,
