@@ -144,8 +144,8 @@ class Taxi(Dataset):
             return read_fragment(fragment, frames, columns)
         own = {name: fragment.columns[name] for name in (fragment.columns if columns is None else columns)}
         block, seed = fragment.part
-        rows, colour = int(fragment.options["rows"]), str(fragment.options["colour"])
-        made = sample.sample_block(timed(fragment.period), block, seed, rows, colour, tuple(own.values()))
+        colour = str(fragment.options["colour"])
+        made = sample.sample_block(timed(fragment.period), block, seed, fragment.rows or 0, colour, tuple(own.values()))
         return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
 
     def clean(

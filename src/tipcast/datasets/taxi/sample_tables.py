@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -39,55 +37,39 @@ PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int
 """Button pressed, in percent of all that is due before the tip."""
 WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9, 10, 11, 15, 18, 19
 
-_LOCK = Lock()
 Ints: TypeAlias = Any
 Floats: TypeAlias = Any
 Tables: TypeAlias = SimpleNamespace
-"""All look-up tables of one colour, see ``_tables``."""
+"""All look-up tables of one colour, see ``tables``."""
 Slots: TypeAlias = SimpleNamespace
 """The hours of a period, see ``slots``."""
 
 
-@dataclass(frozen=True)
 class Alias:
-    """One table: the high ``bits`` of a random word choose a cell, the rest decide between it and its alias."""
+    """Walker's alias method: a word's high bits choose a cell, the others decide between it and the cell's alias."""
 
-    keep: Ints
-    """(2**bits,) thresholds in units of the word's low bits."""
-    other: Ints
-    """(2**bits,) aliases."""
-    shift: int
+    def __init__(self, shares: Floats, word: type[np.unsignedinteger[Any]]) -> None:
+        """Build the table of (n,) weights without a loop: rich cells' excess meets poor cells' lack, both running."""
+        bits = max(int(np.ceil(np.log2(len(shares)))), 1)
+        weight = np.zeros(1 << bits)
+        weight[: len(shares)] = shares
+        weight *= len(weight) / weight.sum()
+        poor, rich = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
+        lack, excess = np.append(np.cumsum(1 - weight[poor]), np.inf), np.cumsum(weight[rich] - 1)
+        self.alias = np.arange(len(weight))
+        giver = np.searchsorted(excess, np.append(0, lack)[: len(poor)], side="right")
+        self.alias[poor] = rich[np.minimum(giver, len(rich) - 1)]
+        self.alias[rich[:-1]] = rich[1:]
+        over = lack[np.searchsorted(lack, excess)] - excess
+        weight[rich] = 1 - np.where(np.isfinite(over), over, 0)
+        self.shift = 8 * word().itemsize - bits
+        self.keep = np.round(weight.clip(0, 1) * (1 << self.shift)).astype(word)
 
     def draw(self, words: Ints) -> Ints:
-        """Map (n,) random unsigned words to (n,) outcomes."""
+        """Map (n,) random words to (n,) outcomes."""
         cell = (words >> words.dtype.type(self.shift)).astype(np.intp)
         low = words & words.dtype.type((1 << self.shift) - 1)
-        return np.where(low < self.keep[cell], cell, self.other[cell])
-
-
-def alias(shares: Floats, word_bits: int) -> Alias:
-    """Build an alias table of (n,) weights that is drawn with words of so many bits.
-
-    Without a loop: running shortfalls of poor cells are met by running excesses of rich ones.
-    """
-    bits = max(int(np.ceil(np.log2(len(shares)))), 1)
-    weight = np.zeros(1 << bits)
-    weight[: len(shares)] = shares
-    weight *= len(weight) / weight.sum()
-    poor, rich = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
-    lack, excess = np.cumsum(1 - weight[poor]), np.cumsum(weight[rich] - 1)
-    keep, other = weight.copy(), np.arange(len(weight))
-    before = np.concatenate([[0.0], lack[:-1]]) if len(lack) else lack
-    giver = np.minimum(np.searchsorted(excess, before, side="right"), len(rich) - 1)
-    other[poor] = rich[giver]
-    if len(lack):
-        meets = np.searchsorted(lack, excess, side="left")
-        ends = meets < len(lack)
-        keep[rich] = np.where(ends, 1 - (lack[np.minimum(meets, len(lack) - 1)] - excess), 1)
-        other[rich[:-1]] = rich[1:]
-    shift = word_bits - bits
-    kind = np.uint16 if word_bits == 16 else np.uint32
-    return Alias(np.round(keep.clip(0, 1) * (1 << shift)).astype(kind), other.astype(np.intp), shift)
+        return np.where(low < self.keep[cell], cell, self.alias[cell])
 
 
 def inverse(shares: list[float]) -> Ints:
@@ -99,12 +81,6 @@ def inverse(shares: list[float]) -> Ints:
 def constants() -> dict[str, Any]:
     """Read the shipped statistics; ``benchmarks/sample_constants.py`` made them."""
     return dict(json.loads(PATH.read_text(encoding="utf-8")))
-
-
-def tables(colour: str) -> Tables:
-    """Return the tables of ``yellow`` or ``green``, built by the first thread that asks."""
-    with _LOCK:
-        return _tables(colour)
 
 
 @lru_cache(maxsize=64)
@@ -119,11 +95,11 @@ def slots(start: int, stop: int, colour: str) -> Slots:
     low = np.maximum(hours * 3600, first)
     span = np.minimum(hours * 3600 + 3600, last) - low
     week_hour = (hours + 72) % 168  # 1970 began on a Thursday
-    chances = alias(tables(colour).week[week_hour] * span, 32)
-    return SimpleNamespace(alias=chances, first=low, span=span.astype(np.int32), week_hour=week_hour.astype(np.uint8))
+    alias = Alias(tables(colour).week[week_hour] * span, np.uint32)
+    return SimpleNamespace(alias=alias, first=low, span=span.astype(np.int32), week_hour=week_hour.astype(np.uint8))
 
 
-def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
+def _pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
     """Fit (265, 265) shares to both margins, the share within one zone and the commonest pairs; near zones first."""
     pu, do = (np.array(made[side], float) / sum(made[side]) for side in ("pu", "do"))
     table = (np.exp(-miles / REACH) + ANYWHERE) * np.outer(pu, do)
@@ -140,8 +116,8 @@ def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def _tables(colour: str) -> Tables:
-    """Make the tables; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
+def tables(colour: str) -> Tables:
+    """Return the tables of ``yellow`` or ``green``; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
     shipped = constants()
     made, logit = shipped[colour], shipped[colour]["logit"]
     x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
@@ -161,8 +137,8 @@ def _tables(colour: str) -> Tables:
     ends = np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
     steps, distances = np.arange(-2048, 2048) / 100, np.log(np.arange(8192) / 100 + 0.005)
     return SimpleNamespace(
-        pair=alias(pair_shares(made, miles).ravel(), 32),
-        people=alias(np.array(made["passengers"]), 16),
+        pair=Alias(_pair_shares(made, miles).ravel(), np.uint32),
+        people=Alias(np.array(made["passengers"]), np.uint16),
         pu=pu,
         do=do,
         # (cells,) hundredths of a mile
@@ -196,8 +172,8 @@ def _tables(colour: str) -> Tables:
         chance=np.round(65535 / (1 + np.exp(-steps))).astype(np.uint16),
         # (25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise
         ending=np.stack([inverse(row) for row in _endings(made)]),
-        # (5,) ends in 65536ths: negotiated, zero fare, zero miles, day long, stored and forwarded
-        special=ends.round().astype(np.int32),
+        # (65536,) 0 negotiated, 1 zero fare, 2 zero miles, 3 day long, 4 stored and forwarded, 5 nothing special
+        special=np.searchsorted(ends.round(), np.arange(65536), side="right").astype(np.uint8),
         stray=max(round(made["stray"] * 65536), 1),
         vendor_1=round(made["vendor_1"] * 65536),
         # (168,) share of trips by hour of the week
