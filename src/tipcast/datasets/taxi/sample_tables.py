@@ -24,15 +24,13 @@ NULL = 7
 EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2
 """Upper ends of the fare bins in half dollars."""
 JFK, NEWARK, LAGUARDIA = 132, 1, 138
-NORTH = (24, 41, 42, 74, 75, 116, 120, 127, 128, 151, 152, 153, 166, 194, 202, 243, 244)
-SOUTH = (
-    4, 12, 13, 43, 45, 48, 50, 68, 79, 87, 88, 90, 100, 107, 113, 114, 125, 137, 140, 141, 142, 143, 144, 148, 158,
-    161, 162, 163, 164, 170, 186, 209, 211, 224, 229, 230, 231, 232, 233, 234, 236, 237, 238, 239, 246, 249, 261, 262,
-    263,
-)  # fmt: skip
-"""Manhattan's zones above and below 96th Street: the congestion surcharge is for the latter."""
 PAYMENT = np.array([1.0] * 12 + [2, 3, 4, 2, 3, 4, np.nan, np.nan])
-"""Payment type of each of the twenty kinds of ending that ``_endings`` lists."""
+"""Payment type of each of the twenty kinds of ending, of which the first five and the next to last have a high tip.
+
+0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5 no tip,
+6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
+charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
+"""
 PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int32)
 """Button pressed, in percent of all that is due before the tip."""
 WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9, 10, 11, 15, 18, 19
@@ -127,7 +125,8 @@ def tables(colour: str) -> Tables:
     miles[ZONES - 1, ZONES - 1] = OFFSET
     zone = np.arange(1, ZONES + 1)
     pu, do = np.repeat(zone, ZONES), np.tile(zone, ZONES)
-    manhattan, south = np.isin(zone, NORTH + SOUTH), np.isin(zone, SOUTH)
+    south = np.isin(zone, shipped["south"])
+    manhattan = south | np.isin(zone, shipped["north"])
     flat = ((pu == JFK) & manhattan[do - 1]) | ((do == JFK) & manhattan[pu - 1])
     airport = np.where((pu == LAGUARDIA) | (do == LAGUARDIA), 170, np.where((pu == JFK) | (do == JFK), 133, 0))
     toll = np.where(airport > 0, airport, np.where(miles.ravel() > 8, 128, 1))
@@ -171,7 +170,7 @@ def tables(colour: str) -> Tables:
         # (4096,) chance of a high tip in 65536ths by log-odds + 2048
         chance=np.round(65535 / (1 + np.exp(-steps))).astype(np.uint16),
         # (25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise
-        ending=np.stack([inverse(row) for row in _endings(made)]),
+        ending=np.stack([inverse(row) for row in made["endings"]]),
         # (65536,) 0 negotiated, 1 zero fare, 2 zero miles, 3 day long, 4 stored and forwarded, 5 nothing special
         special=np.searchsorted(ends.round(), np.arange(65536), side="right").astype(np.uint8),
         stray=max(round(made["stray"] * 65536), 1),
@@ -179,27 +178,3 @@ def tables(colour: str) -> Tables:
         # (168,) share of trips by hour of the week
         week=np.array(made["hour_of_week"], float) / sum(made["hour_of_week"]),
     )
-
-
-def _endings(made: dict[str, Any]) -> list[list[float]]:
-    """Chances of the twenty kinds of ending; none of the first five can come of a low tip, nor the rest of a high one.
-
-    0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5 no tip,
-    6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
-    charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
-    """
-    press, zero = made["buttons"], made["tip_zero"]
-    card, rate = made["payment"][0], made["label_rate"]
-    high = rate / card
-    above = max(high - press["0.2"] - press["0.25"] - press["0.3"] - 0.049, 0.01)
-    rows = [[press["0.2"], press["0.25"], press["0.3"], 0.049, above] + [0.0] * 15]
-    below = max(1 - high - zero - press["0.1"] - press["0.15"] - press["0.18"] - 0.12 - 0.004, 0.01)
-    by_card = [zero, press["0.1"], press["0.15"], press["0.18"], 0.12, 0.004, below]
-    negative = made["negative"][1:]
-    rest = [part - less for part, less in zip(made["payment"][1:], negative, strict=True)] + negative
-    for share, label in zip(made["card_by_hour"], made["label_by_hour"], strict=True):
-        low = max(share - label, 0.02) / (1 - label)
-        low_by_card = [p / sum(by_card) * low for p in by_card]
-        otherwise = [p / sum(rest) * (1 - low) for p in rest]
-        rows.append([0.0] * 5 + low_by_card + otherwise + [0.0, 0.0])
-    return rows
