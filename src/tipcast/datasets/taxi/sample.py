@@ -11,7 +11,8 @@ import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest, check_blocks
+from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest, check_blocks
+from tipcast.datasets.listing import gather
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample_tables
 from tipcast.datasets.taxi.files import parse_months
@@ -200,20 +201,13 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     periods = [of_months(month) for month in chosen]
     spans = [stop - start for start, stop in periods]
     ends = [data.rows * passed // sum(spans) for passed in itertools.accumulate(spans, initial=0)]
-    fragments: list[Fragment] = []
+    scans = []
     for month, period, (first, last) in zip(chosen, periods, itertools.pairwise(ends), strict=True):
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
         digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
+        fragments = []
         for block, start in enumerate(range(first, last, data.block_rows)):
-            rows = min(data.block_rows, last - start)
-            options = {"colour": data.colour}
+            rows, options = min(data.block_rows, last - start), {"colour": data.colour}
             fragments.append(Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options))
-    digests = dict.fromkeys(fragment.digest for fragment in fragments)
-    return Listing(
-        fragments=tuple(fragments),
-        period=of_months(chosen[0], chosen[-1]),
-        uris=tuple(dict.fromkeys(fragment.uri for fragment in fragments)),
-        digest=hashlib.sha256("\n".join((str(data.block_rows), *digests)).encode()).hexdigest(),
-        name=f"{data.colour} trips",
-        facts={"colour": data.colour},
-    )
+        scans.append(FileScan(uri, tuple(fragments), period, f"{digest} {data.block_rows}"))
+    return gather(scans, f"{data.colour} trips", {"colour": data.colour})
