@@ -28,7 +28,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1642,
     "config": 2145,
-    "datasets": 4564,
+    "datasets": 4561,
     "evaluation": 2900,
     "jobs": 3362,
     "measure": 455,

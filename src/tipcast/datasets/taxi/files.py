@@ -111,8 +111,8 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
 def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
     footer = parquet.read_footer(uri, request)
-    columns, remarks = _columns(footer.names, where, request)
-    notes = [*remarks, *_check_types(footer.schema, columns, where)]
+    columns, colour, remarks = _columns(footer.names, uri, request)
+    notes = (*remarks, *_check_types(footer.schema, columns, where))
     footer.check_rows()
     _check_nulls(footer, {name: own for name, own in columns.items() if name not in request.nullable}, where)
     ranges = footer.time_ranges(columns["pickup"])
@@ -122,38 +122,38 @@ def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     elif all(found and (found[1] < period[0] or found[0] >= period[1]) for found in ranges):
         what = f"column {columns['pickup']!r}: all {footer.rows} rows lie outside the period in the file's name"
         raise TipcastError("D010", where, what, "rename the file, or check its pickup column")
-    colour = schema.colour_in(dict(footer.names), uri, where, request.facts.get("colour"))
-    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
+    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, notes)
 
 
 def _scan_csv(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
     period = _period_in_name(address.last_name(uri))
     look = delimited.look(uri, request, period)
-    columns, remarks = _columns(look.names, where, request)
+    columns, colour, remarks = _columns(look.names, uri, request)
     whole = look.fragment(columns, schema.TIMES, period or (0, 0))
     for at, end in enumerate(look.ends(whole)):  # so that most damage shows before a cluster starts
         read = read_fragment(end, CpuFrames())
         empty = any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read)
-        if at == 0 and empty and schema.has_coordinates(look.head.names):
-            raise schema.no_zones(where)
+        if at == 0 and empty:
+            schema.refuse_coordinates(look.head.names, where)
     if period is None:
         parts = look.cut(whole, request.block_bytes)
         pickups = (read_fragment(part, CpuFrames(), ("pickup",))["pickup"] for part in parts)
         period = _period_of(sum(map(_per_month, pickups), _per_month(np.empty(0))), where)
         whole = look.fragment(columns, schema.TIMES, period)
-    notes = (*remarks, *look.notes)
-    colour = schema.colour_in(dict(look.names), uri, where, request.facts.get("colour"))
-    return FileScan(uri, look.cut(whole, request.block_bytes), period, look.digest, {"colour": colour}, notes)
+    parts, notes = look.cut(whole, request.block_bytes), (*remarks, *look.notes)
+    return FileScan(uri, parts, period, look.digest, {"colour": colour}, notes)
 
 
 def _columns(
-    names: Sequence[tuple[str, str]], where: str, request: ScanRequest
-) -> tuple[dict[str, str], Sequence[str]]:
-    """Return canonical name -> a file's own, and remarks on names that are neither the TLC's nor mapped by the user."""
-    own = dict(names)
-    found = schema.map_columns([seen for seen, _ in names], where, request.columns, request.optional, request.key)
-    return {name: own[seen] for name, seen in found.items()}, schema.remarks(found)
+    names: Sequence[tuple[str, str]], uri: str, request: ScanRequest
+) -> tuple[dict[str, str], str | None, Sequence[str]]:
+    """Return canonical name -> a file's own, its colour, and remarks on names that are not the TLC's or the user's."""
+    own, where = dict(names), address.shown(uri)
+    seen = [name for name, _ in names]
+    found = schema.map_columns(seen, where, request.columns, request.optional, request.key)
+    colour = schema.colour_in(own, uri, where, request.facts.get("colour"))
+    return {name: own[mapped] for name, mapped in found.items()}, colour, schema.remarks(found)
 
 
 def _check_types(arrow: pa.Schema, columns: Mapping[str, str], where: str) -> Sequence[str]:
@@ -178,8 +178,8 @@ def _check_nulls(footer: parquet.Footer, columns: Mapping[str, str], where: str)
     for canonical in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
         if canonical not in columns or not footer.is_empty(columns[canonical]):
             continue
-        if canonical in schema.ZONES and schema.has_coordinates(footer.schema.names):
-            raise schema.no_zones(where)
+        if canonical in schema.ZONES:
+            schema.refuse_coordinates(footer.schema.names, where)
         what = f"column {columns[canonical]!r} has no value in {footer.rows} rows"
         fix = "use a file that has it, or leave the column out of task.features"
         raise TipcastError("D010" if canonical == "pickup" else "D012", where, what, fix)
