@@ -7,7 +7,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -79,13 +79,14 @@ def plan(dataset: Dataset, listing: Listing, row_group_rows: int, compression: s
 
 @travelling
 def write_month(dataset: Dataset, month: Month, out: str, token: str) -> Written:
-    """Write one month: the task that a worker runs. The file appears whole or not at all; ``token`` as ``discard``."""
+    """Write one month, on a worker: the file appears whole or not at all. ``token`` is that of ``unfinished``."""
     filesystem, path = _located(out, month.name)
-    unfinished = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
+    part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
+    filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     schema = pa.schema(month.fields.values())
     rows, dropped = 0, Counter[str]()
     with (
-        filesystem.open(unfinished, "wb") as file,
+        filesystem.open(part, "wb") as file,
         pq.ParquetWriter(file, schema, compression=month.compression, write_page_checksum=True) as writer,
     ):
         for fragment in month.fragments:
@@ -93,8 +94,8 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> Written
             dropped[OUTSIDE_PERIOD] += stray
             writer.write_table(table, row_group_size=month.row_group_rows)
             rows += table.num_rows
-    digest = _sha256(filesystem, unfinished)
-    filesystem.mv(unfinished, path)
+    digest = _sha256(filesystem, part)
+    filesystem.mv(part, path)
     with filesystem.open(path, "rb") as file:
         row_groups = pq.read_metadata(file).num_row_groups
     return Written(rows, filesystem.size(path), digest, row_groups, month.recipe, dict(+dropped))
@@ -119,12 +120,21 @@ def _rows_of_month(dataset: Dataset, fragment: Fragment, month: Month) -> tuple[
     return pa.Table.from_arrays(columns, schema=pa.schema(month.fields.values())), stray
 
 
-def discard(out: str, token: str) -> None:
-    """Remove the unfinished files of the job that has the token."""
-    with contextlib.suppress(OSError):
-        filesystem, pattern = _located(out, f"*.{token}-*.tmp")
-        for file in filesystem.glob(pattern):
-            filesystem.rm_file(file)
+@contextlib.contextmanager
+def unfinished(out: str) -> Iterator[str]:
+    """Yield a token for the names of unfinished files, which are removed if the block fails.
+
+    The session of their writers belongs into the block, so that they have stopped by then.
+    """
+    token = uuid.uuid4().hex[:8]
+    try:
+        yield token
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem, pattern = _located(out, f"*.{token}-*.tmp")
+            for file in filesystem.glob(pattern):
+                filesystem.rm_file(file)
+        raise
 
 
 def read_manifest(out: str) -> dict[str, Written]:
@@ -133,7 +143,7 @@ def read_manifest(out: str) -> dict[str, Written]:
     try:
         files = json.loads(filesystem.cat_file(path))["files"]
         return {name: Written(**entry) for name, entry in files.items()}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         fix = "choose another folder, or delete the file to prepare again"
@@ -153,9 +163,9 @@ def add_to_manifest(out: str, entries: Mapping[str, Written]) -> None:
     with lock if isinstance(filesystem, LocalFileSystem) else contextlib.nullcontext():
         files = read_manifest(out) | dict(entries)
         plain = {"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}
-        unfinished = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-        filesystem.pipe_file(unfinished, json.dumps(plain, indent=2).encode())
-        filesystem.mv(unfinished, path)
+        part = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+        filesystem.pipe_file(part, json.dumps(plain, indent=2).encode())
+        filesystem.mv(part, path)
 
 
 def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import fsspec
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check, session
@@ -51,7 +48,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         manifest = months.read_manifest(out)
         due = [month for month in planned if not months.is_current(out, month, manifest)]
     if due:
-        with _nothing_half(out) as token, contextlib.ExitStack() as stack:
+        with months.unfinished(out) as token, contextlib.ExitStack() as stack:
             with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
@@ -74,24 +71,11 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     )
 
 
-@contextlib.contextmanager
-def _nothing_half(out: str) -> Iterator[str]:
-    """Yield a token of unfinished files, which go if the block fails: the session within it stops their writers."""
-    token = uuid.uuid4().hex[:8]
-    try:
-        yield token
-    except BaseException:
-        months.discard(out, token)
-        raise
-
-
 def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[Month], token: str) -> dict[str, Written]:
     """Write the months in parallel, each into the manifest as soon as it is whole; D023 where that fails."""
     ours: dict[str, Written] = {}
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)
     try:
-        filesystem, folder = fsspec.core.url_to_fs(out)
-        filesystem.makedirs(folder, exist_ok=True)
         futures = {submit(dataset, month, out, token): month.name for month in due}
         with progress("write", list(futures)):
             for done, (future, entry) in enumerate(completed(workers.client, futures), 1):

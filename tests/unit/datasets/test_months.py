@@ -47,14 +47,12 @@ def test_a_recipe_changes_with_what_the_file_depends_on() -> None:
     assert len({month.recipe, *(other.recipe for other in others)}) == 4
 
 
-def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
-    (month,) = _planned("2019-01")
-    names = (month.name, f"{month.name}.job-1.tmp", f"{month.name}.other-1.tmp")
-    whole, half, foreign = (tmp_path / name for name in names)
-    for path in (whole, half, foreign):
-        path.write_bytes(b"x")
-    months.discard(str(tmp_path), "job")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, foreign.name])
+def test_what_was_begun_is_removed_if_the_job_fails(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), months.unfinished(str(tmp_path)) as token:
+        for name in ("whole.parquet", f"half.parquet.{token}-1.tmp", "half.parquet.other-1.tmp"):
+            (tmp_path / name).write_bytes(b"x")
+        raise KeyboardInterrupt
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.parquet.other-1.tmp", "whole.parquet"]
 
 
 def test_a_manifest_survives_and_knows_its_files(tmp_path: Path) -> None:
