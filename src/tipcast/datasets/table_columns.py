@@ -183,7 +183,7 @@ def take(
     if is_text(kind) and seen.rows:
         own, note = _of_texts(name, seen, cells=cells)
         if own == "category" and seen.absent and not note:
-            named = ", ".join(f"{text!r} ({count:,} rows)" for text, count in seen.absent.most_common(3))
+            named = _named(seen.absent.most_common())
             note = f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
         warns = bool(note) and own in ("number", "category")
     if asked is not None and asked not in TAKEN:
@@ -222,28 +222,31 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     if seen.dates == present:
         return "time", ""
     if numbers == present:
-        odd_ones = sorted(text for text in seen.absent if text not in ABSENT)
-        shown = ", ".join(f"{text!r} ({seen.absent[text]:,} rows)" for text in odd_ones[:3])
+        shown = _named(sorted((text, count) for text, count in seen.absent.items() if text not in ABSENT))
         note = f"numbers, but for {shown}: these are missing values" if shown else ""
         return ("category", "") if seen.codes else ("number", note)
     odd = present - numbers
-    named = ", ".join(f"{text!r} ({count:,} rows)" for text, count in seen.odd.most_common(3))
+    named = _named(seen.odd.most_common())
     if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.codes:
         return (
             "number",
             f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise",
         )
-    if not seen.many and like_numbers(seen.texts):
+    if like_numbers(seen.texts):
         return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
     if numbers >= present / 2:
         return "category", f"{numbers:,} of its {present:,} texts are numbers, but for {named} and others, {odd:,} rows"
     return "category", ""
 
 
+def _named(counts: Sequence[tuple[str, int]]) -> str:
+    """Return the first three texts, each with its rows."""
+    return ", ".join(f"{text!r} ({count:,} rows)" for text, count in counts[:3])
+
+
 def _check_asked(name: str, asked: str, own: str, seen: Seen, texts: bool) -> None:
     """Refuse what a column cannot be taken for; C003."""
-    odd = sum(seen.odd.values())
-    if asked == "number" and texts and odd and len(seen.odd) > MOST_ODD:
+    if asked == "number" and len(seen.odd) > MOST_ODD:
         what = f"column {name!r} has texts that are no numbers, as {next(iter(seen.odd))!r}"
         raise TipcastError("C003", "data.types", what, "write them as numbers, or leave the key out")
     if (asked != "number" and not texts) or (asked == "number" and own not in ("category", "number")):
