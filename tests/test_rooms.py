@@ -30,7 +30,7 @@ BUDGET = {
     "config": 2145,
     "datasets": 4821,
     "evaluation": 2900,
-    "jobs": 3299,
+    "jobs": 3293,
     "measure": 455,
     "models": 2307,
     "scoring": 1498,

@@ -34,10 +34,7 @@ LOG = logging.getLogger("tipcast")
 def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the first error of a rung after all have run."""
     plan = make_plan(config)
-    steps = rungs(config, plan.task.kind)
-    missing = {step.name: step.lack for step in steps if step.lack}
-    if len(missing) == len(steps):
-        raise TipcastError("C003", "cores, gpus", f"nothing to run: {steps[0].lack}", "name what this machine has")
+    steps, missing = rungs(config, plan.task.kind)
     known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     shown = shared_rows(plan) if plan.task.kind == "clustering" else None
     results: list[LadderResult] = []
@@ -45,7 +42,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     name = f"ladder of {config.model.name}"
     with run_context(config, command, job="ladder", name=name, params=known) as context:
         context.run.set_tags({"data.digest": plan.train.digest, "data.test_digest": plan.test.digest})
-        for step in (step for step in steps if not step.lack):
+        for step in steps:
             LOG.info("%-9s%s", "rung", step.name)
             try:
                 results.append(climb(step, config, plan, command, context.run, shown))
@@ -64,13 +61,14 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     return closing.say(result, config.print, lines={**result, "rungs": words}, problem=first)
 
 
-def rungs(config: LadderConfig, kind: str) -> list[Rung]:
-    """Return what is asked for, by default one and all of this machine's cores and GPUs, with what it lacks."""
+def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
+    """Return what is asked for, by default one and all of this machine's cores and GPUs, and why others cannot run."""
     if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
         what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
         raise TipcastError("C003", "cluster.kind", what, "leave cluster out, or use train on that cluster")
     there = len(gpus.visible())
     steps: list[Rung] = []
+    missing: dict[str, str] = {}
     for device, name, given, usual in (
         ("cpu", "cores", config.cores, {1, cores()}),
         ("gpu", "gpus", config.gpus, {1, max(there, 2)}),
@@ -79,10 +77,16 @@ def rungs(config: LadderConfig, kind: str) -> list[Rung]:
             if size < 1:
                 raise TipcastError("C003", name, f"must be at least 1, got {size}", "use 1 or more")
             step = Rung(device, size, _cluster(config.cluster, device, size))
-            steps.append(dataclasses.replace(step, lack=_lack(config, kind, step, there)))
+            if lack := _lack(config, kind, step, there):
+                missing[step.name] = lack
+            else:
+                steps.append(step)
+    if not steps and missing:
+        what = f"nothing to run: {next(iter(missing.values()))}"
+        raise TipcastError("C003", "cores, gpus", what, "name what this machine has")
     if not steps:
         raise TipcastError("C003", "cores, gpus", "no rung is asked for", "use cores=[1,2] or gpus=[1]")
-    return steps
+    return steps, missing
 
 
 def _cluster(given: ClusterSpec, device: str, size: int) -> ClusterSpec:

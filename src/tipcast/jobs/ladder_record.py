@@ -39,8 +39,6 @@ class Rung:
     size: int
     """Cores or GPUs."""
     cluster: ClusterSpec
-    lack: str = ""
-    """Why it cannot run here; empty where it can."""
 
     @property
     def name(self) -> str:

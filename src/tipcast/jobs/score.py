@@ -144,17 +144,13 @@ def finish(plan: ScorePlan, manifest: Manifest, options: Mapping[str, Any]) -> N
 
 def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
-    fetched = record.fetched
+    names, fetched = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256"), record.fetched
+    model = {name: getattr(fetched, name) for name in names}
     return {
         "recipe": record.plan.recipe,
         "model": {
-            "uri": fetched.uri,
-            "name": fetched.name,
-            "version": fetched.version,
+            **model,
             "registry": planning.registry(record.config),
-            "model_id": fetched.model_id,
-            "sha256": fetched.sha256,
-            "manifest_sha256": fetched.manifest_sha256,
             "threshold": fetched.manifest.get("threshold"),
         },
         "configuration": {name: getattr(record.config, name) for name in ("keep", "compression", *FACTS)},

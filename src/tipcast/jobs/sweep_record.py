@@ -17,7 +17,7 @@ from tipcast.jobs.sweep_resume import PreviousSweep
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.space import Space
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Proposal, Trial
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
 from tipcast.tracking.facts import BEST
 
@@ -93,8 +93,10 @@ class SweepRecord:
         self._started = self._started if self.search_s else start
         match event:
             case Begun(proposal, attempt):
-                self._begun(proposal)
-                LOG.debug("trial %d begins, attempt %d: %s", proposal.number, attempt, proposal.params)
+                number, key = proposal.number, self.objective.key(proposal.number)
+                count = self._attempts[number] = self._attempts.get(number, 0) + 1  # also of earlier processes
+                self.runs[number] = self.children.begin(number, key, count, proposal.params)
+                LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposal.params)
             case Ended(trial):
                 self._ended(trial)
             case Lost(number, reason):
@@ -109,12 +111,6 @@ class SweepRecord:
         self.tracking_s += now - start
         self.search_s = max(now - self._started, 1e-9)
         bar(self.done, self.total, self.pace())
-
-    def _begun(self, proposal: Proposal) -> None:
-        number = proposal.number
-        self._attempts[number] = self._attempts.get(number, 0) + 1
-        key = self.objective.key(number)
-        self.runs[number] = self.children.begin(number, key, self._attempts[number], proposal.params)
 
     def _ended(self, trial: Trial) -> None:
         number, facts = trial.number, trial.facts
