@@ -30,7 +30,7 @@ BUDGET = {
     "config": 2145,
     "datasets": 4707,
     "evaluation": 2899,
-    "jobs": 3350,
+    "jobs": 3260,
     "measure": 455,
     "models": 2293,
     "scoring": 1493,
