@@ -6,14 +6,14 @@ import dataclasses
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import mlflow
 import yaml
 from mlflow.entities import LoggedModelInput
 from mlflow.exceptions import MlflowException
@@ -150,17 +150,10 @@ def check_parses(fetched: Fetched) -> None:
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
     """Begin ``check_parses`` beside what else is to be done; return what waits for its end and raises its errors."""
-    ended: Future[None] = Future()
-
-    def work() -> None:
-        try:
-            check_parses(fetched)
-            ended.set_result(None)
-        except BaseException as problem:
-            ended.set_exception(problem)
-
-    threading.Thread(target=work, daemon=True, name="first parse").start()
-    return ended.result
+    beside = ThreadPoolExecutor(1, "first parse")
+    parsed = beside.submit(check_parses, fetched)
+    beside.shutdown(wait=False)
+    return parsed.result
 
 
 def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
@@ -244,9 +237,8 @@ def locate(client: Any, model_uri: str) -> Located:
         aliases = _registered(client, name).aliases
         if alias not in aliases:
             there = ", ".join(sorted(aliases)) or "none"
-            raise TipcastError(
-                "M001", model_uri, f"no such alias; there are: {there}", "use a version, or set the alias"
-            )
+            what = f"no such alias; there are: {there}"
+            raise TipcastError("M001", model_uri, what, "use a version, or set the alias")
         gone = f"the version that it stands for, {aliases[alias]}, is not there"  # older servers keep such aliases
         return _version(client, _found(lambda: client.get_model_version_by_alias(name, alias), model_uri, gone))
     if match := _RUN.fullmatch(model_uri):
@@ -256,7 +248,7 @@ def locate(client: Any, model_uri: str) -> Located:
 
 
 def _registered(client: Any, name: str) -> Any:
-    what = f"no such registered model in {redact(client._registry_uri)}"
+    what = f"no such registered model in {redact(mlflow.get_registry_uri())}"
     return _found(lambda: client.get_registered_model(name), f"models:/{name}", what)
 
 
@@ -275,8 +267,11 @@ def _version(client: Any, version: Any) -> Located:
 
 
 def _logged(client: Any, model_id: str, uri: str) -> Located:
-    model = _found(lambda: client.get_logged_model(model_id), uri, "no such logged model")
-    return Located(uri, model.artifact_location, None, None, model.source_run_id, model_id)
+    return _located(_found(lambda: client.get_logged_model(model_id), uri, "no such logged model"), uri)
+
+
+def _located(model: Any, uri: str) -> Located:
+    return Located(uri, model.artifact_location, run_id=model.source_run_id, model_id=model.model_id)
 
 
 def _of_run(client: Any, run_id: str, name: str, uri: str) -> Located:
@@ -288,9 +283,7 @@ def _of_run(client: Any, run_id: str, name: str, uri: str) -> Located:
     outputs = run.outputs.model_outputs if run.outputs else []
     for model in (client.get_logged_model(output.model_id) for output in outputs):
         if model.name == name:
-            return Located(
-                f"models:/{model.model_id}", model.artifact_location, None, None, run.info.run_id, model.model_id
-            )
+            return _located(model, f"models:/{model.model_id}")
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
 
 
@@ -316,7 +309,7 @@ def check_location(client: Any, found: Located, root: str | None) -> None:
         raise TipcastError(
             "T006", found.uri, f"its files are at {scheme}://, which is not fetched from", f"use {', '.join(LOCATIONS)}"
         )
-    if not any(_is_remote(store) for store in (client.tracking_uri, client._registry_uri)):
+    if not any(_is_remote(store) for store in (client.tracking_uri, mlflow.get_registry_uri())):
         return
     path = Path(local_file_uri_to_path(found.location)).resolve()
     if root is None or not path.is_relative_to(Path(root).expanduser().resolve()):

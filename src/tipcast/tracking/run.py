@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
+from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -34,7 +35,6 @@ from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import limits, process
-from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.experiments import ID, experiment_id, is_of_launcher
 from tipcast.tracking.store import failures, open_store, redact, release, resolve
@@ -113,13 +113,8 @@ class Run:
                 source = resolve_dataset_source(uri)
         else:
             source = CodeDatasetSource(tags={"made_by": uri})
-        dataset = Dataset(
-            name=limits.cut(name, limits.MAX_DATASET),
-            digest=digest[: limits.MAX_DIGEST],
-            source_type=source._get_source_type(),
-            source=source.to_json(),
-            profile=json.dumps(dict(profile), allow_nan=False),
-        )
+        known = MetaDataset(source, limits.cut(name, limits.MAX_DATASET), digest[: limits.MAX_DIGEST]).to_dict()
+        dataset = Dataset(**known, profile=json.dumps(dict(profile), allow_nan=False))
         given = DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
         self.client.log_inputs(self.id, datasets=[given])
 
@@ -132,8 +127,14 @@ class Run:
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
-        with _artifact_named(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+        try:
             self.client.log_artifact(self.id, str(file), folder)
+        except OSError as problem:  # MLflow writes at once or not at all: its error gets the artifact's place
+            if problem.filename is None:
+                root = self.client.get_run(self.id).info.artifact_uri
+                place = local_file_uri_to_path(root) if root.startswith("file:") else root
+                problem.filename = "/".join([place, *([folder] if folder else []), file.name])
+            raise
 
     def log_text(self, text: str, path: str) -> None:
         """Log text as an artifact."""
@@ -167,18 +168,6 @@ class Run:
 
 
 @contextlib.contextmanager
-def _artifact_named(client: Any, run_id: str, path: str) -> Iterator[None]:
-    """Give an error of writing a run's artifact, which MLflow does at once or not at all, the artifact's place."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.filename is None:
-            root = client.get_run(run_id).info.artifact_uri
-            problem.filename = f"{local_file_uri_to_path(root) if root.startswith('file:') else root}/{path}"
-        raise
-
-
-@contextlib.contextmanager
 def open_run(
     spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resume: str | None = None, parent: Run | None = None
 ) -> Iterator[Run]:
@@ -199,7 +188,7 @@ def open_run(
     client = open_store(spec)
     try:
         with failures(store):
-            close_abandoned(client, store, keep=resume or joined)
+            process.close_abandoned(client, store, keep=resume or joined)
     except Exception as problem:  # others' runs never stop one's own
         LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):

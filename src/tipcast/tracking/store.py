@@ -11,7 +11,7 @@ import sys
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -30,6 +30,8 @@ DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
+PAGE = 1000
+"""Entries of one answer of the store."""
 
 _patience_ms: int | None = None
 
@@ -81,6 +83,15 @@ def open_store(spec: TrackingSpec) -> Any:
         client.search_experiments(max_results=1)
         gate("opened")
     return client
+
+
+def pages(search: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Return all that the store finds, page by page."""
+    entries, token = list[Any](), None
+    while token != "":
+        page = search(*arguments, max_results=PAGE, page_token=token)
+        entries, token = [*entries, *page], page.token or ""
+    return entries
 
 
 @contextlib.contextmanager
@@ -232,8 +243,8 @@ def release(problem: BaseException) -> None:
 def without_autologging() -> Iterator[None]:
     """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time.
 
-    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off, or
-    the program is in a block of its own, nothing is switched.
+    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off,
+    nothing is switched.
     """
     if "mlflow" not in sys.modules:  # then it is not on
         yield
@@ -241,7 +252,7 @@ def without_autologging() -> Iterator[None]:
     from mlflow.utils import autologging_utils as its
 
     on = not all(map(its.autologging_is_disabled, list(its.AUTOLOGGING_INTEGRATIONS)))
-    with its.disable_autologging() if on and not its._AUTOLOGGING_GLOBALLY_DISABLED else contextlib.nullcontext():
+    with its.disable_autologging() if on else contextlib.nullcontext():
         yield
 
 
