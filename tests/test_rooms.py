@@ -27,7 +27,7 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1642,
-    "config": 2145,
+    "config": 2097,
     "datasets": 4821,
     "evaluation": 2900,
     "jobs": 3383,

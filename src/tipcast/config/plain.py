@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import enum
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         S003 when the artifact is not what a sweep writes.
 
     """
-    try:
+    with _understood("S003", where, "its config.yaml is not what a sweep writes", "start a new sweep"):
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
         own = {
@@ -105,10 +106,6 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         }
         shared = {field.name: getattr(given, field.name) for field in dataclasses.fields(SweepConfig)}
         return SweepConfig(**{**shared, **own})
-    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        said = str(problem).partition("\n")[0]
-        what = f"its config.yaml is not what a sweep writes: {said}"
-        raise TipcastError("S003", where, what, "start a new sweep") from problem
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
@@ -120,15 +117,12 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         M023 when the artifact is not what a training writes.
 
     """
-    try:
+    what = "its test rows are not known from its config.yaml"
+    with _understood("M023", where, what, "name them: data=... data.test=..."):
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
         found = _data(plain)
         return dataclasses.replace(found, test=given.test or found.test)
-    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
-        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        what = f"its test rows are not known from its config.yaml: {said}"
-        raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
 
 
 def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -152,7 +146,11 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
         M023 when the artifacts are not what a training writes.
 
     """
-    try:
+    what, fix = (
+        "how it was trained is not known from its config.yaml",
+        "train with tipcast train, and name what it shall be",
+    )
+    with _understood("M023", where, what, fix):
         plain, read = yaml.safe_load(text), dict(files or {})
         parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
         found = {name: _written(value) for name, value in best.items()}
@@ -167,10 +165,18 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
             "model": to_plain(_typed(schema.ModelSpec, model)),
             "seed": int(parts["seed"]),
         }
-    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
-        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        what = f"how it was trained is not known from its config.yaml: {said}"
-        raise TipcastError("M023", where, what, "train with tipcast train, and name what it shall be") from problem
+
+
+@contextlib.contextmanager
+def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
+    """Turn what is wrong with a run's artifacts into one line."""
+    try:
+        yield
+    except TipcastError as problem:
+        raise TipcastError(code, where, f"{what}: {problem.what}", fix) from problem
+    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        said = str(problem).partition("\n")[0]
+        raise TipcastError(code, where, f"{what}: {said}", fix) from problem
 
 
 def _written(text: str) -> Any:
