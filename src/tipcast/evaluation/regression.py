@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import Evaluation, Evaluator, Metric, computed
-from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, summed, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric, Tables, computed
+from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, mean_interval, summed, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -109,9 +109,7 @@ class Regression(Evaluator):
             found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, error_sums=error_sums
         )
 
-    def figures(
-        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
-    ) -> Iterator[tuple[str, bytes]]:
+    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw predicted against true values, and the residuals."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
@@ -119,7 +117,7 @@ class Regression(Evaluator):
         yield self.figure, plots.predicted(first, subtitle)
         yield "plots/residuals.png", plots.residuals(first, subtitle)
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the mean true value by bin of the prediction, whose middle stands for its predictions."""
         rows = evaluation.joint.sum(axis=0)
         used = np.flatnonzero(rows)
@@ -129,12 +127,7 @@ class Regression(Evaluator):
         return {"tables/predicted.json": {name: values.tolist() for name, values in columns.items()}}
 
     def count(
-        self,
-        predictions: Array,
-        target: Any = None,
-        *,
-        threshold: float | None = None,
-        edges: Sequence[float] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
         return _sums(predictions, target, edges=None if edges is None else np.asarray(edges))

@@ -128,7 +128,8 @@ def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: floa
     """Draw each worker's seconds of trials, and their share of the time of its slots; of workers gone, of one."""
     names = sorted(workers)
     seconds = [workers[name] for name in names]
-    figure, axes = style.bars("Busy seconds of the workers", subtitle, names, seconds)
+    figure, axes = style.rows("Busy seconds of the workers", subtitle, names)
+    style.bars(axes, seconds)
     for at, name in enumerate(names):
         share = workers[name] / max(elapsed_s * slots.get(name, 1), 1e-9)
         text = f"{workers[name]:.1f} s: {style.percent(share)} busy"
@@ -141,18 +142,16 @@ def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: floa
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, phases = list(seconds), list(next(iter(seconds.values())))
-    figure, axes = style.page("The same training, from rung to rung", subtitle)
+    figure, axes = style.rows("The same training, from rung to rung", subtitle, names)
     totals = [sum(seconds[name].values()) for name in names]
     left = [0.0] * len(names)
     for phase, color in zip(phases, (style.FAINT, style.BLUE, style.ORANGE), strict=True):
         wide = [seconds[name][phase] for name in names]
-        axes.barh(names, wide, left=left, height=0.62, color=color, alpha=0.85, label=phase)
+        style.bars(axes, wide, left=left, color=color, label=phase)
         left = [start + more for start, more in zip(left, wide, strict=True)]
     for at, total in enumerate(totals):
         style.write(axes, total, at, f" {total:.2f} s, {totals[0] / total:.1f} x", va="center", bbox=None)
     axes.set_xlim(0, max(totals) * 1.4)
-    axes.set_ylim(max(len(names), 4) - 0.4, -0.6)
-    axes.grid(False, axis="y")
     style.name_axes(axes, "seconds", "")
     style.key(axes, "lower right")
     return style.png(figure)
