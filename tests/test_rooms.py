@@ -29,7 +29,7 @@ BUDGET = {
     "compute": 1642,
     "config": 2097,
     "datasets": 4821,
-    "evaluation": 2843,
+    "evaluation": 2813,
     "jobs": 3383,
     "measure": 455,
     "models": 2307,

@@ -101,7 +101,7 @@ class Classification(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> ClassificationEvaluation:
         """Evaluate scores with their labels in one pass over the rows."""
-        sums: Binned = parts.add(functools.partial(self._counted, threshold), self.total)
+        sums: Binned = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows, positives, negatives = (int(each.sum()) for each in (sums.rows, sums.positives, sums.negatives))
         parts.refuse(
             rows + sums.not_numbers,
@@ -115,9 +115,6 @@ class Classification(Evaluator):
             what = f"all {rows} rows are of class {int(positives > 0)}: no curve separates one class"
             raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
         return found
-
-    def _counted(self, threshold: float | None, predictions: Any, target: Any) -> Binned:
-        return self.count(values_of(predictions), values_of(target), threshold=threshold)
 
     def difference(
         self,
@@ -176,6 +173,7 @@ class Classification(Evaluator):
         self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
+        predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
         if len(predictions) > MOST_ROWS:
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]

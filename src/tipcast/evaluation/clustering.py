@@ -139,7 +139,7 @@ class Clustering(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> ClusteringEvaluation:
         """Sum moments in one pass, distances from the rows' centroids in another."""
-        assigned: Assigned = parts.add(_assigned, self.total)
+        assigned: Assigned = parts.add(self.count, self.total)
         rows = int(assigned.rows.sum())
         what, fix = "rows have no cluster or no finite distance", "check the model and its input"
         parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
@@ -173,7 +173,17 @@ class Clustering(Evaluator):
         self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Assigned:
         """Count rows by cluster, and sum their distances."""
-        return _assigned(predictions)
+        found = values_of(predictions)
+        xp = module_of(found)
+        good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
+        odd = len(found) - int(xp.count_nonzero(good))
+        if odd:
+            found = found[good]
+        if not len(found):
+            return Assigned(not_numbers=odd)
+        squares = found[:, 1].astype(xp.float64) ** 2
+        rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
+        return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
     def summary(self, sums: Assigned) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
@@ -196,20 +206,6 @@ def _facts(assigned: Assigned, moments: Moments, centroids: Floats, distances: F
     between = float((assigned.rows * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
     within = max(float(np.trace(moments.scatter)) - between, 0.0)
     return _Facts(assigned, between, within, centroids[some], distances[some] / assigned.rows[some])
-
-
-def _assigned(predictions: Any, _: Any = None) -> Assigned:
-    found = values_of(predictions)
-    xp = module_of(found)
-    good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
-    odd = len(found) - int(xp.count_nonzero(good))
-    if odd:
-        found = found[good]
-    if not len(found):
-        return Assigned(not_numbers=odd)
-    squares = found[:, 1].astype(xp.float64) ** 2
-    rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
-    return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
 
 def _blocks(predictions: Any, x: Any) -> Any:

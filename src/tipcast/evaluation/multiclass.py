@@ -100,7 +100,7 @@ class Multiclass(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> MulticlassEvaluation:
         """Sum one pass over the rows."""
-        sums: ClassSums = parts.add(_counted, self.total)
+        sums: ClassSums = parts.add(self.count, self.total)
         known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
         what, fix = "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"
         parts.refuse(
@@ -131,7 +131,36 @@ class Multiclass(Evaluator):
         self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
-        return _counted(predictions, target)
+        found = values_of(predictions)
+        xp, classes = module_of(found), found.shape[1]
+        good = ((found >= 0) & (found <= 1)).all(axis=1)
+        odd = len(found) - int(xp.count_nonzero(good))
+        if odd:
+            found = found[good]
+        called = found.argmax(axis=1)
+        predicted = to_host(xp.bincount(called, minlength=classes))
+        nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
+        if target is None or not len(found):
+            return nothing
+        truth = values_of(target)
+        truth = (truth[good] if odd else truth).astype(xp.int64)
+        known = (truth >= 0) & (truth < classes)
+        unknown = len(truth) - int(xp.count_nonzero(known))
+        if unknown:
+            found, truth, called = found[known], truth[known], called[known]
+        cells = xp.bincount(truth * classes + called, minlength=classes * classes)
+        losses = log_loss(found, truth)
+        came = found[xp.arange(len(found)), truth].astype(xp.float64)
+        all_squares = float((found.astype(xp.float64) ** 2).sum())
+        return ClassSums(
+            predicted=predicted,
+            confusion=to_host(cells).reshape(classes, classes),
+            log_loss=float(losses.sum()),
+            squares=float(xp.dot(losses, losses)),
+            brier=all_squares + float((1 - 2 * came).sum()),
+            not_numbers=odd,
+            unknown=unknown,
+        )
 
     def summary(self, sums: ClassSums) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
@@ -158,37 +187,3 @@ def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
             details |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
     interval = mean_interval(sums.rows, sums.log_loss, sums.squares)
     return MulticlassEvaluation(computed(METRICS, sums, sums.rows, **details), interval, sums)
-
-
-def _counted(predictions: Any, target: Any | None) -> ClassSums:
-    """Count a part."""
-    found = values_of(predictions)
-    xp, classes = module_of(found), found.shape[1]
-    good = ((found >= 0) & (found <= 1)).all(axis=1)
-    odd = len(found) - int(xp.count_nonzero(good))
-    if odd:
-        found = found[good]
-    called = found.argmax(axis=1)
-    predicted = to_host(xp.bincount(called, minlength=classes))
-    nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
-    if target is None or not len(found):
-        return nothing
-    truth = values_of(target)
-    truth = (truth[good] if odd else truth).astype(xp.int64)
-    known = (truth >= 0) & (truth < classes)
-    unknown = len(truth) - int(xp.count_nonzero(known))
-    if unknown:
-        found, truth, called = found[known], truth[known], called[known]
-    cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-    losses = log_loss(found, truth)
-    came = found[xp.arange(len(found)), truth].astype(xp.float64)
-    all_squares = float((found.astype(xp.float64) ** 2).sum())
-    return ClassSums(
-        predicted=predicted,
-        confusion=to_host(cells).reshape(classes, classes),
-        log_loss=float(losses.sum()),
-        squares=float(xp.dot(losses, losses)),
-        brier=all_squares + float((1 - 2 * came).sum()),
-        not_numbers=odd,
-        unknown=unknown,
-    )

@@ -53,7 +53,7 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     for spine in axes.spines.values():
         spine.set_visible(False)
     shown = range(0, many, -(-many // 25))
-    names = [_short(classes[at], many) for at in shown]
+    names = [style.fit(classes[at], max(3, 40 // many)) for at in shown]
     axes.set_xticks(list(shown), names)
     axes.set_yticks(list(shown), names, rotation=90 if many < 5 else 0, va="center")
     axes.tick_params(labelsize=style.TEXT if many < 5 else 8)
@@ -61,15 +61,10 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     return style.png(figure)
 
 
-def _short(name: str, many: int) -> str:
-    most = max(3, 40 // many)
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
     """Draw recall and precision of each class as pairs of bars; of many classes the first."""
     names, recall, precision = names[:MOST_CLASSES], recall[:MOST_CLASSES], precision[:MOST_CLASSES]
-    figure, axes = style.rows("Classes", subtitle, [_short(name, 1) for name in names], above=1.2)
+    figure, axes = style.rows("Classes", subtitle, [style.fit(name, 40) for name in names], above=1.2)
     places = np.arange(len(names))
     axes.barh(places - 0.19, recall, height=0.34, color=style.BLUE, alpha=0.85, label="recall: share found")
     axes.barh(places + 0.19, precision, height=0.34, color=style.ORANGE, alpha=0.7, label="precision: share right")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
@@ -20,27 +19,18 @@ SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", styl
 """From the worst score to the best."""
 
 
-Curves = Mapping[str, Mapping[str, Sequence[float]]]
-"""Label -> the columns of its table, as an evaluator makes it."""
-
-
-def roc_overlay(curves: Curves, subtitle: str) -> bytes:
-    """Draw ROC curves (``fpr``, ``tpr``), the first in front."""
+def roc_overlay(curves: Mapping[str, Mapping[str, Sequence[float]]], subtitle: str) -> bytes:
+    """Draw ROC curves (label -> ``fpr``, ``tpr``), the first in front; where colors end, dashes tell them apart."""
     figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], **style.GUIDE)
-    _lines(axes, curves, "fpr", "tpr")
+    for at, (label, table) in reversed([*enumerate(curves.items())]):
+        dashes, color = divmod(at, len(COLORS))
+        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)], "linewidth": 2.2}
+        axes.plot(table["fpr"], table["tpr"], label=label, **look)
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     style.key(axes, "lower right", reverse=True)
     return style.png(figure)
-
-
-def _lines(axes: Axes, curves: Curves, x: str, y: str) -> None:
-    """Draw lines, told apart by color and, where there are more, by dashes."""
-    for at, (label, table) in reversed([*enumerate(curves.items())]):
-        dashes, color = divmod(at, len(COLORS))
-        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)]}
-        axes.plot(table[x], table[y], linewidth=2.2, label=label, **look)
 
 
 def parallel(
