@@ -20,11 +20,9 @@ def redact(uri: str) -> str:
     except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
         scheme, _, rest = uri.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if "@" in rest else f"{scheme}://..."
-    return (
-        urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-        if parts.netloc
-        else uri.partition("?")[0]
-    )
+    if not parts.netloc:
+        return uri.partition("?")[0]
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def check_address(uri: str, name: str) -> None:
@@ -34,9 +32,8 @@ def check_address(uri: str, name: str) -> None:
         if parts.scheme.lower() in {"http", "https"}:  # elsewhere a password may have a ":" or "/"
             _ = parts.port
     except ValueError:  # whose text may have the password
-        raise TipcastError(
-            "C003", name, f"{redact(uri)} is not a URI", "use http://HOST:PORT, or sqlite:///FILE"
-        ) from None
+        fix = "use http://HOST:PORT, or sqlite:///FILE"
+        raise TipcastError("C003", name, f"{redact(uri)} is not a URI", fix) from None
 
 
 def check_user_info(uri: str) -> None:

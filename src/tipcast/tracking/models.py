@@ -161,9 +161,8 @@ def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
         return Path(repository.download_artifacts(path, dst_path=str(folder)))
     except Exception as problem:  # every store's client has its own
         told = redact(str(problem).strip().partition("\n")[0]) or type(problem).__name__
-        raise TipcastError(
-            "T007", where, f"{path} cannot be fetched: {told}", "check the artifact store and the access to it"
-        ) from None
+        what, fix = f"{path} cannot be fetched: {told}", "check the artifact store and the access to it"
+        raise TipcastError("T007", where, what, fix) from None
 
 
 def _manifest_digest(path: Path, where: str) -> str:
@@ -172,9 +171,8 @@ def _manifest_digest(path: Path, where: str) -> str:
         described = yaml.safe_load(path.read_bytes())
         return str(described["metadata"]["tipcast"]["manifest_sha256"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
-        raise TipcastError(
-            "M005", where, "is not a model that tipcast logged", "score with a model that tipcast trained"
-        ) from problem
+        what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
+        raise TipcastError("M005", where, what, fix) from problem
 
 
 def _checked(path: Path, digest: str, where: str) -> bytes:
@@ -194,28 +192,25 @@ def _other(what: str, found: str, digest: str, where: str) -> TipcastError:
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
     """Return a manifest that this version knows how to follow."""
     try:
-        return _followed(json.loads(content), where)
+        manifest: dict[str, Any] = json.loads(content)
+        version, format, file = manifest["version"], manifest["format"], manifest["file"]
+        names, _ = list(manifest["features"]), manifest["sha256"]["model"]
+        if version != MANIFEST_VERSION:
+            raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
+        if format not in native.PATHS:
+            raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
+        if Path(file).name != file or file == "..":
+            raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
+        dataset = dataset_of(manifest)
+        strangers = [name for name in names if name not in dataset.features]
+        if strangers or not names or len(set(names)) < len(names):
+            what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
+            raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
+        if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
+            raise TypeError("its predictions are not a mapping")
+        return manifest
     except (ValueError, KeyError, TypeError, AttributeError) as problem:  # it may hold anything of any type
         raise TipcastError("M005", where, f"its manifest cannot be used: {problem!r}", AGAIN) from problem
-
-
-def _followed(manifest: dict[str, Any], where: str) -> dict[str, Any]:
-    version, format, file = manifest["version"], manifest["format"], manifest["file"]
-    names, _ = list(manifest["features"]), manifest["sha256"]["model"]
-    if version != MANIFEST_VERSION:
-        raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
-    if format not in native.PATHS:
-        raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
-    if Path(file).name != file or file == "..":
-        raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
-    dataset = dataset_of(manifest)
-    strangers = [name for name in names if name not in dataset.features]
-    if strangers or not names or len(set(names)) < len(names):
-        what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
-        raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-    if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
-        raise TypeError("its predictions are not a mapping")
-    return manifest
 
 
 def used_by(run: Run, fetched: Fetched) -> None:
@@ -306,9 +301,8 @@ def check_location(client: Any, found: Located, root: str | None) -> None:
     if scheme in LOCATIONS:
         return
     if scheme not in {"", "file"}:
-        raise TipcastError(
-            "T006", found.uri, f"its files are at {scheme}://, which is not fetched from", f"use {', '.join(LOCATIONS)}"
-        )
+        what = f"its files are at {scheme}://, which is not fetched from"
+        raise TipcastError("T006", found.uri, what, f"use {', '.join(LOCATIONS)}")
     if not any(_is_remote(store) for store in (client.tracking_uri, mlflow.get_registry_uri())):
         return
     path = Path(local_file_uri_to_path(found.location)).resolve()
