@@ -301,9 +301,8 @@ def _bare(job: str, word: str, quotes: str) -> TipcastError:
     for group in sorted(_groups() & set(_choices(reference)), reverse=True):  # of two the first in the alphabet
         known |= {option: f"{group}={option}" for option in conf_files.options(group)}
     near = difflib.get_close_matches(word, known, 1)
-    fix = (
-        f"did you mean {known[near[0]]}?" if near else f"write a key of tipcast {job} --cfg job as key=value; {quotes}"
-    )
+    form = f"write key=value with a key that tipcast {job} --cfg job shows; {quotes}"
+    fix = f"did you mean {known[near[0]]}?" if near else form
     return TipcastError("C005", word, "is not key=value", fix)
 
 
@@ -339,8 +338,6 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match
     reference = _reference(job, groups)
     keys = list(_keys(reference))
     near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
-    if not near:
-        near = [full for full in keys if full.rpartition(".")[2] == key.rpartition(".")[2]][:1]
     if in_file:
         where = f"conf/{in_file[1]}.yaml"
     else:

@@ -33,11 +33,12 @@ from mlflow.utils.mlflow_tags import (
 
 from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import limits, process
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.experiments import ID, experiment_id, is_of_launcher
-from tipcast.tracking.store import failures, open_store, redact, release, resolve
+from tipcast.tracking.store import failures, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
@@ -106,7 +107,7 @@ class Run:
         ``uri`` is of its first file, or what stands for a source that is made; the digest is over all of its files; the
         profile tells rows and other facts, kept with the dataset.
         """
-        uri = redact(uri)
+        uri = redact_address(uri)
         if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
@@ -156,7 +157,7 @@ class Run:
     def address(self, page: str) -> str:
         """Return the address of a page of the store's server, or of the one that `mlflow ui` starts."""
         served = urlsplit(self.store).scheme in {"http", "https"}
-        return f"{redact(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
+        return f"{redact_address(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
 
     @property
     def link(self) -> str:
@@ -164,7 +165,7 @@ class Run:
         address = self.address(self.page(self.id))
         if urlsplit(self.store).scheme in {"http", "https"}:
             return address
-        return f"{address} after `mlflow ui --backend-store-uri {redact(self.store)}`"
+        return f"{address} after `mlflow ui --backend-store-uri {redact_address(self.store)}`"
 
 
 @contextlib.contextmanager
@@ -252,7 +253,7 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     try:
         run = client.get_run(run_id)
     except MlflowException as problem:
-        what = f"is not a run of {redact(resolve(spec))}"
+        what = f"is not a run of {redact_address(resolve(spec))}"
         fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
         raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
     experiment = client.get_experiment(run.info.experiment_id).name

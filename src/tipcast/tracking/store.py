@@ -21,9 +21,9 @@ import filelock
 from tipcast.config.disk import FULL, free, shortage
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.credentials import check_address, check_credentials, check_user_info
-from tipcast.tracking.credentials import redact as redact
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 DATABASES = ("postgresql", "mysql")
@@ -100,7 +100,7 @@ def failures(uri: str) -> Iterator[None]:
     try:
         yield
     except Exception as problem:
-        told = _told(problem, redact(uri), uri)
+        told = _told(problem, redact_address(uri), uri)
         if told is None:
             raise
         raise TipcastError(*told) from problem
@@ -171,7 +171,7 @@ def _probe(uri: str) -> None:
     except (OSError, ValueError, http.client.HTTPException) as problem:
         what = f"no tracking server answers: {getattr(problem, 'reason', problem)}"
         fix = "start it with `mlflow server`, or set tracking.uri"
-        raise TipcastError("T001", redact(uri), what, fix) from problem
+        raise TipcastError("T001", redact_address(uri), what, fix) from problem
 
 
 def _probe_database(uri: str) -> None:
