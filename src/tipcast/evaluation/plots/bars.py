@@ -86,8 +86,8 @@ def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tupl
     style.mark_threshold(axes, evaluation.threshold, highest * 1.12)
     style.shares(axes, y=False)
     style.bin_shares(axes, highest)
-    what = f"score: predicted probability of class {classes[1]}"
-    style.name_axes(axes, what, "share of the class's rows in a bin of 0.02")
+    of_bin = f"share of the class's rows in a bin of 1/{len(bins.negatives)}"
+    style.name_axes(axes, f"score: predicted probability of class {classes[1]}", of_bin)
     return style.png(figure)
 
 
