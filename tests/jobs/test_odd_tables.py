@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,3 +47,57 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, folder: Path, 
     done = job("score", f"model_uri=models:/{name}/1", f"input={folder}/new.parquet", f"output={folder}/scores")
     assert done.run.data.metrics["score/rows"] == 10
     assert done.run.data.metrics["score/unscored"] == 1
+
+
+def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -> None:
+    """Texts that pandas takes for missing, codes, odd texts, blanks, and numbers that are too large."""
+    rng = np.random.default_rng(5)
+    state, code = rng.choice(["NA", "CA", "", " "], 300), rng.choice(["007", "7", "12"], 300)
+    size = rng.normal(size=300).round(3).astype(str)
+    size[::30] = "?"
+    y = np.where((state == "NA") | (code == "7"), 5.0, 0.0)
+    texts = pd.DataFrame({"state": state, "code": code, "y": y})
+    texts.to_parquet(tmp_path / "train.parquet", index=False)
+    words = ["data=table", f"data.train={tmp_path}/train.parquet", "task.target=y", "task.kind=regression"]
+    words += ["task.validation=0", "model.params.n_estimators=4"]
+    model = job("train", *words)
+    texts.drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
+    job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scores")
+    scores = pd.read_parquet(tmp_path / "scores")["prediction"].to_numpy()
+    assert len(set(scores)) > 1
+    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
+    plain = pd.read_csv(tmp_path / "new.csv", dtype=str, keep_default_na=False)
+    np.testing.assert_allclose(loaded.predict(plain), scores, rtol=1e-6)
+    np.testing.assert_allclose(loaded.predict(texts), scores, rtol=1e-6)
+    with pytest.raises(mlflow.MlflowException, match="'code' has lost its text: 7 may have been '007' or '7'"):
+        loaded.predict(pd.read_csv(tmp_path / "new.csv", keep_default_na=False))
+    with pytest.raises(mlflow.MlflowException, match="'state' has NaN, which may have been 'NA' or nothing"):
+        loaded.predict(pd.read_csv(tmp_path / "new.csv", dtype=str))
+
+    pd.DataFrame({"size": size, "y": y}).to_csv(tmp_path / "train.csv", index=False)
+    model = job("train", *words, f"data.train={tmp_path}/train.csv")
+    (tmp_path / "new.csv").write_text("size\n0.5\n \n?\n 0.5 \n1e39\nNA\n")
+    job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/more")
+    scores = pd.read_parquet(tmp_path / "more")["prediction"].to_numpy()
+    assert np.isnan(scores).tolist() == [False] * 4 + [True, False]
+    assert scores[0] == scores[3]
+    assert scores[1] == scores[2] == scores[5]
+    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
+    for options in ({}, {"dtype": str, "keep_default_na": False}):
+        found = loaded.predict(pd.read_csv(tmp_path / "new.csv", skip_blank_lines=False, **options))
+        np.testing.assert_allclose(found, scores, rtol=1e-6)
+    with pytest.raises(mlflow.MlflowException, match="'size' cannot be read"):
+        loaded.predict(pd.DataFrame({"size": pd.to_datetime(["2019-01-01"])}))
+
+
+def test_a_model_of_many_features_is_promoted(job: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    rows = pd.DataFrame(rng.normal(size=(80, 1200)).round(2)).add_prefix("gene ")
+    rows["y"] = rows["gene 7"]
+    rows.to_parquet(tmp_path / "wide.parquet", index=False)
+    words = ["data=table", f"data.train={tmp_path}/wide.parquet", "task.target=y", "model=ridge", "task.validation=0"]
+    trained = [job("train", *words, f"model.params.alpha={alpha}", "tracking.register=wide") for alpha in (0.1, 100)]
+    assert job("promote", "model_uri=models:/wide/1").said["moved"]
+    done = job("promote", "model_uri=models:/wide/2", "replicates=100", "margin=0")
+    errors = [each.run.data.metrics["test/rmse"] for each in trained]
+    assert done.said["moved"] == (errors[1] < errors[0])

@@ -95,8 +95,8 @@ class RawColumn:
     """Of a category: the value of each code."""
     fill: float | None = None
     """What stands for a missing number; None: NaN, which the features know."""
-    largest: float = 1e9
-    """Larger numbers are refused."""
+    largest: float | None = 1e9
+    """Larger numbers are refused; None: a row with one gets no score."""
     missing: tuple[str, ...] = ()
     """Of a number: texts that stand for none, beside those of every column."""
     booleans: bool = False

@@ -6,6 +6,7 @@ import csv
 import datetime
 import gzip
 import hashlib
+import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from fsspec.utils import seek_delimiter
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period, ScanRequest, counted
+from tipcast.datasets.base import Fragment, Period, ScanRequest
 from tipcast.datasets.column_names import mapped, seen_names
 
 MISSING = [
@@ -32,24 +33,11 @@ MISSING = [
 """What a CSV cell without a value may say: what pandas takes so, and PostgreSQL's."""
 CSV_CHUNK = 8 << 20
 """Bytes that the CSV parser works on at once."""
+_CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M:%S %p", " %I:%M %p", "")
 DATES = {
     "iso": [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC"],
-    "month_first": [
-        pa.csv.ISO8601,
-        "%m/%d/%Y %H:%M",
-        "%m/%d/%Y %H:%M:%S",
-        "%m/%d/%Y %I:%M:%S %p",
-        "%m/%d/%Y %I:%M %p",
-        "%m/%d/%Y",
-    ],
-    "day_first": [
-        pa.csv.ISO8601,
-        "%d/%m/%Y %H:%M",
-        "%d/%m/%Y %H:%M:%S",
-        "%d/%m/%Y %I:%M:%S %p",
-        "%d/%m/%Y %I:%M %p",
-        "%d/%m/%Y",
-    ],
+    "month_first": [pa.csv.ISO8601, *(f"%m/%d/%Y{clock}" for clock in _CLOCKS)],
+    "day_first": [pa.csv.ISO8601, *(f"%d/%m/%Y{clock}" for clock in _CLOCKS)],
 }
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
 GZIP = b"\x1f\x8b"
@@ -84,6 +72,8 @@ class Look:
     digest: str
     dates: str
     """``iso``, ``month_first`` or ``day_first``."""
+    slashed: frozenset[tuple[int, ...]]
+    """Its distinct dates with slashes, as their three numbers."""
     notes: tuple[str, ...]
     request: ScanRequest
     """What is asked of the file."""
@@ -145,15 +135,20 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     storage = address.storage(uri, request.storage)
     size = address.size(uri, storage)
     packed = _is_packed(uri)
-    first = next(pieces(uri, storage), b"") if size else b""
+    beginning = pieces(uri, storage) if size else iter(())
+    first = next(beginning, b"")
     head = read_head(first, where)
-    if not first[head.start :].strip():
-        raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
+    while not first[head.start :].strip():  # the header may be longer than what is read at once
+        more = next(beginning, b"")
+        if not more:
+            raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
+        first += more
+        head = read_head(first, where)
     whole = address.read_range(uri, storage, 0, -1) if size <= WHOLE and not (packed or address.scheme(uri)) else None
-    dates, notes = "iso", []
+    dates, slashed, notes = "iso", frozenset[tuple[int, ...]](), list[str]()
     if b"/" in (whole or first) and _SLASHES.search(whole or first):
-        dates, note = _reading(_slashed(pieces(uri, storage)), period)
-        notes.append(note)
+        slashed = _slashed(pieces(uri, storage))
+        dates, *notes = reading(slashed, period)
     # Of a remote file the beginning tells; a local one is read, a second a gigabyte.
     large = whole is None and not (packed or address.scheme(uri))
     quoted = packed or b'"' in (whole or first) or (large and any(b'"' in piece for piece in pieces(uri, storage)))
@@ -165,6 +160,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
         head,
         _digest(uri, storage, whole, size, first),
         dates,
+        slashed,
         tuple(notes),
         request,
         quoted,
@@ -192,7 +188,7 @@ def _is_packed(uri: str) -> bool:
     return address.last_name(uri).lower().endswith(".gz")
 
 
-def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, ...]]:
+def _slashed(pieces: Iterable[bytes]) -> frozenset[tuple[int, ...]]:
     """Return the distinct dates written with slashes, as their three numbers."""
     found: set[tuple[bytes, ...]] = set()
     rest = b""
@@ -200,11 +196,14 @@ def _slashed(pieces: Iterable[bytes]) -> set[tuple[int, ...]]:
         lines, _, rest = (rest + piece).rpartition(b"\n")
         found.update(_DATE.findall(lines))
     found.update(_DATE.findall(rest))
-    return {tuple(map(int, date)) for date in found}
+    return frozenset(tuple(map(int, date)) for date in found)
 
 
-def _reading(dates: Iterable[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
-    """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do."""
+def reading(dates: Iterable[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
+    """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do.
+
+    Returns a key of ``DATES``, and a line that says what was decided.
+    """
     fits = {}
     for name, month, day in (("month_first", 0, 1), ("day_first", 1, 0)):
         starts = [_midnight(date[2], date[month], date[day]) for date in dates]
@@ -269,42 +268,40 @@ def read_head(raw: bytes, where: str) -> Head:
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
     start = _skip_blank(raw, start)
-    end = _row_end(raw, start)
     try:
-        text = raw[start:end].decode()
+        written, end = _row(raw, start)
     except UnicodeDecodeError as problem:
         if _CONTROL.search(raw[:1024]):
             raise binary from problem
-        line, bad = raw.count(b"\n", 0, start) + 1, raw[start + problem.start]
+        line, bad = raw.count(b"\n", 0, start) + 1, problem.object[problem.start]
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
+    except csv.Error as problem:
+        what = f"its header does not parse: {str(problem).partition(' - ')[0]}"
+        raise TipcastError("D005", where, what, "correct it") from problem
+    text = ",".join(written)
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
-    written = next(csv.reader([text.strip("\r\n")]))
-    names = tuple(" ".join(name.split()) for name in written)
-    if len(names) < 2:
-        used = next((mark for mark in ";\t|" if mark in text), None)
-        hint = f"; the delimiter seems to be {used!r}" if used else ""
-        what = f"{counted(len(names), 'column')} found between commas{hint}"
+    names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))  # as pandas has them
+    other = next((mark for mark in ";\t|" if mark in text), None)
+    if len(names) == 1 and other:
+        what = f"1 column found between commas; the delimiter seems to be {other!r}"
         raise TipcastError("D007", where, what, "write it as CSV with commas")
-    start = _skip_blank(raw, end)
-    first = raw[start : _row_end(raw, start)].decode(errors="replace").strip("\r\n")
-    fields = next(csv.reader([first]), [])
-    extra = len(fields) - len(names) if not any(fields[len(names) :]) else 0
-    header = tuple(
-        name if name and names.index(name) == at else f"_{at}" for at, name in enumerate(names + ("",) * max(extra, 0))
-    )
-    return Head(names, header, start, tuple(written))
+    start, fillers = _skip_blank(raw, end), tuple[str, ...]()
+    with suppress(UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
+        fields, _ = _row(raw, start)
+        if not any(fields[len(names) :]):
+            fillers = tuple(f"_{at}" for at in range(len(names), len(fields)))
+    first_of = {name: at for at, name in reversed([*enumerate(names)])}
+    header = tuple(name if first_of[name] == at else f"_{at}" for at, name in enumerate(names))
+    return Head(names, header + fillers, start, tuple(written))
 
 
-def _row_end(raw: bytes, start: int) -> int:
-    """Return the offset after the newline that ends a row: the first that is not within quotes."""
-    end = start
-    while end < len(raw):
-        end = raw.find(b"\n", end) + 1 or len(raw)
-        if raw.count(b'"', start, end) % 2 == 0:
-            break
-    return end
+def _row(raw: bytes, start: int) -> tuple[list[str], int]:
+    """Return the fields of the row at an offset, and the offset after it; UnicodeDecodeError, csv.Error."""
+    stream = io.BytesIO(raw)
+    stream.seek(start)
+    return next(csv.reader(line.decode() for line in iter(stream.readline, b"")), []), stream.tell()
 
 
 def _skip_blank(raw: bytes, start: int) -> int:
@@ -333,11 +330,9 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: b
         aim = start + block_bytes
         if quoted:
             file.seek(start)
-            open_quote = file.read(block_bytes).count(b'"') % 2
-            while line := file.readline():
-                open_quote ^= line.count(b'"') % 2
-                if not open_quote:
-                    break
+            within = _ends_within_quotes(file.read(block_bytes) + file.readline(), within=False)
+            while within and (line := file.readline()):
+                within = _ends_within_quotes(line, within=True)
             stop = file.tell()
         else:
             stop = size if aim >= size else _next_line(file, aim - 1)
@@ -346,12 +341,29 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: b
     return cut
 
 
+def _ends_within_quotes(lines: bytes, *, within: bool) -> bool:
+    """Whether a field in quotes goes on after whole lines; a quote amid a field without quotes is a character."""
+    values = np.frombuffer(lines, np.uint8)
+    quotes = np.flatnonzero(values == ord('"'))
+    before = np.where(quotes > 0, values[quotes - 1], ord("\n"))
+    opens = (before == ord(",")) | (before == ord("\n"))
+    opening = slice(int(within), None, 2)  # if all of them quote
+    if (opens | (before == ord('"')))[opening].all():
+        return bool((len(quotes) + within) % 2)
+    closed = -1
+    for at, may_open in zip(quotes.tolist(), opens.tolist(), strict=True):
+        if within:
+            within, closed = False, at
+        else:
+            within = may_open or closed == at - 1
+    return within
+
+
 def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
     """Read columns of a fragment, times or numbers, onto the frames' device; errors as ``read_table``."""
     times = {fragment.columns[name] for name in fragment.options["times"] if name in fragment.columns}
     types = {name: pa.timestamp("us") if name in times else pa.float64() for name in columns}
-    missing = [*MISSING, *fragment.options.get("missing", ())]
-    return frames.arrays(read_table(fragment, columns, types, missing=missing), columns)
+    return frames.arrays(read_table(fragment, columns, types), columns)
 
 
 def read_table(

@@ -171,6 +171,11 @@ def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
             if not matches:
                 where = address.shown(pattern)
                 raise TipcastError("D001", where, "no object matches", "check the bucket and the pattern")
+            shared = Path(os.path.commonprefix(matches).rpartition("/")[0].removeprefix("s3://"))
+            folders = [folder for folder in (shared, *shared.parents) if folder.name]
+            _check_logs(
+                f"s3://{file}" for each in folders for log, _ in LOGS.values() for file in store.glob(f"{each}/{log}")
+            )
             return matches
         if pattern.endswith("/") or not pattern.lower().endswith((*PARQUET, *CSV)):
             found = [f"s3://{match}" for match in store.find(pattern)]

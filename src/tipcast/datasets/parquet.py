@@ -78,6 +78,21 @@ class Footer:
         at = next(i for i in range(self.metadata.num_columns) if first.column(i).path_in_schema == own)
         return [self.metadata.row_group(group).column(at) for group in range(self.metadata.num_row_groups)]
 
+    @functools.cached_property
+    def nulls(self) -> dict[str, int]:
+        """Rows without a value, of each column of which all row groups tell."""
+        found = dict.fromkeys(self.schema.names, 0)
+        for group in range(self.metadata.num_row_groups):
+            described = self.metadata.row_group(group)
+            for at in range(self.metadata.num_columns):
+                chunk = described.column(at)
+                counted = chunk.statistics
+                if counted is not None and counted.has_null_count and chunk.path_in_schema in found:
+                    found[chunk.path_in_schema] += counted.null_count
+                else:
+                    found.pop(chunk.path_in_schema.partition(".")[0], None)
+        return found
+
     def is_empty(self, own: str) -> bool:
         """Whether the footer says that a column has no value at all."""
         counted = [chunk.statistics for chunk in self.chunks(own)]

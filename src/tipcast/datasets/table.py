@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,10 @@ FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
 MANY = 100
+"""Fewer rising values say nothing of a column."""
+MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
+PARTIAL = "only some of the files have it"
 COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""
@@ -43,6 +47,8 @@ class Table(Dataset):
     counting: tuple[str, ...] = ()
     """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     notes: tuple[str, ...] = ()
+    dates: str = ""
+    """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
     report: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
     """Of each column of the training files what it is taken for, and why; the driver's alone."""
     spec: TableData | None = None
@@ -60,32 +66,35 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
+        cells = scans[0].fragments[0].format == "csv"
         indexes: Mapping[str, pa.DataType] = scans[0].facts.get("index", {})
-        types = {name: kind for name, kind in scans[0].facts["types"].items() if name not in indexes}
+        types = table_columns.types_of(scans, {name for name, asked in spec.types.items() if asked == "none"})
+        partial = {name: kind for scan in scans[1:] for name, kind in scan.facts["types"].items() if name not in types}
+        types = {name: kind for name, kind in types.items() if name not in indexes}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
                 key = "data.time" if name == spec.time else "data.types"
                 raise TipcastError("D007", address.shown(scans[0].uri), f"missing column {name!r}", f"look at {key}")
         seen = table_columns.look(scans, types)
-        cells = scans[0].fragments[0].format == "csv"
         taken = [
             table_columns.take(name, _spellings(scans[0], name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
         taken += [Taken(name, None, str(kind), Seen(), INDEX) for name, kind in indexes.items()]
+        taken += [Taken(name, None, str(kind), Seen(), PARTIAL) for name, kind in partial.items()]
         if spec.time is not None and not _is_time(next(each for each in taken if each.name == spec.time), types, cells):
             what = f"column {spec.time!r} is {'text' if cells else types[spec.time]}, not a timestamp"
             raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
         report = tuple(each.line() for each in taken)
         taken = [each for each in taken if each.name != spec.time]
         columns = tuple(each.column for each in taken if each.column)
-        opened = cls(columns, spec.time, notes=tuple(_notes(taken)), report=report, spec=spec)
-        numbers = [column.name for column in columns if column.type == "number"]
-        first = opened._fitting(scans[0]).fragments[0]
-        fills, rising = _looked_at(opened.read(first, CpuFrames(), numbers))
-        filled = [replace(column, fill=fills[column.name]) if column.name in fills else column for column in columns]
+        slashed = {date for scan in scans for date in scan.facts.get("slashed", ())}
+        dates, *said = delimited.reading(slashed, None) if slashed else ("",)
+        opened = cls(columns, spec.time, (), (*_notes(taken), *said), dates, report, spec)
+        fills, rising = opened._looked_at(scans)
+        filled = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
         whole = {name for name in rising if pa.types.is_integer(types[name]) or is_text(types[name])}
-        return replace(opened, columns=tuple(filled), counting=tuple(name for name in rising if name in whole))
+        return replace(opened, columns=filled, counting=tuple(name for name in rising if name in whole))
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -94,7 +103,7 @@ class Table(Dataset):
             RawColumn(**{**column, **{name: tuple(column.get(name, ())) for name in lists}})
             for column in manifest["table"]
         ]
-        return cls(tuple(columns), manifest.get("time"))
+        return cls(tuple(columns), manifest.get("time"), dates=manifest.get("dates", ""))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -116,7 +125,7 @@ class Table(Dataset):
 
     def facts(self) -> dict[str, Any]:
         """Return the columns, with the vocabularies of categories."""
-        return {"table": [asdict(column) for column in self.columns], "time": self.time_column}
+        return {"table": [asdict(column) for column in self.columns], "time": self.time_column, "dates": self.dates}
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         return tuple(self._column(name) for name in names)
@@ -126,7 +135,8 @@ class Table(Dataset):
         frame = super().raw_frame({name: values for name, values in columns.items() if name != self.time}, facts)
         for name in frame.columns:
             if categories := self._column(name).categories:
-                texts = np.array([*categories, None], dtype=object)
+                nothing = "" if table_columns.ABSENT.intersection(categories) else None  # NaN may be read of these
+                texts = np.array([*categories, nothing], dtype=object)
                 codes = frame[name].to_numpy()
                 frame[name] = texts[np.where(np.isnan(codes), len(categories), codes).astype(int)]
         return frame.rename(columns={name: self._column(name).spellings[0] for name in frame.columns})
@@ -139,7 +149,9 @@ class Table(Dataset):
         if name is None:
             raise TipcastError("C004", "task.target", "needs a value", "add task.target=COLUMN")
         if name not in self.features:
-            raise TipcastError("D007", "data.train", f"missing column {name!r}", f"use {', '.join(self.features)}")
+            near = difflib.get_close_matches(name, self.features, 1)
+            fix = f"did you mean {near[0]}?" if near else f"use {', '.join(self.features[:20])}"
+            raise TipcastError("D007", "data.train", f"missing column {name!r}", fix)
         column = self._column(name)
         values: tuple[float, ...] = ()
         if column.type == "category":
@@ -197,10 +209,16 @@ class Table(Dataset):
         """Read columns, on the host those whose values a device does not read as they are stored."""
         wanted = tuple(self.features if columns is None else columns)
         host = [name for name in wanted if name in fragment.options["host"]]
-        missing = {text for name in wanted if name not in (*host, self.time) for text in self._column(name).missing}
-        options = {"times": () if self.time is None else (self.time,), "missing": tuple(missing)}
-        plain = replace(fragment, options={**fragment.options, **options})
-        read = read_fragment(plain, frames, [name for name in wanted if name not in host])
+        plain = [name for name in wanted if name not in host]
+        times = () if self.time is None else (self.time,)
+        device = replace(fragment, options={**fragment.options, "times": times})
+        try:
+            read = read_fragment(device, frames, plain)
+        except TipcastError as problem:
+            if problem.code != "D005" or fragment.format != "csv":
+                raise
+            host += [name for name in plain if name != self.time]  # texts that stand for no number, or blanks around
+            read = read_fragment(device, frames, [name for name in plain if name == self.time])
         if host:
             table, where = table_columns.stored(fragment, host), address.shown(fragment.uri)
             for name in host:
@@ -294,21 +312,40 @@ class Table(Dataset):
                 days = pa.types.is_date(kind)
                 host += [name] if days else []
             elif column is not None and (
-                column.type == "category" or (is_text(kind) and (column.booleans or part.format == "parquet"))
+                column.type == "category"
+                or (is_text(kind) and (column.booleans or column.missing or part.format == "parquet"))
             ):
                 host.append(name)
-        options = {"host": tuple(host)}
+        options = {"host": tuple(host)} | ({"dates": self.dates} if self.dates else {})
         parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
-        return replace(scan, fragments=parts)
+        return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
+
+    def _looked_at(self, scans: Sequence[FileScan]) -> tuple[dict[str, float], list[str]]:
+        """Return the median of each number column, 0 where it has no value; and those that rise from row to row.
+
+        Both of at most ``MOST_PARTS`` parts, evenly spread over the files.
+        """
+        parts = [part for scan in scans for part in self._fitting(scan).fragments]
+        chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
+        numbers = [column.name for column in self.columns if column.type == "number"]
+        read = [self.read(part, CpuFrames(), [name for name in numbers if name in part.columns]) for part in chosen]
+        medians, rising = {}, []
+        for name in numbers:
+            known = [of_part[name][np.isfinite(of_part[name])] for of_part in read if name in of_part]
+            values = np.concatenate(known)
+            medians[name] = float(np.median(values)) if len(values) else 0.0
+            if len(values) > MANY and all((np.diff(each) > 0).all() for each in known):
+                rising.append(name)
+        return medians, rising
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""
         known = {name: self._column(name) for name in columns if name != self.time}
-        texts = {name: each for name, each in known.items() if each.type == "category"}
-        types = {name: pa.string() for name in texts}
+        texts = {name: frozenset(each.categories) for name, each in known.items() if each.type == "category"}
+        types = dict.fromkeys(texts, pa.string())
         notes = []
         for name, seen in table_columns.look(scans, types).items():
-            lacking = {text: rows for text, rows in seen.texts.items() if text not in texts[name].categories}
+            lacking = {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
             if lacking:
                 shown = ", ".join(map(repr, sorted(lacking, key=lambda text: -lacking[text])[:3]))
                 more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
@@ -349,14 +386,18 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
         footer.check_rows()
         arrow = {field.name: field.type for field in footer.schema}
         types = {name: arrow[own] for name, own in footer.names}
-        facts = {"types": types, "index": {name: types[name] for name, own in footer.names if own in footer.index}}
+        facts: dict[str, Any] = {
+            "types": types,
+            "index": {name: types[name] for name, own in footer.names if own in footer.index},
+        }
+        facts["nulls"] = {name: footer.nulls[own] for name, own in footer.names if own in footer.nulls}
         return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
     look = delimited.look(uri, request, None)
     whole = look.fragment(dict(look.names), (), None)
     parts = look.cut(whole, request.block_bytes)
     written = dict(zip(look.head.names, look.head.written, strict=True))
     spelled = {name: written.get(own, own) for name, own in look.names}
-    facts = {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled}
+    facts = {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled, "slashed": look.slashed}
     return FileScan(uri, parts, None, look.digest, facts, look.notes)
 
 
@@ -385,13 +426,6 @@ def _notes(taken: Sequence[Taken]) -> list[str]:
 def _name(value: float) -> str:
     """Return the name of a class that is a number: whole ones without a point."""
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _looked_at(read: Mapping[str, Array]) -> tuple[dict[str, float], list[str]]:
-    """Return the median of each number column, 0 where it has no value; and those that rise from row to row."""
-    known = {name: values[np.isfinite(values)] for name, values in read.items()}
-    medians = {name: float(np.median(values)) if len(values) else 0.0 for name, values in known.items()}
-    return medians, [name for name, values in known.items() if len(values) > MANY and (np.diff(values) > 0).all()]
 
 
 def _ranges(table: Table, time: str, scan: FileScan) -> list[Period | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import delimited, parquet, table_features
+from tipcast.datasets import address, delimited, parquet, table_features
 from tipcast.datasets.base import FileScan, Fragment, RawColumn
 
 TAKEN = ("number", "category", "text", "none")
@@ -32,8 +32,8 @@ CODE = r"[-+]?(0\d+|\d{17,})"
 DATE = r"(\d{4}-\d{2}-\d{2}|\d{1,2}/\d{1,2}/\d{4})([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
-_NUMBER, _CODE, _DATE = map(re.compile, (NUMBER, CODE, DATE))
 ABSENT = frozenset(delimited.MISSING)
+ABSENT_TEXTS = pa.array(delimited.MISSING)
 _AT_ONCE = 8
 
 
@@ -64,34 +64,54 @@ class Seen:
         return self.rows - self.missing
 
     def add(self, column: pa.ChunkedArray, *, cells: bool) -> None:
-        """Count one part's texts; of ``cells``, those of CSV, some stand for no value."""
+        """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the empty one alone.
+
+        All is Arrow's work, of which threads do some at once, but for the few texts that are remembered.
+        """
         found = pc.value_counts(column.combine_chunks())
-        counts = dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
+        texts, counts = found.field("values"), found.field("counts")
+        bare = pc.utf8_trim_whitespace(texts)
+        absent = pc.is_in(*((bare, ABSENT_TEXTS) if cells else (texts, pa.array([""]))))
+        absent = pc.or_(absent, pc.is_null(texts))
+        is_number = pc.and_(_matches(bare, NUMBER), pc.invert(absent))
+        other = pc.invert(pc.or_(is_number, absent))
+        kinds = {
+            "missing": absent,
+            "numbers": is_number,
+            "codes": pc.and_(is_number, _matches(bare, CODE)),
+            "dates": pc.and_(other, _matches(bare, DATE)),
+            "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
+        }
+        sums = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
         with self.lock:
-            for text, count in counts.items():
-                self._count(text, count, cells=cells)
-            if len(self.texts) > MOST_CATEGORIES:
-                self.many = True
+            self.rows += len(column)
+            for kind, rows in sums.items():
+                setattr(self, kind, getattr(self, kind) + rows)
+            self.absent.update({text: rows for text, rows in _pairs(found, absent) if text})
+            self.odd.update(dict(_pairs(found, other, MOST_ODD + 1)))
+            self.many = self.many or len(texts) > MOST_CATEGORIES
+            if not self.many:
+                self.texts.update(dict(_pairs(found, pc.invert(absent))))
+                self.many = len(self.texts) > MOST_CATEGORIES
+            if self.many:
                 self.texts.clear()
 
-    def _count(self, text: str | None, count: int, *, cells: bool) -> None:
-        self.rows += count
-        bare = "" if text is None else text.strip()
-        if text is None or (cells and bare in ABSENT):
-            self.missing += count
-            if text:
-                self.absent[text] += count
-            return
-        if not self.many:
-            self.texts[text] += count
-        if _NUMBER.fullmatch(bare):
-            self.numbers += count
-            self.codes += count * bool(_CODE.fullmatch(bare))
-            return
-        self.dates += count * bool(_DATE.fullmatch(bare))
-        self.booleans += count * (bare.lower() in ("true", "false"))
-        if text in self.odd or len(self.odd) <= MOST_ODD:
-            self.odd[text] += count
+    def add_nulls(self, rows: int, nulls: int) -> None:
+        """Count one part's rows of a column that holds no texts."""
+        with self.lock:
+            self.rows += rows
+            self.missing += nulls
+
+
+def _matches(texts: pa.Array, pattern: str) -> pa.Array:
+    """Return which texts, whole, are of a pattern; no null is."""
+    return pc.fill_null(pc.match_substring_regex(texts, f"^({pattern})$"), fill_value=False)
+
+
+def _pairs(found: pa.StructArray, mask: pa.Array, most: int | None = None) -> Iterable[tuple[str, int]]:
+    """Return the texts that a mask chooses, at most so many, and the rows of each."""
+    chosen = found.filter(mask).slice(0, most)
+    return zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)
 
 
 @dataclass(frozen=True)
@@ -120,24 +140,56 @@ class Taken:
         }  # fmt: skip
 
 
-def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
-    """Read the columns that hold texts in all parts of all files, and count what they hold; D-errors of reading.
+def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the type that each column of the first file has in all files; D008 where it has two.
 
-    ``types`` are those of the columns as they are stored; every column of CSV is text.
+    A column without a value in one file has its type from another; those in ``left_out`` may have any.
     """
-    texts = [name for name, kind in types.items() if is_text(kind)]
+    first = scans[0]
+    types = dict(first.facts["types"])
+    for scan in scans[1:]:
+        one, other = (each.fragments[0].format for each in (first, scan))
+        if one != other:
+            what = f"is {other} where {address.shown(first.uri)} is {one}"
+            raise TipcastError("D008", address.shown(scan.uri), what, "write all files of data.train in one format")
+        for name in (types.keys() & scan.facts["types"].keys()) - set(left_out):
+            one, other = types[name], scan.facts["types"][name]
+            if pa.types.is_null(one):
+                types[name] = other
+            elif kind_of(one) != kind_of(other) and not pa.types.is_null(other):
+                what = f"column {name!r} is {other} where {address.shown(first.uri)} has {one}"
+                raise TipcastError("D008", address.shown(scan.uri), what, "write it as one type in all files")
+    return types
+
+
+def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
+    """Count what columns hold in all files; D-errors of reading.
+
+    ``types`` are those of the columns as they are stored; every column of CSV is text. Texts are read; of other columns
+    footers tell, mostly.
+    """
     seen = {name: Seen() for name in types}
 
-    def count(fragment: Fragment) -> None:
-        own = [name for name in texts if name in fragment.columns]
+    def count(fragment: Fragment, nulls: Mapping[str, int]) -> None:
+        own = [name for name in types if name in fragment.columns and name not in nulls]
         if own:
             table = stored(fragment, own)
             for name in own:
                 if is_text(table[name].type):
                     seen[name].add(table[name], cells=fragment.format == "csv")
+                else:
+                    seen[name].add_nulls(len(table), table[name].null_count)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(count, (fragment for scan in scans for fragment in scan.fragments)))
+        parts = []
+        for scan in scans:
+            told = scan.facts.get("nulls", {})
+            nulls = {name: told[name] for name in types if name in told and not is_text(scan.facts["types"][name])}
+            for name, missing in nulls.items():
+                seen[name].add_nulls(sum(part.rows or 0 for part in scan.fragments), missing)
+            parts += [pool.submit(count, part, nulls) for part in scan.fragments]
+        for part in parts:
+            part.result()
     return seen
 
 
@@ -180,10 +232,12 @@ def take(
     """
     own, note, warns = kind_of(kind), "", False
     shown = "text" if cells else str(kind)
-    if is_text(kind) and seen.rows:
+    if seen.rows and not seen.present:
+        own, note = "", "it has no value"
+    elif is_text(kind) and seen.rows:
         own, note = _of_texts(name, seen, cells=cells)
         if own == "category" and seen.absent and not note:
-            named = ", ".join(f"{text!r} ({count:,} rows)" for text, count in seen.absent.most_common(3))
+            named = _named(seen.absent.most_common())
             note = f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
         warns = bool(note) and own in ("number", "category")
     if asked is not None and asked not in TAKEN:
@@ -201,7 +255,7 @@ def take(
         booleans = pa.types.is_boolean(kind) or (bool(seen.booleans) and seen.booleans == seen.present)
         odd = () if booleans else tuple(sorted(seen.odd))
         missing = tuple(sorted({*odd, *(text for text in seen.absent if text not in ABSENT)}))
-        column = RawColumn(name, spellings, largest=table_features.LARGEST, missing=missing, booleans=booleans)
+        column = RawColumn(name, spellings, largest=None, missing=missing, booleans=booleans)
         return Taken(name, column, shown, seen, note, warns)
     if own in ("category", "text"):
         categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
@@ -212,8 +266,6 @@ def take(
 def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     """Return what a column of texts is taken for, and why where that may surprise."""
     present, numbers = seen.present, seen.numbers
-    if not present:
-        return "", "it has no value"
     if not cells:  # the file says that it is text
         alike = numbers == present and not seen.codes and len(seen.texts) != 2
         return "category", f"texts that are all numbers: data.types={{{name}: number}} takes them so" if alike else ""
@@ -222,28 +274,31 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     if seen.dates == present:
         return "time", ""
     if numbers == present:
-        odd_ones = sorted(text for text in seen.absent if text not in ABSENT)
-        shown = ", ".join(f"{text!r} ({seen.absent[text]:,} rows)" for text in odd_ones[:3])
+        shown = _named(sorted((text, count) for text, count in seen.absent.items() if text not in ABSENT))
         note = f"numbers, but for {shown}: these are missing values" if shown else ""
         return ("category", "") if seen.codes else ("number", note)
     odd = present - numbers
-    named = ", ".join(f"{text!r} ({count:,} rows)" for text, count in seen.odd.most_common(3))
+    named = _named(seen.odd.most_common())
     if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.codes:
         return (
             "number",
             f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise",
         )
-    if not seen.many and like_numbers(seen.texts):
+    if like_numbers(seen.texts):
         return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
     if numbers >= present / 2:
         return "category", f"{numbers:,} of its {present:,} texts are numbers, but for {named} and others, {odd:,} rows"
     return "category", ""
 
 
+def _named(counts: Sequence[tuple[str, int]]) -> str:
+    """Return the first three texts, each with its rows."""
+    return ", ".join(f"{text!r} ({count:,} rows)" for text, count in counts[:3])
+
+
 def _check_asked(name: str, asked: str, own: str, seen: Seen, texts: bool) -> None:
     """Refuse what a column cannot be taken for; C003."""
-    odd = sum(seen.odd.values())
-    if asked == "number" and texts and odd and len(seen.odd) > MOST_ODD:
+    if asked == "number" and len(seen.odd) > MOST_ODD:
         what = f"column {name!r} has texts that are no numbers, as {next(iter(seen.odd))!r}"
         raise TipcastError("C003", "data.types", what, "write them as numbers, or leave the key out")
     if (asked != "number" and not texts) or (asked == "number" and own not in ("category", "number")):

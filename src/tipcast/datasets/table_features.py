@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,8 @@ MISSING = -1.0
 NOT_FINITE = "non_finite"
 """Why a row gets no score."""
 LARGEST = float(np.finfo(np.float32).max)
+FINITE = 1e300
+"""Larger numbers are no categories."""
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -54,31 +58,42 @@ def impossible(
 def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
     """Return the code of each value: the place of its text among the categories, NaN for none of them.
 
-    A value that a reader has made of a text, a number or a boolean, is held against what that text may have been.
-    ValueError where it may have been another one, as 1234 for 01234.
+    A value that a reader has made of a text, a number, a boolean or a time, is held against what that text may have
+    been. ValueError where it may have been another one, as 1234 for 01234.
     """
-    places = {text: at for at, text in enumerate(categories)}
-    numbers: dict[float, list[str]] = {}
-    lower: dict[str, list[str]] = {}
+    places, numbers, lower = _lookups(tuple(categories))
     found: list[float] = []
-    for text in categories:
-        lower.setdefault(text.strip().lower(), []).append(text)
-        try:
-            numbers.setdefault(float(text), []).append(text)
-        except ValueError:
-            continue
     for value in values:
-        text, alike = str(value), []
-        if isinstance(value, str):
-            alike = [text] if text in places else []
-        elif isinstance(value, bool | np.bool_):
-            alike = lower.get(text.lower(), [])
-        elif isinstance(value, int | float | np.number) and np.isfinite(value):
-            alike = numbers.get(float(value), [])
-            own = {text, str(float(value)), str(int(value)) if value == int(value) else text}
+        text = str(value)
+        alike: tuple[str, ...] = (text,) if text in places else ()
+        if isinstance(value, bool | np.bool_):
+            alike = lower.get(text.lower(), ())
+        elif isinstance(value, int | float | np.number):
+            alike = numbers.get(float(value), ()) if -FINITE < value < FINITE else ()
+            whole = bool(alike) and value == int(value)
+            if isinstance(value, int | np.integer):  # all of its digits are there
+                alike = tuple(each for each in alike if not each.strip().lstrip("+-").isdecimal() or int(each) == value)
+            own = {text, str(float(value)), str(int(value))} if whole else {text}
             if len(alike) > 1 or not own.issuperset(alike):
                 raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
-        elif value is not None and value == value:  # a day, a decimal
-            alike = [text] if text in places else []
+        elif hasattr(value, "isoformat"):
+            alike = tuple(each for each in (text, text.removesuffix(" 00:00:00"), value.isoformat()) if each in places)
+            if value == value and not alike:
+                raise ValueError(f"{value} may have been written in another way: read the column as text")
         found.append(places[alike[0]] if alike else np.nan)
     return found
+
+
+@functools.lru_cache(64)
+def _lookups(
+    categories: tuple[str, ...],
+) -> tuple[Mapping[str, int], Mapping[float, tuple[str, ...]], Mapping[str, tuple[str, ...]]]:
+    """Return each category's code; and number, and text in small letters, -> the categories that may be meant."""
+    numbers: dict[float, tuple[str, ...]] = {}
+    lower: dict[str, tuple[str, ...]] = {}
+    for text in categories:
+        bare = text.strip().lower()
+        lower[bare] = (*lower.get(bare, ()), text)
+        with contextlib.suppress(ValueError):
+            numbers[float(text)] = (*numbers.get(float(text), ()), text)
+    return {text: at for at, text in enumerate(categories)}, numbers, lower

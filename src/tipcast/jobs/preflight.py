@@ -11,6 +11,8 @@ from tipcast.config.schema import DataSpec, Limits, MadeData, SearchSpec, TableD
 from tipcast.evaluation.base import ranking
 from tipcast.search.space import MOST
 
+USUAL_SHARE = 0.2
+"""What conf/data/table.yaml has."""
 SEARCHES = ("random", "tpe", "grid")
 
 
@@ -35,6 +37,8 @@ def check_data(data: DataSpec, unused: Sequence[str]) -> None:
     if isinstance(data, MadeData | TableData):
         usual = vars(Limits(min_rows=data.limits.min_rows))
         given += [f"limits.{name}" for name, value in vars(data.limits).items() if value != usual[name]]
+    if isinstance(data, TableData) and data.test is not None and data.test_share != USUAL_SHARE:
+        given.append("test_share")
     if given:
         raise TipcastError("C003", f"data.{given[0]}", f"changes nothing with data={data.source} here", "leave it out")
 

@@ -233,6 +233,9 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
             raise TipcastError("C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]")
     elif kind != "clustering":
         found = dataset.target_column(spec.target, kind)
+        if found.classes and classes:
+            what = f"changes nothing: the classes are what column {found.name!r} holds"
+            raise TipcastError("C003", "task.classes", what, "leave it out")
         kind, classes, columns, values = found.kind, found.classes or classes, (found.name,), found.values
         description = description or found.name
     features = _features(spec, dataset, columns)

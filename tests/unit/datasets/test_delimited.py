@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pytest import MonkeyPatch
 
@@ -22,6 +23,27 @@ def test_head_understands_marks_blanks_and_blank_lines(before: bytes, below: byt
     assert head.names == ("a", "b", "c")
     assert head.header == ("a", "b", "c", "_3", "_4")
     assert raw[head.start :] == b"1,2,3,,\r\n"
+
+
+def test_names_of_a_header_are_those_that_pandas_reads(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(',5" pipe,"a ""b""\nc",d,\n0,1,2,3,4\n')
+    head = csv.look(str(tmp_path / "t.csv"), ScanRequest(()), None).head
+    assert list(head.names) == [" ".join(name.split()) for name in pd.read_csv(tmp_path / "t.csv")]
+
+
+def test_a_header_may_be_long(tmp_path: Path) -> None:
+    names = [f"column_{at}" for at in range(40_000)]
+    (tmp_path / "t.csv").write_text(f"{','.join(names)}\n{',1' * 40_000}\n"[:-1] + "\n")
+    assert csv.look(str(tmp_path / "t.csv"), ScanRequest(()), None).head.names == tuple(names)
+
+
+def test_quotes_amid_a_field_quote_nothing() -> None:
+    fields = ['5" pipe', '"two\nlines"', '12" 5"', '"say ""so""\n"', '""', "plain"]
+    rows = [f"{at},{fields[at % 6]},{fields[at * 5 % 6]}\n".encode() for at in range(300)]
+    raw, ends = b"".join(rows), {sum(map(len, rows[: at + 1])) for at in range(300)}
+    for block_bytes in (50, 333, 2000):
+        cut = csv.blocks(io.BytesIO(raw), 0, len(raw), block_bytes, quoted=True)
+        assert {start + length for start, length in cut} <= ends
 
 
 def test_extra_fields_with_values_are_not_fillers() -> None:
@@ -43,6 +65,7 @@ def test_extra_fields_with_values_are_not_fillers() -> None:
         (b"a\tb\n", "D007", r"'\\t'"),
         (b"\xff\xfea\0,\0b\0", "D016", "UTF-16"),
         (b"a,b,caf\xe9\n", "D016", "line 1"),
+        (b"a\rb,c\n1,2\n", "D005", "its header does not parse"),
     ],
 )
 def test_heads_that_are_refused(raw: bytes, code: str, says: str) -> None:

@@ -77,6 +77,14 @@ def test_a_table_of_another_format_is_refused_by_name(tmp_path: Path, kind: str,
             expand(str(tmp_path / named), ScanRequest(()))
 
 
+def test_a_glob_into_a_table_of_a_bucket_is_refused(bucket: Any) -> None:
+    for file in ("t/_delta_log/0.json", "t/x=1/a.parquet", "u/a.parquet"):
+        bucket.pipe_file(f"trips/{file}", b"x")
+    with pytest.raises(TipcastError, match="D025.*s3://trips/t: is a table of Delta"):
+        expand("s3://trips/t/*/*.parquet", ScanRequest(()))
+    assert expand("s3://trips/u/*.parquet", ScanRequest(())) == ["s3://trips/u/a.parquet"]
+
+
 def test_an_index_is_known(tmp_path: Path) -> None:
     frames = {"shuffled": FRAME.sample(frac=1), "named": FRAME.set_index(["y", "region"]), "plain": FRAME}
     index = {}

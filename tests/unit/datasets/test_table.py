@@ -140,6 +140,7 @@ def test_the_kind_is_what_the_column_says(
         ({"target": "word", "kind": "regression"}, "C003"),
         ({"target": "word", "kind": "classification"}, "C003"),
         ({"target": "weight"}, "D007"),
+        ({"target": "word", "classes": ["apple", "pear"]}, "C003"),
         ({"target": None}, "C004"),
         ({"target": "class", "features": ["size", "class"]}, "C003"),
         ({"target": "class", "features": ["weight"]}, "C003"),

@@ -204,7 +204,77 @@ def table_request(table: Table) -> Any:
     return ScanRequest(table.features)
 
 
+def parquet(folder: Path, *columns: dict[str, Any], **settings: Any) -> Table:
+    """Write a file for each set of columns, and open them as one table."""
+    for at, each in enumerate(columns):
+        pq.write_table(pa.table(each), folder / f"{at}.parquet")
+    spec = {"test": None, "test_share": 0.2, "block_bytes": 1024} | settings
+    return Table.open(TableData("table", str(folder / "*.parquet"), **spec))
+
+
+def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
+    texts, numbers = {"a": ["x", "y"] * 20, "b": [1, 2] * 20}, {"a": [1, 2] * 20, "b": [3, 4] * 20}
+    with pytest.raises(TipcastError, match=r"D008.*1.parquet: column 'a' is int64 where .*0.parquet has string"):
+        parquet(tmp_path, texts, numbers)
+    assert parquet(tmp_path, texts, numbers, types={"a": "none"}).features == ("b",)
+    table = parquet(tmp_path, {"a": pa.nulls(40), "b": [1, 2] * 20}, texts | {"c": [1.0] * 40})
+    assert table.features == ("a", "b")
+    assert table.columns[0].categories == ("x", "y")
+    assert "column c is no feature: only some of the files have it" in table.notes
+    pd.DataFrame(texts).to_csv(tmp_path / "2.csv", index=False)
+    with pytest.raises(TipcastError, match=r"D008.*2.csv: is csv where .*0.parquet is parquet"):
+        Table.open(TableData("table", str(tmp_path / "[02].*"), test=None, test_share=0.2, block_bytes=1024))
+
+
+def test_footers_tell_what_is_missing(tmp_path: Path) -> None:
+    table = parquet(tmp_path, {"a": [1.0, None] * 20, "b": [None, 5] * 20}, {"a": [1.0, 2.0] * 20, "b": [3, 4] * 20})
+    assert [row["missing"] for row in table.report] == [20, 20]
+    empty = parquet(tmp_path, {"a": [1.0, 2.0], "b": pa.nulls(2, pa.float64())}, {"a": [1.0], "b": pa.nulls(1)})
+    assert empty.notes == ("column b is no feature: it has no value",)
+
+
+def test_the_empty_text_is_no_category(tmp_path: Path) -> None:
+    table = parquet(tmp_path, {"a": ["NA", "", " ", "x"] * 10, "b": [1, 2] * 20})
+    assert table.columns[0].categories == (" ", "NA", "x")
+    assert table.report[0]["missing"] == 10
+    np.testing.assert_array_equal(read(table, "a")[:4], [1, np.nan, 0, 2])
+
+
+def test_odd_texts_of_one_column_are_those_of_no_other(opened: Callable[..., Table], tmp_path: Path) -> None:
+    table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2"), "c": cycle("x", "y")})
+    (tmp_path / "new.csv").write_text("a,b,c\n?, 2,x\n1,,y\n 3,\t,z\n")
+    (part,) = table.scan_file(str(tmp_path / "new.csv"), table_request(table)).fragments
+    found = table.read(part, CpuFrames(), ("a", "b", "c"))
+    np.testing.assert_array_equal([*found.values()], [[np.nan, 1, 3], [2, np.nan, np.nan], [0, 1, np.nan]])
+    (tmp_path / "new.csv").write_text("a,b,c\n1,?,x\n")
+    (part,) = table.scan_file(str(tmp_path / "new.csv"), table_request(table)).fragments
+    with pytest.raises(TipcastError, match=r"D005.*column 'b': cannot read '\?' as a number"):
+        table.read(part, CpuFrames(), ("a", "b", "c"))
+
+
+def test_all_files_decide_how_dates_are_written(tmp_path: Path) -> None:
+    for month in (3, 4):
+        days = [f"{day:02}/{month:02}/2019" for day in range(1, 13 if month == 3 else 29)]
+        pd.DataFrame({"day": days, "x": range(len(days))}).to_csv(tmp_path / f"{month}.csv", index=False)
+    spec = TableData("table", str(tmp_path / "*.csv"), time="day", test=None, test_share=0.2, block_bytes=1024)
+    table = Table.open(spec)
+    assert "dates with slashes read as day/month/year" in table.notes
+    first = table.scan("train", ("x",)).period[0]
+    assert np.datetime64(first, "us") == np.datetime64("2019-03-01")
+    assert Table.of_model(table.facts()).dates == "day_first"
+
+
+def test_the_rows_of_all_files_fill_what_is_missing(tmp_path: Path) -> None:
+    table = parquet(tmp_path, {"a": [1.0] * 40, "b": [1, 2] * 20}, {"a": [9.0] * 60, "b": [1, 2] * 30})
+    assert table.columns[0].fill == 9
+
+
 def test_a_value_that_has_lost_its_text_is_refused() -> None:
+    whole = ["123456789012345678", "123456789012345679"]
+    assert table_features.codes([np.int64(whole[1])], whole) == [1]
+    assert table_features.codes([pd.Timestamp("2019-01-01")], ["2019-01-01"]) == [0]
+    with pytest.raises(ValueError, match="2019-01-02 00:00:00 may have been written in another way"):
+        table_features.codes([pd.Timestamp("2019-01-02")], ["01/02/2019"])
     assert table_features.codes(["01234", "x", None], ["01234", "A"])[0] == 0
     assert table_features.codes([101, 101.0, True], ["101", "True"]) == [0, 0, 1]
     with pytest.raises(ValueError, match="1234 may have been '01234'"):

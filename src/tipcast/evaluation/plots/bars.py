@@ -100,9 +100,8 @@ def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tupl
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if top > 0.06 else 1, symbol=" %"))
     axes.grid(False, axis="x")
-    style.name_axes(
-        axes, f"score: predicted probability of class {classes[1]}", "share of the class's rows in a bin of 0.02"
-    )
+    of_bin = f"share of the class's rows in a bin of 1/{len(bins.negatives)}"
+    style.name_axes(axes, f"score: predicted probability of class {classes[1]}", of_bin)
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)
 

@@ -86,7 +86,8 @@ class Model(mlflow.pyfunc.PythonModel):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
         names = self.manifest["features"]
         columns = {column["name"]: self._column(model_input, column) for column in self.manifest["columns"]}
-        x = self.features.compute(columns, names)
+        with np.errstate(over="ignore"):  # of numbers too large for float32, whose rows get no score
+            x = self.features.compute(columns, names)
         if output == "features":
             return pd.DataFrame(x, columns=names)
         bad, _ = self.features.impossible(columns, list(columns))
@@ -112,6 +113,10 @@ class Model(mlflow.pyfunc.PythonModel):
             return _times(values.replace("", None), own).to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
             return _numbers(values, own, column, self.manifest.get("missing", []))
+        lost = set(self.manifest.get("missing", [])).intersection(column["categories"])
+        if lost and any(isinstance(value, float) for value in values[values.isna()]):
+            what = f"column {own!r} has NaN, which may have been {sorted(lost)[0]!r} or nothing"
+            raise _refused(what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it")
         places, found = pd.factorize(values.astype(object))
         try:
             codes = self.features.codes(found.tolist(), column["categories"])
@@ -187,14 +192,16 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
         text = value.strip()
         return None if text in absent else booleans.get(text.lower(), text)
 
-    if not (pd.api.types.is_numeric_dtype(values) or pd.api.types.is_datetime64_any_dtype(values)):
+    if values.dtype.kind in "mM" and values.notna().any():  # pandas would give their nanoseconds
+        raise _refused(f"column {own!r} cannot be read: it holds times", NUMBER)
+    if not pd.api.types.is_numeric_dtype(values):
         values = values.astype(object).map(bare)
     try:
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         found = pd.to_numeric(values, errors="coerce").isna() & values.notna()
         raise _refused(f"column {own!r} cannot be read: {_first(values, found)} is no number", NUMBER) from None
-    absurd = np.abs(numbers) > column["largest"]
+    absurd = np.abs(numbers) > column["largest"] if column["largest"] else np.zeros(len(numbers), bool)
     if absurd.any():
         raise _refused(f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER)
     return numbers if fill is None else np.where(np.isnan(numbers), fill, numbers)
