@@ -89,6 +89,11 @@ def named_classes(loaded: Any) -> pd.DataFrame:
     return loaded.frame.assign(target=loaded.target_names[loaded.frame["target"]])
 
 
+def cars(folder: Path) -> pd.DataFrame:
+    """Return a table whose years are dates."""
+    return pd.read_json(folder / "vega_datasets/_data/cars.json", convert_dates=["Year"])
+
+
 TABLES = (
     Table("breast_cancer", "scikit-learn", lambda _: named_classes(datasets.load_breast_cancer(as_frame=True)),
           "target", "logistic", "parquet"),
@@ -101,8 +106,8 @@ TABLES = (
     Table("Wage", "islp", csv("ISLP/data/Wage.csv"), "wage", "linear", "parquet"),
     Table("OJ", "islp", csv("ISLP/data/OJ.csv"), "Purchase", "xgboost"),
     Table("seattle-weather", "vega-datasets", csv("vega_datasets/_data/seattle-weather.csv"), "weather", "xgboost"),
-    Table("cars", "vega-datasets", lambda folder: pd.read_json(folder / "vega_datasets/_data/cars.json"),
-          "Miles_per_Gallon", "ridge", "parquet", words=("data.time=Year",), later="Year"),
+    Table("cars", "vega-datasets", cars, "Miles_per_Gallon", "ridge", "parquet", words=("data.time=Year",),
+          later="Year"),
     Table("titanic", "causaldata", lambda folder: pd.read_stata(folder / "causaldata/titanic/titanic.dta"), "survived",
           "xgboost", "parquet", words=("task.categorical=[class]",)),
     Table("nhefs", "causaldata", lambda folder: pd.read_stata(folder / "causaldata/nhefs/nhefs.dta"), "qsmk",
