@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from types import ModuleType
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import forest, native
-from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, parts, shares, stacked
+from tipcast.models import native
+from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, judge, shares, stacked
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.forest import RESERVED, unfitted
 
 OWN = {"n_bins": 2, "max_batch_size": 1}
 """Parameters that scikit-learn lacks -> least value."""
@@ -24,12 +25,8 @@ VALID = (
     "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *OWN,
 )  # fmt: skip
 HINTS = {
-    "random_state": "seed=...",
-    "n_jobs": "nothing: a GPU grows the trees",
+    **RESERVED,
     "n_streams": "nothing: cuML 26.12 drops it",
-    "verbose": "nothing: cuML does not tell",
-    "warm_start": "nothing: a run grows its trees once",
-    "oob_score": "task.validation",
     "class_weight": "backend=cpu: cuML weighs no classes over several GPUs",
     "split_criterion": "model.params.criterion",
     "max_leaves": "model.params.max_leaf_nodes",
@@ -56,7 +53,7 @@ class CumlForest(Estimator):
         import cuml.ensemble
 
         model = self._make(cuml.ensemble, random_state=seed)
-        return _fitted(model.fit(*stacked(parts(rows.x), parts(rows.y))), columns(rows.x), 1)
+        return _fitted(model.fit(*stacked(rows.x, rows.y)), columns(rows.x), 1)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
@@ -84,13 +81,13 @@ def _fitted(model: Any, features: Sequence[str], workers: int) -> Fitted:
     checkpoint = model.as_treelite().serialize_bytes()
     importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
     return Fitted(
-        scorer=native.NvForestScorer(checkpoint),
+        scorer=native.NvForestScorer(checkpoint, device="cuda"),
         importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
         importance_kind="decrease of impurity",
         info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
         model=checkpoint,
         format="treelite",
-        write=_write,
+        content=bytes,
     )
 
 
@@ -116,7 +113,8 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
     criterion = given.get("criterion", next(iter(criteria)))
     if criterion not in criteria:
         raise _refused("criterion", criterion, f"one of {', '.join(criteria)}")
-    forest.judge({name: value for name, value in given.items() if name not in (*OWN, "max_samples")}, kind)
+    theirs = {name: value for name, value in given.items() if name not in (*OWN, "max_samples")}
+    judge(partial(unfitted, kind, theirs), theirs, kind)
     found = {
         "n_estimators": 100,
         "max_depth": None,
@@ -133,7 +131,3 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
 def _refused(name: str, value: Any, wanted: str) -> TipcastError:
     what = f"{value!r} is not what cuML's forest takes"
     return TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")
-
-
-def _write(checkpoint: bytes, path: Path) -> None:
-    path.write_bytes(checkpoint)

@@ -207,7 +207,7 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
 def hold(client: Any, scorer: Scorer) -> Any:
     """Return a future of a scorer, which each worker then has once."""
-    return _sent(client, _held, scorer)
+    return _sent(client, _same, scorer)
 
 
 def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
@@ -235,9 +235,7 @@ def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return client.submit(function, *arguments, pure=False)
 
 
-def _held(scorer: Scorer) -> Scorer:
-    if isinstance(scorer, native.XGBoostScorer):
-        scorer.ready()  # before this worker has it, which another may fetch it from
+def _same(scorer: Scorer) -> Scorer:
     return scorer
 
 

@@ -13,8 +13,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native, safe_load
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.xgboost import DEVICE, fitted
-from tipcast.models.xgboost_plan import plan
+from tipcast.models.xgboost import DEVICE
 
 SMALL = {"n_estimators": 30, "max_depth": 4}
 
@@ -119,4 +118,4 @@ def test_a_booster_trained_on_another_device_is_refused(parts, spec):
     trained_on = json.loads(model.model.save_config())["learner"]["generic_param"]["device"]
     assert model.model.attr(DEVICE) == trained_on == "cpu"
     with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
-        fitted(plan({"n_estimators": 30}, {}, "cuda"), model.model, {}, list(parts[0][0].columns))
+        build(spec("xgboost"), "cuda").fitted(model.model, {}, list(parts[0][0].columns))
