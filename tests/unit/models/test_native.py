@@ -11,56 +11,15 @@ import numpy as np
 import pytest
 import treelite
 import xgboost
-import yaml
 
-from tipcast.config.conf_files import conf_dir
-from tipcast.config.schema import ModelSpec
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
 
-SMALL = {
-    "xgboost": {"n_estimators": 20, "max_depth": 4},
-    "xgboost_forest": {"n_estimators": 20, "max_depth": 6},
-    "random_forest": {"n_estimators": 20, "max_depth": 8},
-    "logistic": {},
-    "svc": {},
-}
 
-
-@pytest.fixture(scope="module", params=SMALL)
-def fitted(request, parts):
-    """Each model, fitted in this process."""
-    shipped = yaml.safe_load((conf_dir() / "model" / f"{request.param}.yaml").read_text())
-    shipped.pop("defaults")
-    shipped["params"] |= SMALL[request.param]
-    return build(ModelSpec(**shipped), "cpu").fit(Split(*parts[0]), seed=1)
-
-
-def test_a_saved_model_scores_the_same(fitted, parts, tmp_path):
-    saved = fitted.save(tmp_path)
-    x = parts[3][0]
-    scores = native.load(saved.path, saved.format, threads=2).score(x.to_numpy())
-    assert scores.shape == (len(x),)
-    np.testing.assert_allclose(scores, fitted.scorer.score(x), rtol=1e-12)
-    assert 0 <= scores.min() < scores.max() <= 1
-
-
-def test_frames_without_rows_and_read_only_arrays_are_scored(fitted, parts):
-    x = parts[3][0]
-    assert fitted.scorer.score(x.iloc[:0]).shape == (0,)
-    values = x.to_numpy().copy()
-    values.flags.writeable = False
-    np.testing.assert_allclose(fitted.scorer.score(values), fitted.scorer.score(x), rtol=1e-12)
-
-
-def test_a_scorer_travels(fitted, parts):
-    x = parts[3][0]
-    there = pickle.loads(pickle.dumps(fitted.scorer))
-    np.testing.assert_allclose(there.score(x), fitted.scorer.score(x), rtol=1e-12)
-
-
-def test_the_file_alone_scores_in_another_process(fitted, parts, tmp_path):
+@pytest.mark.parametrize("name", ["xgboost", "random_forest", "svc"])
+def test_the_file_alone_scores_in_another_process(parts, spec, tmp_path, name):
+    fitted = build(spec(name, **({} if name == "svc" else {"n_estimators": 20})), "cpu").fit(Split(*parts[0]), seed=1)
     saved = fitted.save(tmp_path)
     code = native.__file__  # it travels with the model
     x = parts[3][0].to_numpy()
