@@ -32,10 +32,10 @@ BUDGET = {
     "evaluation": 2900,
     "jobs": 3387,
     "measure": 455,
-    "models": 2164,
+    "models": 2153,
     "scoring": 1498,
     "search": 1143,
-    "tasks": 288,
+    "tasks": 270,
     "tipcast": 596,
     "tracking": 2640,
 }

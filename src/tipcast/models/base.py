@@ -184,20 +184,12 @@ def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints:
         raise TipcastError("C001", f"model.{section}.{name}", "this model has no such parameter", fix)
 
 
-def positive_int(key: str, value: Any) -> int:
-    """Return a whole number of at least 1; C003 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        what = f"must be a whole number of at least 1, got {value!r}"
-        raise TipcastError("C003", key, what, f"set {key} to 1 or more")
+def positive(key: str, value: Any, *, whole: bool = True) -> Any:
+    """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
+    kinds, wanted = (int, "a whole number of at least 1") if whole else ((int, float), "a finite number above 0")
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
+        raise TipcastError("C003", key, f"must be {wanted}, got {value!r}", f"set {key} to {wanted}")
     return value
-
-
-def positive(key: str, value: Any) -> float:
-    """Return a finite number above 0; C003 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        what = f"must be a finite number above 0, got {value!r}"
-        raise TipcastError("C003", key, what, f"set {key} to a number above 0")
-    return float(value)
 
 
 def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False) -> None:

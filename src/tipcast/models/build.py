@@ -43,16 +43,21 @@ def build(
     if not name:
         there = " and ".join(side for side in TABLES if tables.get(side))
         raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {there}")
-    own = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes
-    if not model.classes:
+    if model.classes:
+        # That imports this module, by way of what it fits with.
+        from tipcast.models.library import Library, named
+
+        known = table == "cpu" and "distributed" not in found and "passes" not in model.fit and kind != "clustering"
+    else:
         module, _, attribute = name.rpartition(".")
         cls = getattr(importlib.import_module(module), attribute)
-        _check_categories(model, categorical, known=cls.CATEGORIES)
+        known = cls.CATEGORIES
+    if categorical and not known:
+        fix = "use model=xgboost, or task.categorical=[]"
+        raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)
+    own = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes
+    if not model.classes:
         return cls(*own)
-    from tipcast.models.library import Library, named  # which, by way of what it fits with, imports this module
-
-    one_hot = table == "cpu" and "distributed" not in found and "passes" not in model.fit and kind != "clustering"
-    _check_categories(model, categorical, known=one_hot)
     named(name, f"model.classes.{kind}.{table}")
     reference = (tables.get("cpu") or {}).get("local") or name
     return Library(*own, library=name, distributed=found.get("distributed", ""), reference=reference)
@@ -79,9 +84,3 @@ def _shipped(name: str) -> Mapping[str, Any]:
         raise TipcastError("C002", f"model.name={name}", what, fix)
     loaded: Mapping[str, Any] = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     return loaded
-
-
-def _check_categories(model: ModelSpec, categorical: Sequence[str], known: bool) -> None:
-    if categorical and not known:
-        fix = "use model=xgboost, or task.categorical=[]"
-        raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)

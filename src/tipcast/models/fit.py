@@ -137,10 +137,8 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
         if outcome.done() and problem is None:
             return outcome.result()
         if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
-            if problem is None:
-                raise _gone(["the scheduler"])
-            raise problem
-        if problem is not None:
+            raise problem or _gone(["the scheduler"])
+        if problem:
             time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
         there = known(client)
         now = time.monotonic()
@@ -150,7 +148,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
         lost = {each for each in workers if each not in there or (ttl and now - heard[each][1] > ttl)}
         if lost:
             raise _gone(lost) from problem
-        if problem is not None:
+        if problem:
             raise problem
 
 

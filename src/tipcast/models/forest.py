@@ -26,7 +26,7 @@ from tipcast.models.base import (
     check_names,
     columns,
     judge,
-    positive_int,
+    positive,
     shares,
     stacked,
 )
@@ -55,7 +55,7 @@ class Forest(Estimator):
         """Refuse parameters that scikit-learn would."""
         check_names("params", self.params, set(unfitted(self.kind, {}).get_params()) - set(RESERVED), RESERVED)
         check_names("fit", self.training, (), {})
-        positive_int("model.params.n_estimators", self.trees)
+        positive("model.params.n_estimators", self.trees)
         judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
     @property

@@ -31,7 +31,7 @@ from tipcast.models.base import (
     columns,
     judge,
     parts,
-    positive_int,
+    positive,
     shares,
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
@@ -89,8 +89,8 @@ class Library(Estimator):
         check_names("fit", list(self.training), FIT, {})
         for key in ("rows", "passes"):
             if self.training.get(key) is not None:
-                positive_int(f"model.fit.{key}", self.training[key])
-        if "folds" in self.training and positive_int("model.fit.folds", self.training["folds"]) < 2:
+                positive(f"model.fit.{key}", self.training[key])
+        if "folds" in self.training and positive("model.fit.folds", self.training["folds"]) < 2:
             raise TipcastError("C003", "model.fit.folds", "one fold leaves no rows to fit on", "use 2 or more")
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"

@@ -12,7 +12,7 @@ import xgboost
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import check_names, positive, positive_int
+from tipcast.models.base import check_names, positive
 
 MISSING = -1.0
 """What features hold where a value is missing."""
@@ -121,15 +121,15 @@ def plan(
         raise TipcastError("C003", "model.params.tree_method", what, "use hist")
     for name in ABOVE_ZERO:
         if name in given:
-            positive(f"model.params.{name}", given[name])
+            positive(f"model.params.{name}", given[name], whole=False)
     objective, metric = OBJECTIVES[kind]
     metrics = given.setdefault("eval_metric", metric)
     for metric in [metrics] if isinstance(metrics, str) else metrics:
         if not METRICS[kind].fullmatch(str(metric)):
             fix = f"use {OBJECTIVES[kind][1]}, or null for it"
             raise TipcastError("C003", "model.params.eval_metric", f"{metric} does not judge {JUDGED[kind]}", fix)
-    trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
-    rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
+    trees = positive("model.params.n_estimators", given.pop("n_estimators", 100))
+    rounds = positive("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:
         what = f"{trees} trees do not spread evenly over {rounds} rounds"
         fix = "set it to null or to a divisor of model.params.n_estimators"
@@ -139,7 +139,7 @@ def plan(
     return Plan(
         params={"objective": objective, "device": device, "num_parallel_tree": trees // rounds, **given, **number},
         rounds=rounds,
-        stop_after=None if stop is None else positive_int("model.fit.early_stopping_rounds", stop),
+        stop_after=None if stop is None else positive("model.fit.early_stopping_rounds", stop),
         categorical=tuple(categorical),
     )
 
