@@ -32,7 +32,7 @@ BUDGET = {
     "evaluation": 2900,
     "jobs": 3387,
     "measure": 455,
-    "models": 2153,
+    "models": 2142,
     "scoring": 1498,
     "search": 1143,
     "tasks": 270,

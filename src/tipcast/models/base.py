@@ -136,6 +136,16 @@ class Estimator(ABC):
         """Return rows in a form that several fits of one process can share."""
         return rows
 
+    def need_classes(self, labels: Array, fix: str) -> None:
+        """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
+        if self.kind not in ("classification", "multiclass"):
+            return
+        xp, wanted = module_of(labels), self.classes or 2
+        found = int(xp.count_nonzero(xp.bincount(labels)))
+        if found < wanted:
+            what = f"{found} of {wanted} classes have training rows"
+            raise TipcastError("D015", "training rows", what, f"{fix}, or check the target")
+
 
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     """Scale non-negative weights of features to sum 1."""

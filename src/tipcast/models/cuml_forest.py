@@ -99,20 +99,20 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
     check_names("params", list(params), VALID, HINTS)
     check_names("fit", list(training), (), {})
     given = {name: value for name, value in params.items() if value is not None}
-    for name, least in OWN.items():
-        value = given.get(name, least)
-        if not isinstance(value, int) or value < least:
-            raise _refused(name, value, f"a whole number of at least {least}")
-    for name, value in given.items():
-        if isinstance(value, bool) and name != "bootstrap":
-            raise _refused(name, value, "a number")
-    share = given.get("max_samples", 1.0)
-    if not isinstance(share, float) or not 0 < share <= 1:
-        raise _refused("max_samples", share, "a share of the rows above 0 and at most 1.0")
     criteria = CRITERIA[kind]
-    criterion = given.get("criterion", next(iter(criteria)))
-    if criterion not in criteria:
-        raise _refused("criterion", criterion, f"one of {', '.join(criteria)}")
+    for name, value in given.items():
+        if name in OWN and (not isinstance(value, int) or value < OWN[name]):
+            wanted = f"a whole number of at least {OWN[name]}"
+        elif name == "max_samples" and not (isinstance(value, float) and 0 < value <= 1):
+            wanted = "a share of the rows above 0 and at most 1.0"
+        elif name == "criterion" and value not in criteria:
+            wanted = f"one of {', '.join(criteria)}"
+        elif isinstance(value, bool) and name != "bootstrap":
+            wanted = "a number"
+        else:
+            continue
+        what = f"{value!r} is not what cuML's forest takes"
+        raise TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")
     theirs = {name: value for name, value in given.items() if name not in (*OWN, "max_samples")}
     judge(partial(unfitted, kind, theirs), theirs, kind)
     found = {
@@ -123,11 +123,6 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
         "max_leaf_nodes": -1,
         **given,
         "max_features": params.get("max_features", "sqrt"),
-        "criterion": criteria[criterion],
+        "criterion": criteria[given.get("criterion", next(iter(criteria)))],
     }
     return {NAMES.get(name, name): value for name, value in found.items()}
-
-
-def _refused(name: str, value: Any, wanted: str) -> TipcastError:
-    what = f"{value!r} is not what cuML's forest takes"
-    return TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")

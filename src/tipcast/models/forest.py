@@ -15,7 +15,7 @@ from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.compute.workers import completed, known
-from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.errors import travelling
 from tipcast.models import base, native
 from tipcast.models.base import (
     Estimator,
@@ -37,6 +37,9 @@ CHUNKS_PER_THREAD = 8
 
 SHARE_OF_MEMORY = 0.5
 """Share of a worker's memory limit for all rows and the trees' working arrays."""
+
+FEWER_WORKERS = "use fewer workers, give them more memory (cluster.memory_limit)"
+"""What to do where a worker's own rows are of too few classes."""
 
 RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
 
@@ -67,7 +70,7 @@ class Forest(Estimator):
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         values, target = stacked(rows.x, rows.y)
-        _check_classes(target, self.kind, self.classes)
+        self.need_classes(target, FEWER_WORKERS)
         forest = unfitted(self.kind, self.params, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), columns(rows.x), {"rows_seen": "all"})
@@ -79,14 +82,17 @@ class Forest(Estimator):
         places = _places(client, values, targets)
         tasks, first = {}, 0
         ends = np.cumsum([weight for _, weight in places.values()])
-        for (address, (own, _)), last in zip(places.items(), np.round(ends / ends[-1] * self.trees), strict=True):
+        lasts = np.round(ends / ends[-1] * self.trees).astype(int).tolist()
+        for (address, (own, _)), last in zip(places.items(), lasts, strict=True):
+            if last == first:
+                continue
             there = {"workers": [address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
             mine = [[side[at] for at in own] for side in (values, targets)]
             joined = client.submit(stacked, *mine, **there)  # once for each worker: Dask keeps it for the tasks of it
-            chunks = min(threads[address] * CHUNKS_PER_THREAD, int(last) - first)
+            chunks = min(threads[address] * CHUNKS_PER_THREAD, last - first)
             for start, stop in pairwise(np.linspace(first, last, chunks + 1).round().astype(int).tolist()):
                 tasks[client.submit(_grow, joined, self, seed, start, stop, **there)] = start
-            first = int(last)
+            first = last
         grown: dict[int, list[Any]] = {}
         for chunk, (empty, trees) in completed(client, list(tasks)):
             forest, grown[tasks.pop(chunk)] = empty, trees
@@ -134,22 +140,11 @@ def _fits(client: Any, size: int, threads: int) -> bool:
     return all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits)
 
 
-def _check_classes(target: Any, kind: str, classes: int) -> None:
-    """Refuse rows in which a class has none: scikit-learn would leave its column out."""
-    if kind == "regression":
-        return
-    found = np.count_nonzero(np.bincount(target.astype(np.int64, copy=False)))
-    if found < max(classes, 2):
-        what = f"the rows of one worker are of {found} of {max(classes, 2)} classes"
-        fix = "use fewer workers, give them more memory (cluster.memory_limit), or check the target"
-        raise TipcastError("D015", "training rows", what, fix)
-
-
 @travelling
 def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
-    _check_classes(y, estimator.kind, estimator.classes)
+    estimator.need_classes(y, FEWER_WORKERS)
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
     own = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}

@@ -37,6 +37,8 @@ from tipcast.models.base import (
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.sampling import Moments, Taken, chosen_by_part, combined, moments, standardized, take
 
+MORE_ROWS = "raise model.fit.rows"
+"""What to do where a sample is of too few classes."""
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
 FIT = ("rows", "standardize", "passes", "folds")
@@ -117,13 +119,16 @@ class Library(Estimator):
         """How often a fit goes over the rows, part by part; 0: it takes them all at once."""
         return 0 if self.kind == "clustering" else self.training.get("passes") or 0
 
+    @travelling
     def learnt(self, model: Any, x: Frame, y: Frame, known: Moments) -> Any:
         """Return a model that has learnt from one more part, float32 (rows, features) and (rows,) targets."""
         values = to_host(x.values).astype(np.float64)
         z = standardized(values, known) if self.standardizes else values
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
+        model = deepcopy(model)  # a part may be asked for again
         return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
 
+    @travelling
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
@@ -136,10 +141,9 @@ class Library(Estimator):
             z[start : start + len(values)] = standardized(values, known) if self.standardizes else values
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
-        if y is not None and y.dtype.kind == "f":
-            y = y.astype(kind)
-        elif y is not None:
-            self.need_classes(int(xp.count_nonzero(xp.bincount(y))))
+        if y is not None:
+            self.need_classes(y, MORE_ROWS)
+            y = y.astype(kind) if y.dtype.kind == "f" else y
         encoder = spread = None
         if at:
             each_value = OneHotEncoder(handle_unknown="ignore")  # one that is new is in none of its columns
@@ -172,12 +176,6 @@ class Library(Estimator):
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
             model = self.make(named(self.reference, "model.classes"), seed, threads).fit(to_host(z), to_host(y))
         return self.fitted(model, features, known, encoder, spread)
-
-    def need_classes(self, found: int) -> None:
-        """Refuse (D015) training rows of fewer classes than there are."""
-        if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
-            what = f"{found} of {self.classes or 2} classes have training rows"
-            raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
@@ -223,7 +221,7 @@ class Library(Estimator):
             if not self.distributed:
                 taken = [client.submit(take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
                 address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
-                task = client.submit(_learn, self, taken, features, seed, threads, workers=[address], pure=False)
+                task = client.submit(self.learn, taken, features, seed, threads, workers=[address], pure=False)
                 fitted: Fitted = watched(client, [address], task.result)
                 return fitted
             if self.training.get("rows") is not None:
@@ -234,7 +232,7 @@ class Library(Estimator):
         if by_parts:
             learning = client.submit(self.make, named(self.library, "model.classes"), seed, 1, pure=False)
             for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-                learning = client.submit(_learnt, self, learning, frame, target, known, pure=False)
+                learning = client.submit(self.learnt, learning, frame, target, known, pure=False)
             return self.fitted(watched(client, workers, learning.result), features, known)
         with worker_lock(client, workers):
             model = watched(client, workers, lambda: self._together(client, x, y, seed, known))
@@ -279,7 +277,8 @@ class Library(Estimator):
         vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
-        self.need_classes(len(getattr(model, "classes_", ())))
+        if hasattr(model, "classes_"):
+            self.need_classes(np.arange(len(model.classes_)), MORE_ROWS)
         info: dict[str, str | float] = {"device": known.device, "rows": known.rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
@@ -306,16 +305,6 @@ class Library(Estimator):
             format="skops",
             content=_content,
         )
-
-
-@travelling
-def _learn(estimator: Library, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
-    return estimator.learn(taken, features, seed, threads)
-
-
-@travelling
-def _learnt(estimator: Library, model: Any, x: Frame, y: Frame, known: Moments) -> Any:
-    return estimator.learnt(deepcopy(model), x, y, known)  # a part may be asked for again
 
 
 def _standardized(x: Frame, known: Moments) -> Frame:
