@@ -32,7 +32,7 @@ BUDGET = {
     "evaluation": 2900,
     "jobs": 3387,
     "measure": 455,
-    "models": 2142,
+    "models": 2135,
     "scoring": 1498,
     "search": 1143,
     "tasks": 270,

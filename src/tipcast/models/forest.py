@@ -155,8 +155,9 @@ def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop:
 
 
 def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
+    forest.n_jobs = 1  # parts are scored side by side
     return Fitted(
-        scorer=native.ForestScorer(forest),
+        scorer=native.SklearnScorer(forest, np.float32),
         importance=shares(features, forest.feature_importances_),
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},

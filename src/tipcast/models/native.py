@@ -119,19 +119,6 @@ class XGBoostScorer(SavedScorer):
         return self.booster.predict(matrix, pred_contribs=True, validate_features=False)
 
 
-class ForestScorer(Scorer):
-    """Scores by a scikit-learn random forest: float64."""
-
-    def __init__(self, forest: Any, threads: int = 1) -> None:
-        forest.n_jobs = threads
-        self.model = forest
-
-    def _score(self, values: Any) -> Any:
-        if not hasattr(self.model, "predict_proba"):
-            return self.model.predict(values)
-        return _second_of_two(self.model.predict_proba(values))
-
-
 class NvForestScorer(SavedScorer):
     """Scores a treelite checkpoint by nvForest on a GPU: float32."""
 
@@ -152,17 +139,20 @@ class NvForestScorer(SavedScorer):
 
 
 class SklearnScorer(Scorer):
-    """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor: float64."""
+    """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor: float64.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    ``dtype`` is what the model computes with: a forest converts any other than float32 by a copy.
+    """
+
+    def __init__(self, model: Any, dtype: Any = np.float64) -> None:
+        self.model, self.dtype = model, dtype
 
     def _score(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
-            return self._on_host(values.astype(np.float64))
+            return self._on_host(values.astype(self.dtype, copy=False))
         import cupy
 
-        return cupy.asarray(self._on_host(values.get().astype(np.float64)))  # back to where the rows are
+        return cupy.asarray(self._on_host(values.get().astype(self.dtype)))  # back to where the rows are
 
     def _on_host(self, values: Any) -> Any:
         from sklearn.base import is_classifier, is_regressor
@@ -309,7 +299,9 @@ def _load(content: bytes, way: str, threads: int) -> Any:
 
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
             model = treelite.Model.deserialize_bytes(content)
-        return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
+        forest = treelite.sklearn.export_model(model)
+        forest.n_jobs = threads or -1
+        return SklearnScorer(forest, np.float32)
     import skops.io
 
     return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
