@@ -46,7 +46,7 @@ DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
 
 
-def named(name: str, where: str) -> Any:
+def named(name: str, where: str = "model.classes") -> Any:
     """Return the class of a dotted name.
 
     C006 a name outside the known libraries, C002 a class that is not there or has no ``fit``.
@@ -83,9 +83,9 @@ class Library(Estimator):
 
     def check(self) -> None:
         """Refuse parameters that the library would: it judges the values itself, on some rows."""
-        cls = named(self.reference, "model.classes")
+        cls = named(self.reference)
         if self.distributed:
-            named(self.distributed, "model.classes")
+            named(self.distributed)
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
         check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
         check_names("fit", list(self.training), FIT, {})
@@ -105,7 +105,7 @@ class Library(Estimator):
         """Return an unfitted object of a class with the parameters that it knows."""
         known = set(inspect.signature(cls).parameters)
         if "kwargs" in known:  # cuML's Dask classes pass on what they do not name
-            known |= set(inspect.signature(named(self.reference, "model.classes")).parameters) - {"n_jobs"}
+            known |= set(inspect.signature(named(self.reference)).parameters) - {"n_jobs"}
         own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
         return cls(**{**own, **self.params, **more})
 
@@ -150,7 +150,7 @@ class Library(Estimator):
             encoder = ColumnTransformer([("categories", each_value, at)], remainder="passthrough", sparse_threshold=1.0)
             z = encoder.fit_transform(z)
             spread = StandardScaler(with_mean=False).fit(z).scale_
-        cls = named(self.library, "model.classes")
+        cls = named(self.library)
         spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}  # z is nobody else's
         model = self.make(cls, seed, threads, **spare)
         if "folds" in self.training:
@@ -174,7 +174,7 @@ class Library(Estimator):
         elif xp is not np and hasattr(model, "kneighbors"):
             # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
-            model = self.make(named(self.reference, "model.classes"), seed, threads).fit(to_host(z), to_host(y))
+            model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
         return self.fitted(model, features, known, encoder, spread)
 
     def nearest(self, z: Array, labels: Array) -> Any:
@@ -200,7 +200,7 @@ class Library(Estimator):
             taken = [take(*part) for part in zip(frames, targets, own, strict=True)]
             return self.learn(taken, columns(rows.x), seed, threads)
         known = combined([moments(frame) for frame in frames])
-        model = self.make(named(self.library, "model.classes"), seed, threads)
+        model = self.make(named(self.library), seed, threads)
         for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
             model = self.learnt(model, frame, target, known)
         return self.fitted(model, columns(rows.x), known)
@@ -230,7 +230,7 @@ class Library(Estimator):
         workers = workers_of(client, frames)
         known = combined(client.gather(client.map(moments, frames, pure=False)))
         if by_parts:
-            learning = client.submit(self.make, named(self.library, "model.classes"), seed, 1, pure=False)
+            learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
             for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
                 learning = client.submit(self.learnt, learning, frame, target, known, pure=False)
             return self.fitted(watched(client, workers, learning.result), features, known)
@@ -241,7 +241,7 @@ class Library(Estimator):
     def _together(self, client: Any, x: Any, y: Any, seed: int, known: Moments) -> Any:
         """Fit by the library's Dask class on collections whose moments are known."""
         z = x.map_partitions(_standardized, known).persist() if self.standardizes else x
-        cls = named(self.distributed, "model.classes")
+        cls = named(self.distributed)
         if cls.__module__.startswith("dask_ml."):
             arrays = [_in_arrays(z, np.float32)] if y is None else [_in_arrays(side, np.float64) for side in (z, y)]
             with client.as_current(), warnings.catch_warnings(action="ignore"):
@@ -253,7 +253,7 @@ class Library(Estimator):
 
     def as_scikit_learn(self, model: Any) -> Any:
         """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
-        reference = named(self.reference, "model.classes")
+        reference = named(self.reference)
         if self.kind == "clustering":
             centres = np.asarray(model.cluster_centers_, dtype=np.float64)
             return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)

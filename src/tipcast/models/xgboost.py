@@ -24,7 +24,7 @@ from tipcast.config.gate import gate
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, History, Progress, Split, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.xgboost_plan import MISSING, Plan, plan, try_out
+from tipcast.models.xgboost_params import MISSING, Plan, plan, try_out
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
