@@ -33,10 +33,10 @@ BUDGET = {
     "evaluation": 2813,
     "jobs": 3262,
     "measure": 455,
-    "models": 2293,
+    "models": 2135,
     "scoring": 1493,
     "search": 1143,
-    "tasks": 287,
+    "tasks": 270,
     "tipcast": 596,
     "tracking": 2567,
 }
