@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -29,8 +28,6 @@ NEVER = "36500 days"
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
-UPLOADED = (".py", ".egg", ".zip")
-"""Files that workers can import."""
 DASK_LOGGERS = ("distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny")
 """Dask's loggers, silenced: the job's own error reports a failure."""
 LEAST_MEMORY = "512MiB"
@@ -55,34 +52,12 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())
-            for file in spec.upload:
-                upload(client, file)
             yield client
         except Exception as problem:
             error = _cluster_error(problem, spec, client)
             if error is None:
                 raise
             raise error from problem
-
-
-def upload(client: Client, file: str) -> None:
-    """Send a Python file to all workers, which import it; log each worker's answer.
-
-    K009 a worker that cannot import it.
-    """
-    log = logging.getLogger("distributed.core")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # the scheduler imports it too, and would log a traceback
-    try:
-        answers = client.upload_file(file)
-    except Exception as problem:
-        said = f"{type(problem).__name__}: {problem}".partition("\n")[0]
-        fix = "mend the file, or install on the workers what it imports"
-        raise TipcastError("K009", file, f"a worker cannot import it: {said}", fix) from problem
-    finally:
-        log.setLevel(level)
-    for address, answer in answers.items():
-        LOG.info("upload of %s to %s: %s", file, address, answer.get("status", answer))
 
 
 def _cluster_error(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
@@ -163,10 +138,6 @@ def check(spec: schema.ClusterSpec) -> None:
 
     C003 no such kind, C009 an address that needs TLS; those of the kind's own check.
     """
-    for file in spec.upload:
-        if not Path(file).is_file() or Path(file).suffix not in UPLOADED:
-            what = f"no file of {', '.join(UPLOADED)}: {file}"
-            raise TipcastError("C004", "cluster.upload", what, "name a module or a package as an archive")
     kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
     if kind is None or spec.kind != kind:
         what = f"must be {kind or 'that of a known cluster'}, got {spec.kind}"

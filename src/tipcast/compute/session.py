@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.utils import format_bytes
-from distributed import Client
+from distributed import Client, performance_report
 
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
@@ -27,6 +30,8 @@ LOG = logging.getLogger("tipcast")
 
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
 """Backend -> a kind of cluster that it cannot use, and the one to use instead."""
+REPORT_FROM_S = 30.0
+"""Seconds from which a block gets a performance report by default."""
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
@@ -90,6 +95,28 @@ def _out_of_memory() -> Iterator[None]:
         said = str(problem).strip().partition("\n")[0]
         fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
         raise TipcastError("K008", "a worker's GPU", f"out of memory: {said}", fix) from problem
+
+
+@contextlib.contextmanager
+def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
+    """Record Dask's performance report of a block as one self-contained HTML file; log a warning where that fails.
+
+    Where ``wanted`` is None, only a block that takes longer than ``REPORT_FROM_S`` gets one: it takes a second or two.
+    """
+    if wanted is False:
+        yield
+        return
+    report, begun = performance_report(filename=str(path), mode="inline"), time.monotonic()
+    report.__enter__()
+    yield
+    if wanted is None and time.monotonic() - begun < REPORT_FROM_S:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
+        try:
+            report.__exit__(None, None, None)  # not after a failure, which it would delay by seconds
+        except Exception as problem:
+            LOG.warning("no Dask performance report: %s", problem)
 
 
 def own_gpus(client: Client) -> list[gpus.Gpu]:

@@ -13,9 +13,8 @@ import numpy as np
 import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
-from tipcast.compute.diagnostics import recorded
 from tipcast.compute.session import check as check_session
-from tipcast.compute.session import session
+from tipcast.compute.session import recorded, session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig, TrainConfig
@@ -108,8 +107,6 @@ def finish(workers: Session, record: Record, clock: Clock, reading: Reading | No
         with clock.phase("read") as facts:
             splits = (reading or read)(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
-        if config.cluster.task_graph:
-            record.tasks(workers.client, splits)
         with clock.phase("fit") as facts:
             fitted = fit(workers, config, plan.task, splits)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]

@@ -20,9 +20,8 @@ from tests.waiting import Turns, wait_until
 
 from tipcast.compute import cluster, workers
 from tipcast.compute.cluster import connect, shared_out
-from tipcast.compute.diagnostics import recorded
 from tipcast.compute.forkserver import WAITING
-from tipcast.compute.session import check, session
+from tipcast.compute.session import check, recorded, session
 from tipcast.compute.workers import QUIET, at_work
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
