@@ -26,7 +26,6 @@ import scipy.special  # noqa: F401 - before MLflow and Dask, see tipcast.jobs.tr
 
 # isort: split
 import dask
-import distributed
 import filelock
 import mlflow
 import pandas as pd
@@ -306,8 +305,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[None]:
     """Worker processes of Dask are forked from one that has loaded their libraries."""
-    distributed.utils._forkserver_preload_set = True  # Dask's own list would replace ours
-    warm.serve()
+    warm.serve()  # before Dask names modules of its own, which a server that runs does not load
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield
 

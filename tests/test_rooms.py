@@ -31,7 +31,7 @@ BUDGET = {
     "datasets": 4951,
     "evaluation": 2900,
     "jobs": 3387,
-    "measure": 455,
+    "measure": 423,
     "models": 2307,
     "scoring": 1498,
     "search": 1143,

@@ -86,10 +86,10 @@ def waiting() -> dict[str, str]:
 
 
 def settings() -> dict[str, str]:
-    """Return Dask's setting of how workers on this machine start, and keep Dask from preloading modules of its own."""
-    import distributed  # after the server has started: its import takes half a second
+    """Return Dask's setting of how workers on this machine start.
 
-    distributed.utils._forkserver_preload_set = True
+    Dask then names modules to preload too, which comes too late for a server that runs.
+    """
     return {"distributed.worker.multiprocessing-method": "forkserver" if _started else "spawn"}
 
 

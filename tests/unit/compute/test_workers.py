@@ -8,7 +8,6 @@ import sys
 import threading
 from pathlib import Path
 
-import distributed
 import psutil
 import pytest
 from distributed import LocalCluster, Status
@@ -155,8 +154,3 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeyp
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
     environment = os.environ | {"PYTHONPATH": str(Path(worker_processes.__file__).resolve().parents[2])}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
-
-
-def test_dask_knows_the_name_that_keeps_it_from_preloading() -> None:
-    """It is private: docs/decisions/0012."""
-    assert isinstance(distributed.utils._forkserver_preload_set, bool)
