@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import math
 import os
@@ -99,27 +98,11 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _local(spec: schema.LocalCluster) -> Iterator[Client]:
+def _local(spec: schema.LocalCluster) -> AbstractContextManager[Client]:
     n_workers, threads = shared_out(spec)
     processes = spec.processes is not False
-    start = functools.partial(
-        LocalCluster,
-        n_workers=n_workers,
-        threads_per_worker=threads,
-        processes=processes,
-        memory_limit=spec.memory_limit or "auto",
-        host="127.0.0.1" if processes else None,
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
-        **({"env": workers.environment(), **workers.nannies(spec.wait_s)} if processes else {}),
-    )
-    with dask.config.set(forkserver.settings()), contextlib.ExitStack() as stack:
-        cluster, client = stack.enter_context(workers.closed(start, "cluster=local"))
-        workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
-        if spec.dashboard:
-            LOG.info("Dask dashboard: %s", cluster.dashboard_link)
-        yield client
+    own = {"env": workers.environment()} if processes else {"processes": False, "host": None}
+    return workers.local(LocalCluster, spec, n_workers, threads_per_worker=threads, **own)
 
 
 def cores() -> int:
