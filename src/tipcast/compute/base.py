@@ -13,6 +13,8 @@ Array = Any
 Frame = Any
 """A pandas or cuDF DataFrame or Series: the device decides."""
 
+OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
+
 if TYPE_CHECKING:
     from tipcast.compute.cpu import CpuFrames
 
@@ -42,6 +44,11 @@ class Session:
         """Workers and threads in words."""
         counts = {"worker": self.n_workers, "thread": self.n_threads}
         return ", ".join(f"{number} {name}{'s' if number != 1 else ''}" for name, number in counts.items())
+
+
+def out_of_memory(problem: Exception) -> bool:
+    """Tell whether an error is of a full memory, of the host or a device, whichever library raised it."""
+    return isinstance(problem, MemoryError) or any(words in str(problem) for words in OUT_OF_MEMORY)
 
 
 def to_host(value: Any) -> Any:

@@ -18,7 +18,7 @@ from distributed import Client, performance_report
 
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
-from tipcast.compute.base import Session
+from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.cluster import connect
 from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.gpu import GpuFrames
@@ -90,7 +90,7 @@ def _out_of_memory() -> Iterator[None]:
     except TipcastError:
         raise
     except Exception as problem:
-        if not (isinstance(problem, MemoryError) or "out of memory" in str(problem)):
+        if not out_of_memory(problem):
             raise
         said = str(problem).strip().partition("\n")[0]
         fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"

@@ -151,9 +151,7 @@ def _all_paused(dask_scheduler: Any) -> bool:
 
 def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each future with its result as it ends; raise its error, also of one that was cancelled."""
-    with client.as_current():  # as_completed takes no client
-        ended = as_completed(list(futures), with_results=True)
-    for future, result in ended:
+    for future, result in as_completed(list(futures), client.loop, with_results=True):
         if isinstance(result, CancelledError):  # as all are when the scheduler goes: Dask makes the error the result
             raise result
         yield future, result

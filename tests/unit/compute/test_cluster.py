@@ -128,14 +128,16 @@ def test_no_report_of_a_failure(processes: Client, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_busy_worker_does_not_hold_up_a_failure() -> None:
+@pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt])
+def test_a_busy_worker_does_not_hold_up_a_failure(problem: type[BaseException]) -> None:
     spec = LocalCluster("local", n_workers=1, threads_per_worker=1)
-    with pytest.raises(KeyboardInterrupt), connect(spec, "pandas") as client:
+    with pytest.raises(problem), connect(spec, "pandas") as client:
         (pid,) = client.run(os.getpid).values()
         future = client.submit(lambda: threading.Event().wait())
         wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
-        raise KeyboardInterrupt
+        raise problem
     assert not psutil.pid_exists(pid)
+    assert client.cluster.status is Status.closed
 
 
 @pytest.mark.parametrize(

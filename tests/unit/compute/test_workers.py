@@ -29,16 +29,6 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=WATCHDOG_S)[1]
 
 
-def test_failure_ends_workers_at_once() -> None:
-    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster, "here") as (started, client):
-        processes = workers(started)
-        future = client.submit(lambda: threading.Event().wait())
-        wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
-        raise RuntimeError("mine")
-    assert gone(processes)
-    assert started.status is Status.closed
-
-
 def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     """Its own look, at its own times, asks for none of them."""
     with worker_processes.closed(cluster, "here") as (started, client):
