@@ -42,8 +42,12 @@ class Session:
     @property
     def size(self) -> str:
         """Workers and threads in words."""
-        counts = {"worker": self.n_workers, "thread": self.n_threads}
-        return ", ".join(f"{number} {name}{'s' if number != 1 else ''}" for name, number in counts.items())
+        return f"{count(self.n_workers, 'worker')}, {count(self.n_threads, 'thread')}"
+
+
+def count(number: int, thing: str) -> str:
+    """Return how many of a thing there are in words: ``1 worker``, ``2 workers``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def out_of_memory(problem: Exception) -> bool:

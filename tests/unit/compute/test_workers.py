@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
 import pytest
-from distributed import LocalCluster, Status
+from distributed import Client, LocalCluster, Status
+from tests.conftest import NO_PAGES
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute import workers as worker_processes
@@ -31,21 +31,9 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     """Its own look, at its own times, asks for none of them."""
-    with worker_processes.closed(cluster, "here") as (started, client):
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.is_set():
-                client.sync(client._update_scheduler_info)
-
-        looking = threading.Thread(target=look)
-        looking.start()
-        try:
-            found = [set(worker_processes.known(client)) for _ in range(300)]
-        finally:
-            over.set()
-            looking.join()
-        assert all(each == {worker.worker_address for worker in started.workers.values()} for each in found)
+    with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
+        assert not client.scheduler_info(n_workers=0)["workers"]
+        assert set(worker_processes.known(client)) == set(client.nthreads())
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
