@@ -16,6 +16,8 @@ Frame = Any
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from tipcast.compute.cpu import CpuFrames
 
     Frames: TypeAlias = CpuFrames
@@ -27,7 +29,7 @@ else:
 class Session:
     """Workers that are up, and the frame library they use."""
 
-    client: Any
+    client: Client
     device: str
     """``cpu`` or ``cuda``."""
     frames: Frames

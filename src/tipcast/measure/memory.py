@@ -6,7 +6,8 @@ import re
 import resource
 import sys
 from pathlib import Path
-from typing import Any
+
+from distributed import Client
 
 from tipcast.compute import gpus
 
@@ -21,7 +22,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def peaks(client: Any) -> dict[str, int]:
+def peaks(client: Client) -> dict[str, int]:
     """Return the largest resident sets and, where workers have devices, the most memory in use on one, in bytes.
 
     They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see ``gpus.Watcher``).

@@ -121,10 +121,10 @@ class Pool:
         """
         idle_since = self._now()
         while True:
-            futures = self._workers.wait()
-            ended = [job for future in futures for job in self._running if job.future is future]
+            done = {future.key for future in self._workers.wait()}
+            ended = [job for job in self._running if job.future.key in done]
             for job in self._running:
-                if job.future.key in self._workers.lost:
+                if job.future.key in self._workers.lost - done:
                     job.future.release()  # which ends it as cancelled
                 elif self._limit_s and self._now() - job.begun > self._limit_s and not job.late:
                     self._end(job)
@@ -160,7 +160,7 @@ class Pool:
             found = TipcastError("S008", self._key(job), what, fix)
         elif isinstance(problem, KilledWorker):
             found = self._died(job, problem)
-        elif job.future.key in self._workers.lost:
+        elif isinstance(problem, CancelledError) and job.future.key in self._workers.lost:
             found = self._retry(job, f"worker {job.worker} has gone, or is paused")
         elif isinstance(problem, TipcastError):
             found = problem

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-from distributed import Future, SchedulerPlugin, as_completed
+from distributed import Client, Future, SchedulerPlugin, as_completed
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
@@ -30,7 +30,7 @@ class TrialWorkers:
     """The workers of a sweep; ``wait_s`` is how many seconds none of them may be able to work."""
 
     def __init__(
-        self, client: Any, study: Study, per_gpu: int, wait_s: float, sleep: Callable[[float], None] = time.sleep
+        self, client: Client, study: Study, per_gpu: int, wait_s: float, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
         self._plugin, self._sleep = TrialSlots(study, per_gpu), sleep
