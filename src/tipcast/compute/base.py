@@ -36,8 +36,6 @@ class Session:
     n_workers: int
     n_threads: int
     """Threads of all workers together."""
-    compiles: bool = False
-    """Whether kernels are compiled on first use, so that a job should warm up before it is timed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of a run about the workers' devices."""
 

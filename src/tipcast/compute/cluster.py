@@ -27,8 +27,6 @@ NEVER = "36500 days"
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
-DASK_LOGGERS = ("distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny")
-"""Dask's loggers, silenced: the job's own error reports a failure."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
@@ -43,8 +41,7 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     """
     detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
-    # A failure reaches the driver anyway; anything else these log comes from work that ran on while the cluster closed.
-    for name in (*DASK_LOGGERS, "asyncio", "tornado.application"):
+    for name in workers.QUIET:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = dask.config.set(_settings(spec, frame_library))
     with settings, OPENERS[type(spec)](spec) as client, workers.at_work(client, spec.wait_s):

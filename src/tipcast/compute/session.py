@@ -58,9 +58,15 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     """
     gpu = backend.name == "gpu"
     with connect(cluster, "cudf" if gpu else "pandas") as client, _out_of_memory() if gpu else contextlib.nullcontext():
-        found = own_gpus(client) if gpu else []
+        tags = {}
         if gpu:
+            found = own_gpus(client)
             client.gather([client.submit(_warm, workers=[address], pure=False) for address in client.nthreads()])
+            tags = {
+                "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
+                "gpu.count": str(len(found)),
+                "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
+            }
         workers = known(client)
         for address, worker in workers.items():
             memory = format_bytes(worker["memory_limit"] or 0)
@@ -71,14 +77,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
             frames=GpuFrames() if gpu else CpuFrames(),
             n_workers=len(workers),
             n_threads=sum(worker["nthreads"] for worker in workers.values()),
-            compiles=gpu,
-            tags={
-                "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
-                "gpu.count": str(len(found)),
-                "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
-            }
-            if found
-            else {},
+            tags=tags,
         )
 
 

@@ -31,8 +31,11 @@ from tipcast.config.errors import TipcastError
 Started = TypeVar("Started", bound=SpecCluster)
 LOG = logging.getLogger("tipcast")
 
-QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
-"""Loggers of workers to silence: the driver reports what matters, the rest comes from shutdowns and profiling."""
+QUIET = (
+    "distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny", "distributed.core",
+    "distributed.sizeof", "asyncio", "tornado", "tornado.application",
+)  # fmt: skip
+"""Loggers to silence: errors reach the driver as exceptions, the rest comes of shutdowns and profiling."""
 
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
 PAUSED_LOOK_S = 5.0

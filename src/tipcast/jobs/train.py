@@ -90,7 +90,7 @@ def start(stack: ExitStack, record: Record, clock: Clock, *, always_warm: bool =
     config = record.config
     with clock.phase("cluster") as facts, progress("cluster"):
         workers = stack.enter_context(session(config.backend, config.cluster))
-        if workers.compiles or always_warm:
+        if workers.device == "cuda" or always_warm:  # kernels are compiled on first use, which is not to be timed
             warm_up(workers, config, record.plan)
         facts.append(workers.size)
     record.run.set_tags(workers.tags)
