@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from typing import Any
 
-import dask
+import dask.system
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
@@ -103,8 +102,8 @@ def _local(spec: schema.LocalCluster) -> AbstractContextManager[Client]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use, by its affinity and its container's limit."""
+    return dask.system.cpu_count()
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
@@ -134,7 +133,7 @@ def _check_local(spec: schema.LocalCluster) -> None:
         raise TipcastError("C003", "cluster.n_workers", what, "use fewer, or null")
     try:
         if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
-            raise ValueError(f"{spec.memory_limit} is too little: a worker needs {LEAST_MEMORY}")
+            raise ValueError(f"must be at least {LEAST_MEMORY}, got {spec.memory_limit}")
     except ValueError as problem:
         raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
 

@@ -27,7 +27,8 @@ def check(spec: schema.LocalCudaCluster) -> None:
         _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
         fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
-        raise TipcastError("C003", "cluster.rmm_async", "goes with no other pool", fix)
+        what = "cannot be combined with cluster.rmm_pool_size or cluster.rmm_managed"
+        raise TipcastError("C003", "cluster.rmm_async", what, fix)
     there = len(gpus.visible())
     if spec.n_workers is not None and spec.n_workers > there:
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
