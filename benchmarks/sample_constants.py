@@ -21,6 +21,13 @@ from tipcast.datasets.taxi.sample import sample_block
 
 ZONES = 265
 SOURCES = {"yellow": "yellow_2019_03_to_2020_02", "green": "green_2024_01_full"}
+NORTH = (24, 41, 42, 74, 75, 116, 120, 127, 128, 151, 152, 153, 166, 194, 202, 243, 244)
+SOUTH = (
+    4, 12, 13, 43, 45, 48, 50, 68, 79, 87, 88, 90, 100, 107, 113, 114, 125, 137, 140, 141, 142, 143, 144, 148, 158,
+    161, 162, 163, 164, 170, 186, 209, 211, 224, 229, 230, 231, 232, 233, 234, 236, 237, 238, 239, 246, 249, 261, 262,
+    263,
+)  # fmt: skip
+"""Manhattan's zones above and below 96th Street: the congestion surcharge is for the latter."""
 FARE_EDGES = [5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]
 MONTH = (1551398400000000, 1554076800000000)
 """March 2019 in microseconds of wall-clock time: the month that the log-odds are fitted on."""
@@ -116,24 +123,17 @@ def shares(zones: dict[str, Any], order: list[int]) -> list[int]:
 
 def colour(source: dict[str, Any], orders: tuple[list[int], list[int]]) -> dict[str, Any]:
     """Round what the generator needs of one profile."""
-    tips, dirty = source["credit_tip"], source["dirty_rates"]
+    dirty = source["dirty_rates"]
     people = {
         key: value
         for key, value in source["passenger_count_share"].items()
         if key in {"nan", *(f"{n}.0" for n in range(7))}
     }
-    negative = source["neg_fare_rows"]["payment_type_share"]
     return {
         "label_rate": source["label_rate_fare_gt_0"],
         "hour_of_week": (np.array(source["hour_of_week_share"]) * 1e5).round().astype(int).tolist(),
         "passengers": [people.get(f"{n}.0", 0.0) for n in range(7)] + [people["nan"]],
-        "payment": [source["payment_type_share"].get(f"{n}.0", 0.0) for n in range(1, 5)],
-        "card_by_hour": source["credit_share_by_hour"],
-        "label_by_hour": source["hour_label_rate"],
-        "buttons": tips["share_tip_equal_pct_of_pretip_total"],
-        "tip_zero": tips["share_tip_zero"],
         "vendor_1": source["vendor_share"].get("1.0", source["vendor_share"].get("1")),
-        "negative": [dirty["neg_fare"] * negative.get(f"{n}.0", 0.0) for n in range(1, 5)],
         "zero_fare": dirty["zero_fare"],
         "zero_miles": dirty["zero_dist"],
         "day_long": dirty["duration_gt_3h"],
@@ -142,6 +142,7 @@ def colour(source: dict[str, Any], orders: tuple[list[int], list[int]]) -> dict[
         "do": shares(source["do_zones"], orders[1]),
         "pairs": [[pu, do, round(share * 1e5)] for pu, do, share in source["pairs"]["top"]],
         "same_zone": source["pairs"]["same_zone_share"],
+        "endings": endings(source),
         "logit": {
             "base": 0,
             "hour": [0] * 168,
@@ -151,6 +152,30 @@ def colour(source: dict[str, Any], orders: tuple[list[int], list[int]]) -> dict[
             "fare": [0] * 11,
         },
     }
+
+
+def endings(source: dict[str, Any]) -> list[list[float]]:
+    """Return the chances of the kinds of ending in ``sample_tables``: of high tips, and of low ones by hour of the day.
+
+    None of the first five kinds can come of a low tip, nor the rest of a high one.
+    """
+    tips, dirty, zero = source["credit_tip"], source["dirty_rates"], source["credit_tip"]["share_tip_zero"]
+    press = tips["share_tip_equal_pct_of_pretip_total"]
+    payment = [source["payment_type_share"].get(f"{n}.0", 0.0) for n in range(1, 5)]
+    refunds = source["neg_fare_rows"]["payment_type_share"]
+    negative = [dirty["neg_fare"] * refunds.get(f"{n}.0", 0.0) for n in range(2, 5)]
+    high = source["label_rate_fare_gt_0"] / payment[0]
+    above = max(high - press["0.2"] - press["0.25"] - press["0.3"] - 0.049, 0.01)
+    rows = [[press["0.2"], press["0.25"], press["0.3"], 0.049, above] + [0.0] * 15]
+    below = max(1 - high - zero - press["0.1"] - press["0.15"] - press["0.18"] - 0.12 - 0.004, 0.01)
+    by_card = [zero, press["0.1"], press["0.15"], press["0.18"], 0.12, 0.004, below]
+    rest = [part - less for part, less in zip(payment[1:], negative, strict=True)] + negative
+    for share, label in zip(source["credit_share_by_hour"], source["hour_label_rate"], strict=True):
+        low = max(share - label, 0.02) / (1 - label)
+        low_by_card = [p / sum(by_card) * low for p in by_card]
+        otherwise = [p / sum(rest) * (1 - low) for p in rest]
+        rows.append([0.0] * 5 + low_by_card + otherwise + [0.0, 0.0])
+    return [[round(p, 7) for p in row] for row in rows]
 
 
 def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
@@ -233,6 +258,8 @@ def main() -> None:
         "y": (place[:, 1] * 100).round().astype(int).tolist(),
         "spread": spread,
         "pace": pace(rows),
+        "north": NORTH,
+        "south": SOUTH,
     }
     made |= {which: colour(sources[name], (orders[0], orders[1])) for which, name in SOURCES.items()}
 

@@ -77,8 +77,8 @@ if __name__ == "__main__":  # worker processes import this file
     except (OSError, KeyError, ValueError) as problem:
         parser.error(f"--data {args.data} --target {args.target}: {problem}")
     mlflow.set_experiment("grid_search")
-    local = {"dashboard_address": "127.0.0.1:0"}  # of the cluster that a client without an address starts
-    with Client(args.scheduler, **local) as client, joblib.parallel_config("dask", client=client, scatter=[x, y]):
+    here = {"address": args.scheduler} if args.scheduler else {"dashboard_address": "127.0.0.1:0"}
+    with Client(**here) as client, joblib.parallel_config("dask", client=client, scatter=[x, y]):
         for model in args.models:
             with mlflow.start_run(run_name=f"grid {model}"):
                 record(make_search(model, args.device).fit(x, y), x)

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tipcast.api import compose_jobs
 from tipcast.compute.cpu import CpuFrames
 from tipcast.datasets.rows import prepare_fragment
-from tipcast.jobs.train import make_plan
+from tipcast.jobs.train_plan import make_plan
 
 EPOCHS, BATCH, RATE = 3, 4096, 2e-3
 

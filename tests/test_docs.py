@@ -55,6 +55,13 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def test_documents_are_short() -> None:
+    """Lines of README, and words of docs without tables: the second number only falls."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    lines = [line for page in (ROOT / "docs").glob("*.md") for line in page.read_text(encoding="utf-8").splitlines()]
+    assert sum(len(line.split()) for line in lines if not line.startswith("|")) <= 9_300
+
+
 def test_every_error_code_is_documented_and_raised() -> None:
     documented = [code for code, _, _ in ROW.findall(ERRORS)]
     assert len(documented) == len(set(documented)), "a code is listed twice"

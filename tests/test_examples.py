@@ -17,7 +17,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import Client
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from tests import warm
 
 import tipcast
 
@@ -32,26 +34,22 @@ MONITORING = NOTEBOOK.with_name("monitoring.py")
 NEIGHBOURS = NOTEBOOK.with_name("knn_distributed.py")
 
 
+def ran(folder: Path, *words: object, code: int = 0, **variables: str) -> str:
+    """Run an example in a process that has its libraries; return its standard output."""
+    ended = warm.start([str(word) for word in words], folder, warm.environment() | variables).wait(280)
+    assert ended == code, (folder / "stderr").read_text()
+    return (folder / "stdout").read_text()
+
+
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     """As a script, which needs no kernel: what a cell would show is evaluated all the same."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     assert notebook["nbformat"] == 4
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not [cell for cell in code if cell["outputs"] or cell["execution_count"]], "no outputs are kept"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    environment["PYTHONPATH"] = str(Path(tipcast.__file__).resolve().parents[1])
     program = "\n".join("".join(cell["source"]) for cell in code) + "\nassert best.metrics['test/auc'] > 0.5\n"
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == ""
+    (tmp_path / "quickstart.py").write_text(program)
+    assert ran(tmp_path, "quickstart.py") == ""
     assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "trips", "scored"}
 
 
@@ -82,18 +80,9 @@ def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> Non
 
 
 def searched(folder: Path, *words: str) -> list[tuple[Any, list[Any]]]:
-    """Run the grid search as a process; return its runs, the first model's first, with their child runs."""
+    """Run the grid search; return its runs, the first model's first, with their child runs."""
     uri = f"sqlite:///{folder}/mlflow.db"
-    ended = subprocess.run(
-        [sys.executable, str(GRID_SEARCH), *words],
-        cwd=folder,
-        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ran(folder, GRID_SEARCH, *words, MLFLOW_TRACKING_URI=uri)
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("grid_search")
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"])
@@ -104,7 +93,7 @@ def searched(folder: Path, *words: str) -> list[tuple[Any, list[Any]]]:
     ]
 
 
-def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Path) -> None:
+def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Path, pair: Client) -> None:
     """Of a table with a column of texts and a row that lacks a value, searched without Dask in this process."""
     shutil.copy(tables, tmp_path)
     example = runpy.run_path(str(GRID_SEARCH))
@@ -115,7 +104,7 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
     x, y = example["read_table"](str(file), "kind")
     np.testing.assert_allclose(x, values[:120])
     np.testing.assert_array_equal(y, labels[:120])
-    runs = searched(tmp_path, "--data", "rows.csv", "--target", "kind")
+    runs = searched(tmp_path, "--data", "rows.csv", "--target", "kind", "--scheduler", pair.scheduler.address)
     for (run, children), model in zip(runs, ["svc", "xgboost"], strict=True):
         search = example["make_search"](model, "cpu").fit(x, y)
         expected = {
@@ -174,15 +163,7 @@ def test_monitoring_sees_the_column_that_moved(
         **shared,
     )
     tipcast.score(trained.model_uri, str(last), "scored", **shared)
-    ended = subprocess.run(
-        [sys.executable, str(MONITORING), "scored"],
-        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert ended.returncode == 3, ended.stderr
+    ran(tmp_path, MONITORING, "scored", code=3, MLFLOW_TRACKING_URI=uri)
     client = mlflow.MlflowClient(uri)
     (run,) = client.search_runs([client.get_experiment_by_name("monitoring").experiment_id])
     assert run.data.metrics["columns_moved"] == 1
@@ -207,16 +188,16 @@ def test_texts_and_missing_values_are_compared() -> None:
 def test_neighbours_of_all_workers_are_those_of_one_index(
     request: pytest.FixtureRequest, tmp_path: Path, device: str
 ) -> None:
+    words = ["--device", device]
     if device == "gpu":
         request.getfixturevalue("gpu")
-    command = [sys.executable, str(NEIGHBOURS), "--device", device]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
-    assert ended.returncode == 0, ended.stderr
+    else:
+        words += ["--scheduler", request.getfixturevalue("pair").scheduler.address]
+    found = ran(tmp_path, NEIGHBOURS, *words)
     said = re.search(
-        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\Z",
-        ended.stdout.strip(),
-    )  # below what a GPU's libraries say
-    assert said, ended.stdout
+        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\s*$", found
+    )
+    assert said, found
     accuracy, r2, alike = map(float, said.groups())
     example = runpy.run_path(str(NEIGHBOURS))
     kept, test = example["make_rows"](15_000, 0), example["make_rows"](5_000, 1)

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +79,7 @@ def serve() -> None:
 def start(
     arguments: Sequence[str], folder: Path, variables: Mapping[str, str], before: Callable[[], None] | None = None
 ) -> Job:
-    """Start ``tipcast ARGUMENTS`` in a folder, with these environment variables and no others.
+    """Start ``tipcast ARGUMENTS``, or the script that they begin with, in a folder, with these variables and no others.
 
     The process leads a session of its own and writes ``stdout`` and ``stderr`` into the folder; it calls ``before``
     first, which must be importable.
@@ -103,11 +104,15 @@ def _run(
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     safe_load._parsed = parsed_here
     style.png = drawn_here
-    sys.argv = ["tipcast", *arguments]
+    script = arguments[0].endswith(".py")
+    sys.argv = arguments if script else ["tipcast", *arguments]
     if before:
         before()
     try:
-        sys.exit(cli.main())
+        if script:
+            runpy.run_path(arguments[0], run_name="__main__")
+        else:
+            sys.exit(cli.main())
     finally:
         atexit._run_exitfuncs()  # multiprocessing's children leave them out
 

@@ -14,6 +14,7 @@ import tipcast
 from tipcast import TipcastError, api
 from tipcast.config.schema import LocalCluster
 from tipcast.jobs import ladder
+from tipcast.jobs.ladder_record import LadderResult, Rung, compared
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
@@ -78,20 +79,20 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
 def test_rungs_agree_in_their_adjusted_rand_index_too() -> None:
     seconds = {"cluster": 3.0, "read": 1.0, "fit": 1.0, "evaluate": 1.0}
     found = [
-        ladder.Climbed(ladder.Rung("cpu", size, LocalCluster("local")), "a", seconds, 0.5, None, rand)
+        LadderResult(Rung("cpu", size, LocalCluster("local")), "a", seconds, 0.5, None, rand)
         for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))
     ]
-    rows = ladder.compared(found, "inertia", tolerance=0.01)
+    rows = compared(found, "inertia", tolerance=0.01)
     assert [row["verdict"] for row in rows] == ["equal", "equal", "NOT equal"]
 
 
 def test_speed_up_is_of_the_first_rung_and_efficiency_of_the_first_of_a_device() -> None:
-    def climbed(device: str, size: int, fit_s: float, auc: float) -> ladder.Climbed:
+    def result(device: str, size: int, fit_s: float, auc: float) -> LadderResult:
         seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
-        return ladder.Climbed(ladder.Rung(device, size, LocalCluster("local")), "a", seconds, auc)
+        return LadderResult(Rung(device, size, LocalCluster("local")), "a", seconds, auc)
 
-    found = ladder.compared(
-        [climbed("cpu", 1, 18, 0.8), climbed("cpu", 4, 6, 0.79), climbed("gpu", 1, 2, 0.8), climbed("gpu", 2, 0, 0.81)],
+    found = compared(
+        [result("cpu", 1, 18, 0.8), result("cpu", 4, 6, 0.79), result("gpu", 1, 2, 0.8), result("gpu", 2, 0, 0.81)],
         "auc",
         tolerance=0.0126,
     )
@@ -101,9 +102,7 @@ def test_speed_up_is_of_the_first_rung_and_efficiency_of_the_first_of_a_device()
     assert [row["efficiency"] for row in found] == [1, 0.625, 1, 1]
     assert [row["difference"] for row in found] == pytest.approx([0, 0.0125, 0, 0.0125])
     assert {row["verdict"] for row in found} == {"equal"}
-    verdicts = [
-        row["verdict"] for row in ladder.compared([climbed("cpu", 1, 1, 0.5), climbed("cpu", 2, 1, 0.6)], "auc", 0.1)
-    ]
+    verdicts = [row["verdict"] for row in compared([result("cpu", 1, 1, 0.5), result("cpu", 2, 1, 0.6)], "auc", 0.1)]
     assert verdicts == ["equal", "NOT equal"]
 
 
@@ -116,7 +115,7 @@ def test_a_rung_has_as_many_threads_as_it_says(size: int, workers: int, threads:
 
 
 def test_a_rung_is_repeated_where_it_ran() -> None:
-    step = ladder.Rung("cpu", 2, LocalCluster("local", n_workers=2, threads_per_worker=1))
+    step = Rung("cpu", 2, LocalCluster("local", n_workers=2, threads_per_worker=1))
     words = shlex.split(ladder._repeat("tipcast ladder cluster=local_cuda backend=gpu gpus=[1] seed=3", step))
     (composed,) = api.compose_jobs(words[1], words[2:])
     found = composed.config

@@ -200,3 +200,9 @@ def test_a_folder_with_another_manifest_is_refused(job: Job, out: Path) -> None:
         job("prepare", *SAMPLE, f"out={out}")
     assert caught.value.code == "D020"
     assert (out / "manifest.json").read_text() == '{"name": "a web page"}'
+
+
+def test_a_folder_below_a_file_cannot_be_written(job: Job, out: Path) -> None:
+    out.write_text("a file")
+    with pytest.raises(TipcastError, match="D023.*cannot be written"):
+        job("prepare", *SAMPLE, f"out={out}/months")

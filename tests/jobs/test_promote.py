@@ -22,7 +22,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Listing
 from tipcast.jobs import train
-from tipcast.jobs.promote_gate import Entrant, known, unseen
+from tipcast.jobs.promote_gate import Candidate, known, unseen
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
 
@@ -220,14 +220,14 @@ def test_rows_that_a_version_was_trained_on_decide_nothing(promote: Job, client:
 def test_rows_that_only_the_holder_was_trained_on() -> None:
     month = 30 * 86_400_000_000
 
-    def entrant(version: str, colour: str, *trained: int) -> Entrant:
+    def candidate(version: str, colour: str, *trained: int) -> Candidate:
         manifest = {"colour": colour, "trained_from": trained[0], "trained_until": trained[1]}
-        return Entrant(Fetched(Path(), "", manifest, NAME, version, "", None, ""), "FINISHED", {}, {}, {})
+        return Candidate(Fetched(Path(), "", manifest, NAME, version, "", None, ""), "FINISHED", {}, {}, {})
 
     test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
-    new, green = entrant("2", "yellow", 0, 2 * month), entrant("3", "green", 0, 3 * month)
+    new, green = candidate("2", "yellow", 0, 2 * month), candidate("3", "green", 0, 3 * month)
     assert unseen([new, green], test).passed, "months that touch have no moment in common; green trips are other ones"
-    found = unseen([new, entrant("1", "yellow", month, 3 * month)], test)
+    found = unseen([new, candidate("1", "yellow", month, 3 * month)], test)
     assert not found.passed
     assert "version 1 was trained on" in found.what
     assert "version 2" not in found.what
@@ -235,7 +235,7 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
 
 def test_a_run_without_the_headline() -> None:
     fetched = Fetched(Path(), "", {"task": {"kind": "classification"}}, NAME, "1", "", None, "")
-    found = {check.name: check for check in known(Entrant(fetched, "FINISHED", {"test/brier": 0.2}, {}, {}))}
+    found = {check.name: check for check in known(Candidate(fetched, "FINISHED", {"test/brier": 0.2}, {}, {}))}
     assert (found["metrics"].passed, found["metrics"].what) == (False, "there is no test/auc")
 
 

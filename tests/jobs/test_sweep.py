@@ -258,7 +258,7 @@ def test_interrupted_in_the_last_fit(
     swept: Callable[..., Any], client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(train, "measure", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(train, "evaluate", lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         with pytest.raises(KeyboardInterrupt):
             swept("search.trials=2")

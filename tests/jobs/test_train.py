@@ -32,7 +32,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
-from tipcast.jobs.train import make_plan
+from tipcast.jobs.train_plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json", "cluster.performance_report=true"]

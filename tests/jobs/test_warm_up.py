@@ -12,7 +12,7 @@ from tests.conftest import NO_PAGES
 from tipcast.compute.base import Session
 from tipcast.config.compose import compose, to_object
 from tipcast.evaluation import classification
-from tipcast.jobs.train import make_plan
+from tipcast.jobs.train_plan import make_plan
 from tipcast.jobs.warm_up import warm_up
 from tipcast.models import base, library
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,7 @@ class DaskLauncher(Launcher):
 
         """
         from dask.distributed import Client, LocalCluster
+        from dask.system import CPU_COUNT
 
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
@@ -61,38 +63,28 @@ class DaskLauncher(Launcher):
         if not self.config.hydra.verbose:  # Dask tells of each connection that closes, with a traceback
             logging.getLogger("distributed").setLevel(logging.WARNING)
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
-        jobs = [list(overrides) for overrides in job_overrides]
-        if self.address is not None:
-            with Client(self.address) as client:
-                return self._run(client, jobs, initial_job_idx)
-        with (
-            LocalCluster(
-                n_workers=min(self.n_workers or _cores(), len(jobs)),
-                threads_per_worker=self.threads_per_worker,
-                memory_limit=self.memory_limit,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},  # its pages take a second to import
-                resources={JOB: 1},
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            return self._run(client, jobs, initial_job_idx)
-
-    def _run(self, client: Any, jobs: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
-        common = client.scatter(
-            [(self.hydra_context, self.config, self.task_function, Singleton.get_state(), str(Path.cwd()))], hash=False
-        )[0]
-        resources = None if self.address is not None else {JOB: 1}
-        futures = []
-        for number, overrides in enumerate(jobs, first):
-            LOG.info("#%d : %s", number, " ".join(filter_overrides(overrides)))
-            futures.append(client.submit(run, number, overrides, common, pure=False, retries=0, resources=resources))
-        found: list[JobReturn] = client.gather(futures)
+        common = (self.hydra_context, self.config, self.task_function, Singleton.get_state(), str(Path.cwd()))
+        futures, resources = [], None
+        with contextlib.ExitStack() as stack:
+            cluster: Any = self.address
+            if cluster is None:
+                resources = {JOB: 1}
+                cluster = stack.enter_context(
+                    LocalCluster(
+                        n_workers=min(self.n_workers or CPU_COUNT, len(job_overrides)),
+                        threads_per_worker=self.threads_per_worker,
+                        memory_limit=self.memory_limit,
+                        host="127.0.0.1",
+                        dashboard_address="127.0.0.1:0",
+                        scheduler_kwargs={"dashboard": False},  # its pages take a second to import
+                        resources=resources,
+                    )
+                )
+            client = stack.enter_context(Client(cluster))
+            (shared,) = client.scatter([common], hash=False)
+            for number, overrides in enumerate(map(list, job_overrides), initial_job_idx):
+                LOG.info("#%d : %s", number, " ".join(filter_overrides(overrides)))
+                job = client.submit(run, number, overrides, shared, pure=False, retries=0, resources=resources)
+                futures.append(job)
+            found: list[JobReturn] = client.gather(futures)
         return found
-
-
-def _cores() -> int:
-    from dask.system import CPU_COUNT
-
-    return int(CPU_COUNT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -15,8 +16,10 @@ from typing import Any
 
 import hydra
 import yaml
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
@@ -26,7 +29,6 @@ from tipcast.config import bounds, conf_files, help, job_schemas
 from tipcast.config.arguments import HELP, MULTIRUN, as_given, parses, quoted
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.own_files import check_own, composed_by_api
 from tipcast.config.plain import redact
 
 QUIET = {
@@ -38,9 +40,8 @@ QUIET = {
 """Hydra writes nothing into the working directory."""
 
 FOLDER = "--config-dir="
-MOST = 100
-"""Letters of a word that is repeated as it should be; a longer one gets an example."""
-CLOSING = {"[": "]", "{": "}"}
+ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logging", "job.env_set", "job.chdir"]
+"""Keys below ``hydra`` that can name classes, and so run code, or change the process."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
             print(_help(job, overrides))
             return []
         if conf_files.own_dir() is not None:
-            check_own(job, overrides, several=bool(MULTIRUN & set(flags)))
+            _check_own(job, overrides, several=bool(MULTIRUN & set(flags)))
         plain = None if flags else _plain(job, overrides)
         found = [plain] if plain else _by_command_line(job, flags, overrides)
         return [Composed(each.config, [word for word in each.overrides if word not in chosen]) for each in found]
@@ -117,7 +118,7 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
     """
     if any(override.lstrip("+~").startswith("hydra") for override in overrides):
         return None
-    config = composed_by_api(job, overrides)
+    config = _by_api(job, overrides)
     asked = config.hydra
     if asked.mode is RunMode.MULTIRUN or asked.callbacks or asked.job.env_set or asked.job.chdir:
         return None
@@ -133,7 +134,7 @@ def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
 
 def _help(job: str, overrides: Sequence[str]) -> str:
     """Return what `tipcast JOB --help` says of the options that the overrides choose."""
-    config = composed_by_api(job, overrides)
+    config = _by_api(job, overrides)
     choices = _choices(config)
     with open_dict(config):
         del config["hydra"]
@@ -170,6 +171,39 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
     for problem in unresolved:
         raise problem
     return composed
+
+
+def _by_api(job: str, overrides: Sequence[str], *, own: bool = True) -> DictConfig:
+    """Compose a job, with Hydra's own configuration below ``hydra``, by the Compose API, whose errors are raised."""
+    GlobalHydra.instance().clear()
+    folders = conf_files.search_path() if own else []
+    with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
+        return hydra.compose(job, [*overrides, *folders], return_hydra_config=True)
+
+
+def _check_own(job: str, overrides: Sequence[str], *, several: bool) -> None:
+    """Refuse what files of a user's own set of Hydra's that could run code, before Hydra makes objects of it.
+
+    With ``--multirun`` Hydra takes its launcher, its sweeper and its callbacks from the overrides of one value, and
+    the logging of each run from all.
+    """
+    shipped = _active(job, [], own=False)
+    words = [list(overrides)]
+    if several:
+        with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
+            parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+            single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+            words = [single, *BasicSweeper.split_arguments(parsed, None)[0]]
+    if any(_active(job, each, own=True) != shipped for each in words):
+        what = "a file there sets keys of Hydra's"
+        raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
+
+
+def _active(job: str, overrides: Sequence[str], *, own: bool) -> list[Any]:
+    """Return what Hydra would make objects of, or change the process by."""
+    asked = _by_api(job, overrides, own=own).hydra
+    return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(asked, key)})) for key in ACTIVE]
 
 
 def _done(config: DictConfig, asked: Any) -> Composed:
@@ -223,7 +257,7 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
         return _unknown_option(str(problem.missing_cfg_file))
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
     if mixed := re.match(r"Ambiguous value for argument '([^']*)'", text):
-        return _several(job, overrides, mixed[1])
+        return _several(mixed[1])
     if there := re.search(r"An item is already at '([^']*)'", text):
         return TipcastError("C005", f"+{there[1]}", "the key is there already", f"write {there[1]}=VALUE without the +")
     where = full[1] if (full := re.search(r"full_key: (\S+)", text)) else job
@@ -234,50 +268,25 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
     return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
 
 
-def _several(job: str, overrides: Sequence[str], override: str) -> TipcastError:
-    """Explain values with a comma between them, with those of the readings that the key can take."""
-    key, _, value = override.partition("=")
+def _several(override: str) -> TipcastError:
+    """Explain values with a comma between them."""
+    key = override.partition("=")[0].lstrip("+")
+    forms = "" if key in _groups() else """write 'key=[a,b]' for a list, "key='a,b'" for a text, or """
     given = _without_secrets(as_given(override))
-    fixes = []
-    if given != as_given(override):
-        fixes = ["write 'key=[a,b]' for a list"]
-    elif key.lstrip("+") not in _groups():  # of groups Hydra takes lists, our schemas do not
-        others = [item for item in overrides if item != override]
-        readings = {"a list": f"{key}=[{value}]", "a text": f"{key}={quoted(value)}"}
-        fits = {name: word for name, word in readings.items() if _composed_if_valid(job, [*others, word])}
-        fixes = [f"write {_for_shell(as_given(word))} for {name}" for name, word in fits.items()]
-    return TipcastError(
-        "C005", given, "several values for one key", ", or ".join([*fixes, "add --multirun to run each"])
-    )
+    return TipcastError("C005", given, "several values for one key", f"{forms}add --multirun to run each")
 
 
 def _unparsed(job: str, override: str) -> TipcastError:
     """Explain a word that is not Hydra's key=value."""
     word = as_given(override)
-    given = _without_secrets(word)
-    key, equals, value = word.partition("=")
+    given, (key, equals, value) = _without_secrets(word), word.partition("=")
+    quotes = """quote a list or mapping with blanks for the shell, as 'key=[a, b]', a text twice, as "key='a b'\""""
     if not equals:
-        return _bare(job, given)
-    what, fix, mended = "cannot be read as key=value", "quote the value", f"{key}={quoted(value)}"
-    if not re.fullmatch(r"[+~]{0,2}[\w./@-]+", key, re.ASCII):
-        fix = f"name one of the keys that tipcast {job} --cfg job shows before the ="
-        return TipcastError("C005", given, what, fix)
-    example, closing = f"{key}='a b'", CLOSING.get(value[:1])
-    if value.startswith("="):
-        fix, mended = "write one =", f"{key}={value.lstrip('=')}"
-    elif closing:
-        example = f"{key}=[a, b]" if closing == "]" else f"{key}={{a: 1, b: text}}"
-        if not value.endswith(closing):
-            what = f"{value[0]} is not closed with {closing} in this word"
-            fix, mended = "close it, and quote what has blanks for the shell", f"{key}={value.rstrip(' ,')}{closing}"
-        elif closing == "]":
-            items = ",".join(quoted(item.strip()) for item in value[1:-1].split(",") if item.strip())
-            what, fix, mended = "is no list that can be read", "quote its items", f"{key}=[{items}]"
-        else:
-            what, fix, mended = "is no mapping that can be read", "write", example
-    if given != word or len(mended) > MOST or not parses(mended):
-        return TipcastError("C005", given, what, f"{fix}, as {_for_shell(example)}")
-    return TipcastError("C005", given, what, f"{fix}: {_for_shell(mended)}")
+        return _bare(job, given, quotes)
+    mended = f"{key}={quoted(value)}"
+    if given == word and value[:1] not in "[{=" and parses(mended):
+        quotes = f"quote the value: {_for_shell(mended)}"
+    return TipcastError("C005", given, "cannot be read as key=value", quotes)
 
 
 def _without_secrets(word: str) -> str:
@@ -285,22 +294,15 @@ def _without_secrets(word: str) -> str:
     return re.sub(r"//[^/\s]*@|\?.*", "...", redact(word))
 
 
-def _bare(job: str, word: str) -> TipcastError:
-    """Explain a word without an equals sign: an option of a group, a key, or neither."""
+def _bare(job: str, word: str, quotes: str) -> TipcastError:
+    """Explain a word without an equals sign by the nearest option of a group, or key."""
     reference = _reference(job, [])
-    groups = {group: sorted(conf_files.options(group)) for group in sorted(_choices(reference)) if group in _groups()}
-    near = difflib.get_close_matches(word, [option for options in groups.values() for option in options], 1)
-    named = [f"{group}={option}" for option in near for group, options in groups.items() if option in options]
-    if word in groups:
-        fix = f"choose an option, as {word}={groups[word][0]}; there are {', '.join(groups[word])}"
-    elif word in _keys(reference):
-        fix = f"give it a value: {word}=VALUE"
-    elif named:
-        fix = f"did you mean {' or '.join(named)}?"
-    elif any(word.count(end) > word.count(begin) for begin, end in CLOSING.items()):
-        fix = "quote a list or mapping with blanks for the shell, as 'key=[a, b]'"
-    else:
-        fix = f"write key=value with one of the keys that tipcast {job} --cfg job shows"
+    known = {key: f"{key}=VALUE" for key in _keys(reference)}
+    for group in sorted(_groups() & set(_choices(reference)), reverse=True):  # of two the first in the alphabet
+        known |= {option: f"{group}={option}" for option in conf_files.options(group)}
+    near = difflib.get_close_matches(word, known, 1)
+    form = f"write key=value with a key that tipcast {job} --cfg job shows; {quotes}"
+    fix = f"did you mean {known[near[0]]}?" if near else form
     return TipcastError("C005", word, "is not key=value", fix)
 
 
@@ -336,8 +338,6 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match
     reference = _reference(job, groups)
     keys = list(_keys(reference))
     near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
-    if not near:
-        near = [full for full in keys if full.rpartition(".")[2] == key.rpartition(".")[2]][:1]
     if in_file:
         where = f"conf/{in_file[1]}.yaml"
     else:
@@ -349,17 +349,11 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match
 
 
 def _reference(job: str, groups: Sequence[str]) -> DictConfig:
-    """Compose the job with the chosen groups only, to know its valid keys."""
-    found = _composed_if_valid(job, groups)
-    return found if found is not None else _composed_if_valid(job, []) or OmegaConf.create({})
-
-
-def _composed_if_valid(job: str, overrides: Sequence[str]) -> DictConfig | None:
-    """Compose a job, None where that fails."""
-    try:
-        return composed_by_api(job, overrides)
-    except (HydraException, OmegaConfBaseException):
-        return None
+    """Compose the job with the chosen groups, or without them where these fail, to know its valid keys."""
+    for words in (groups, []):
+        with contextlib.suppress(HydraException, OmegaConfBaseException):
+            return _by_api(job, words)
+    return OmegaConf.create({})
 
 
 def _choices(reference: DictConfig) -> Any:

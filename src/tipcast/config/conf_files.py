@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ BOM = b"\xef\xbb\xbf"
 OWN = "TIPCAST_CONFIG_DIR"
 """Environment variable of a folder with options of a user's own, which processes that are started inherit."""
 PACKAGE = "# @package _global_"
+_broken = functools.partial(TipcastError, "C012")
 
 
 def conf_dir() -> Path:
@@ -106,10 +108,6 @@ def not_as_hydra_wants(name: str) -> TipcastError | None:
         what = f"its first line is not {PACKAGE!r}"
         return _broken(f"{name}, line 1", what, "add it, so that keys are those of the job")
     return None
-
-
-def _broken(where: str, what: str, fix: str) -> TipcastError:
-    return TipcastError("C012", where, what, fix)
 
 
 def _place(name: str, before: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import enum
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from omegaconf import OmegaConf
@@ -24,11 +26,8 @@ from tipcast.config.job_schemas import OF_MACHINE, SweepConfig
 LOG = logging.getLogger("tipcast")
 
 HIDDEN = "***"
-ADDRESS = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^/@\s'\"]*@)?(?P<rest>[^?\s'\",\]]*(?:\?(?![^\s'\",\]]*=)[^?\s'\",\]]*)*)(?:\?[^\s'\",\]]*)?",
-    re.IGNORECASE,
-)
-"""An address; a question mark of a glob is no query, which has an equals sign."""
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
+"""An address in a text; the host may be of IPv6."""
 NAMED = ("files", "table")
 """Sources whose files are named."""
 READER_OPTIONS = "storage_options"
@@ -57,7 +56,22 @@ def to_plain(value: Any, hidden: bool = False) -> Any:
 
 def redact(text: str) -> str:
     """Return text with the user information and the query of every address in it taken out."""
-    return ADDRESS.sub(r"\g<scheme>\g<rest>", text)
+    return ADDRESS.sub(lambda found: redact_address(found[0]), text)
+
+
+def redact_address(uri: str) -> str:
+    """Return an address without user information and query, of http without its fragment too; a path as it is."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return uri
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+        rest = parts.netloc.rpartition("@")[2] + rest[len(parts.netloc) :]
+    except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
+        rest = rest.rpartition("@")[2] if "@" in rest else "..."
+    ends = r"[?#]" if scheme.lower() in {"http", "https"} else r"\?(?=.*=)"  # a glob's question mark is no query
+    return f"{scheme}://{re.split(ends, rest, maxsplit=1)[0]}"
 
 
 def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -90,25 +104,19 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
         S003 when the artifact is not what a sweep writes.
 
     """
-    try:
+    with _understood("S003", where, "its config.yaml is not what a sweep writes", "start a new sweep"):
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
-        own = {
-            "data": _data(plain["data"], given.data),
-            "task": _typed(schema.TaskSpec, plain["task"]),
-            "model": _typed(schema.ModelSpec, plain["model"]),
-            "search": _typed(schema.SearchSpec, plain["search"]),
-            "seed": int(plain["seed"]),
-            "tracking": dataclasses.replace(
-                given.tracking, register=given.tracking.register or plain["tracking"]["register"]
-            ),
-        }
-        shared = {field.name: getattr(given, field.name) for field in dataclasses.fields(SweepConfig)}
-        return SweepConfig(**{**shared, **own})
-    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        said = str(problem).partition("\n")[0]
-        what = f"its config.yaml is not what a sweep writes: {said}"
-        raise TipcastError("S003", where, what, "start a new sweep") from problem
+        register = given.tracking.register or plain["tracking"]["register"]
+        return dataclasses.replace(
+            given,
+            data=_data(plain["data"], given.data),
+            task=_typed(schema.TaskSpec, plain["task"]),
+            model=_typed(schema.ModelSpec, plain["model"]),
+            search=_typed(schema.SearchSpec, plain["search"]),
+            seed=int(plain["seed"]),
+            tracking=dataclasses.replace(given.tracking, register=register),
+        )
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
@@ -120,15 +128,12 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         M023 when the artifact is not what a training writes.
 
     """
-    try:
+    what = "its test rows are not known from its config.yaml"
+    with _understood("M023", where, what, "name them: data=... data.test=..."):
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
         found = _data(plain)
         return dataclasses.replace(found, test=given.test or found.test)
-    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
-        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        what = f"its test rows are not known from its config.yaml: {said}"
-        raise TipcastError("M023", where, what, "name them: data=... data.test=...") from problem
 
 
 def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -152,7 +157,11 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
         M023 when the artifacts are not what a training writes.
 
     """
-    try:
+    what, fix = (
+        "how it was trained is not known from its config.yaml",
+        "train with tipcast train, and name what it shall be",
+    )
+    with _understood("M023", where, what, fix):
         plain, read = yaml.safe_load(text), dict(files or {})
         parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
         found = {name: _written(value) for name, value in best.items()}
@@ -167,10 +176,18 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
             "model": to_plain(_typed(schema.ModelSpec, model)),
             "seed": int(parts["seed"]),
         }
-    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError) as problem:
-        said = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        what = f"how it was trained is not known from its config.yaml: {said}"
-        raise TipcastError("M023", where, what, "train with tipcast train, and name what it shall be") from problem
+
+
+@contextlib.contextmanager
+def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
+    """Turn what is wrong with a run's artifacts into one line."""
+    try:
+        yield
+    except TipcastError as problem:
+        raise TipcastError(code, where, f"{what}: {problem.what}", fix) from problem
+    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        said = str(problem).partition("\n")[0]
+        raise TipcastError(code, where, f"{what}: {said}", fix) from problem
 
 
 def _written(text: str) -> Any:
@@ -181,17 +198,11 @@ def _written(text: str) -> Any:
         return text
 
 
-def _shipped(group: str, name: str) -> dict[str, Any]:
-    """Return an option of conf/ as it is written there."""
-    found = dict(yaml.safe_load(options(group)[name].read_text(encoding="utf-8")))
-    found.pop("defaults", None)
-    return found
-
-
 def _data(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> schema.DataSpec:
     """Return a source; how this machine reaches it is as ``given`` has it, else as conf/ has it, never the run's."""
     source = plain["source"]
-    shipped = _shipped("data", source) if source in schema.SOURCES else {}
+    known = source in schema.SOURCES
+    shipped = yaml.safe_load(options("data")[source].read_text(encoding="utf-8")) if known else {}
     own = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
     if (kept := plain.get("cache")) and kept != own.get("cache") and Path(str(kept)).expanduser().is_dir():
         LOG.info("cache  %s: not %s, where the run had its data; TIPCAST_CACHE chooses", own.get("cache"), kept)

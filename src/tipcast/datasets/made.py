@@ -1,7 +1,4 @@
-"""Rows made up on the workers, each by its number: the same on every device, in blocks of any size.
-
-Gaussian blobs, and a linear regression.
-"""
+"""Tables whose rows are made on the workers by their numbers, the same on every device and in blocks of any size."""
 
 from __future__ import annotations
 
@@ -15,28 +12,23 @@ from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
-from tipcast.datasets import table_features
-from tipcast.datasets.base import MADE, Dataset, FileScan, Fragment, Listing, RawColumn, ScanRequest, check_blocks
+from tipcast.datasets.base import MADE, Fragment, Listing, RawColumn, check_blocks
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
 
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
 SIDES = {"train": 0, "test": 1}
-VALUE_BYTES = 4
-"""Of a feature and of a target, as workers hold them."""
 LEVELS = 1 << 16
-"""Of a table of the normal distribution's quantiles, two of which make a number."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Random numbers of neighbouring rows, on the device that asks: by integers and table look-ups, to the same bit."""
+    """Random numbers of neighbouring rows, by integers and table look-ups: no device rounds them its own way."""
 
     xp: ModuleType
     seed: int
@@ -46,30 +38,26 @@ class Numbers:
     rows: int
 
     def bits(self, column: int) -> Array:
-        """Return (rows,) uint64: SplitMix64 (Steele, Lea and Flood, 2014) of a key of the column, at its place."""
+        """Return (rows,) uint64: SplitMix64 (Steele, Lea and Flood, 2014) of the rows' numbers, keyed by the column."""
         key = np.random.SeedSequence([self.seed, 1 + self.side, column]).generate_state(1, np.uint64)[0]
         z = self.xp.arange(self.first, self.first + self.rows, dtype=self.xp.uint64)
         z *= np.uint64(0x9E3779B97F4A7C15)
         z += key
-        z ^= z >> np.uint64(30)
-        z *= np.uint64(0xBF58476D1CE4E5B9)
-        z ^= z >> np.uint64(27)
-        z *= np.uint64(0x94D049BB133111EB)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z ^= z >> np.uint64(shift)
+            z *= np.uint64(factor)
         z ^= z >> np.uint64(31)
         return z
 
     def below(self, most: int, column: int) -> Array:
-        """Return (rows,) integers from 0 to below a number."""
+        """Return (rows,) integers from 0 to below ``most``."""
         return (self.bits(column) % np.uint64(most)).astype(self.xp.int64)
 
     def normal(self, column: int) -> Array:
-        """Return (rows,) standard normal numbers, float64."""
+        """Return (rows,) standard normal numbers, float64: each the sum of two quantiles."""
         places = self.bits(column).view(self.xp.uint16).reshape(-1, 4)
         table = self.xp.asarray(_quantiles())
-        total = table[places[:, 0]]
-        total += table[places[:, 2]]
-        total *= math.sqrt(0.5)
-        return total
+        return (table[places[:, 0]] + table[places[:, 2]]) * math.sqrt(0.5)
 
 
 @lru_cache(maxsize=1)
@@ -80,17 +68,15 @@ def _quantiles() -> Array:
 
 
 @dataclass(frozen=True)
-class Made(Dataset):
-    """What datasets of rows that are made up have in common: columns ``x0``, ``x1``, ... and one to be predicted."""
+class Made(Table):
+    """A table with the features ``x0``, ``x1``, ... and a target; files with such columns can be scored."""
 
-    columns: int
-    """Features."""
-    spec: BlobsData | RegressionData | None = None
-    code: ClassVar[ModuleType] = table_features
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        return tuple(f"x{number}" for number in range(self.columns))
+    spec: Any = None
+    """The configuration; None: rows are read from files."""
+    target: ClassVar[str]
+    """Column of the target."""
+    known_columns = ()
+    test_share = 0.0
 
     @classmethod
     def open(cls, spec: DataSpec) -> Self:
@@ -99,91 +85,79 @@ class Made(Dataset):
             fix = f"use data={spec.source}"
             raise TipcastError("C003", "data.source", f"{spec.source} has a configuration of its own", fix)
         if spec.gigabytes is not None:
-            rows = math.ceil(spec.gigabytes * 1e9 / (VALUE_BYTES * (spec.columns + 1)))
+            rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))  # 4 bytes a value on workers
             spec = replace(spec, rows=rows, gigabytes=None)
         for name in ("rows", "test_rows"):
             check_blocks(name, getattr(spec, name), spec.block_rows)
-        return cls(spec.columns, spec)
+        return replace(cls.of_model({"dataset_columns": spec.columns}), spec=spec)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
-        return cls(int(manifest["dataset_columns"]))
+        names = (*(f"x{number}" for number in range(int(manifest["dataset_columns"]))), cls.target)
+        return cls(tuple(RawColumn(name, (name,)) for name in names))
 
     @property
-    @abstractmethod
-    def target(self) -> TargetColumn:
-        """What can be predicted."""
+    def classes(self) -> tuple[str, ...]:
+        """Classes of the target; empty for values."""
+        return ()
 
-    @abstractmethod
-    def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
-        """Make some columns of rows: (rows,) float64, of the target as it is."""
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns[:-1])
 
     def facts(self) -> dict[str, Any]:
-        return {"dataset_columns": self.columns}
+        return {"dataset_columns": len(self.features)}
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
-        """Return the column that can be predicted; C003 for any other one."""
-        own = self.target
-        if name not in (None, own.name) or kind not in (None, own.kind):
-            raise TipcastError(
-                "C003", "task.target", f"no {kind or 'target'} column: {name}", f"use {own.name}, which is {own.kind}"
-            )
-        return own
+        """Return the target; C003 for another column or kind."""
+        own = {0: "regression", 2: "classification"}.get(len(self.classes), "multiclass")
+        if name not in (None, self.target) or kind not in (None, own):
+            what = f"no {kind or 'target'} column: {name}"
+            raise TipcastError("C003", "task.target", what, f"use {self.target}, which is {own}")
+        return TargetColumn(self.target, own, self.classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List the blocks of a side; ``test`` has rows of its own; C004 a side that rows are not made for."""
+        """List the blocks of a side, ``train`` or ``test``, each of which has rows of its own."""
         spec = self.spec
-        if spec is None or which not in SIDES:
-            raise TipcastError("C004", f"data.{which}", f"data={self.name} makes no {which}", "use train and test")
-        rows = spec.rows if which == "train" else spec.test_rows
+        rows = {"train": spec.rows, "test": spec.test_rows}[which]
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
-        own = {name: value for name, value in vars(spec).items() if name not in ("limits", "gigabytes")}
-        digest = hashlib.sha256(f"{uri} {sorted(own.items())} {VERSION}".encode()).hexdigest()
-        names = {name: name for name in (*self.features, self.target.name)}
-        fragments = tuple(
-            Fragment(
-                uri, MADE, (SIDES[which],), names, None, digest, min(spec.block_rows, rows - start), {"first": start}
-            )
-            for start in range(0, rows, spec.block_rows)
-        )  # fmt: skip
-        return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
-
-    @property
-    def _of_files(self) -> Table:
-        """Tables with the same columns, which a model can score."""
-        return Table(tuple(RawColumn(name, (name,)) for name in (*self.features, self.target.name)))
-
-    def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        return self._of_files.scan_file(uri, request)
-
-    def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
-        return self._of_files.csv_types(header, where)
+        depends = sorted((name, value) for name, value in vars(spec).items() if name not in ("limits", "gigabytes"))
+        digest = hashlib.sha256(f"{uri} {depends} {VERSION}".encode()).hexdigest()
+        names = {column.name: column.name for column in self.columns}
+        fragments = []
+        for first in range(0, rows, spec.block_rows):
+            block = min(spec.block_rows, rows - first)
+            fragments.append(Fragment(uri, MADE, (SIDES[which],), names, None, digest, block, {"first": first}))
+        return Listing(tuple(fragments), None, (uri,), digest, f"{self.name} rows")
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Make rows on the device; or read rows of a file."""
+        """Make rows on the device, or read those of a file."""
         if fragment.format != MADE:
-            return self._of_files.read(fragment, frames, columns)
-        seed = self.spec.seed if self.spec else 0
-        numbers = Numbers(frames.xp, seed, fragment.part[0], fragment.options["first"], fragment.rows or 0)
-        return self.make(self.spec, numbers, list(fragment.columns if columns is None else columns))
+            return super().read(fragment, frames, columns)
+        numbers = Numbers(frames.xp, self.spec.seed, fragment.part[0], fragment.options["first"], fragment.rows or 0)
+        return self.make(numbers, list(fragment.columns if columns is None else columns))
+
+    @abstractmethod
+    def make(self, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
+        """Make some columns of rows: (rows,) float64 features, classes as int64."""
 
 
 class Blobs(Made):
     """Gaussian blobs around centres drawn by the seed, as scikit-learn's ``make_blobs``; the label is the centre."""
 
     name = "blobs"
+    target = "label"
 
     @property
-    def target(self) -> TargetColumn:
-        centers = self.spec.centers if isinstance(self.spec, BlobsData) else 2
-        kind = "classification" if centers == 2 else "multiclass"
-        return TargetColumn("label", kind, tuple(str(number) for number in range(centers)))
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(number) for number in range(self.spec.centers))
 
-    def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
+    def make(self, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
         """Make rows around their centres, drawn evenly within ``spread`` of the origin."""
+        spec = self.spec
         centers = np.random.default_rng([spec.seed]).uniform(-spec.spread, spec.spread, (spec.centers, spec.columns))
         label = numbers.below(spec.centers, spec.columns)
-        made = {self.target.name: label}
+        made = {self.target: label}
         for at, name in enumerate(self.features):
             if name in wanted:
                 made[name] = numbers.xp.asarray(centers[:, at])[label] + spec.cluster_std * numbers.normal(at)
@@ -194,20 +168,17 @@ class Regression(Made):
     """A linear regression: standard normal features, coefficients drawn by the seed, and normal noise."""
 
     name = "regression"
+    target = "y"
 
-    @property
-    def target(self) -> TargetColumn:
-        return TargetColumn("y", "regression")
-
-    def make(self, spec: Any, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
+    def make(self, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
         """Make rows; the first ``informative`` columns have coefficients up to 100, as in ``make_regression``."""
+        spec = self.spec
         known = min(spec.informative, spec.columns)
         coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, known)
-        target = spec.noise * numbers.normal(spec.columns) if self.target.name in wanted else None
-        made = {}
-        for at, name in enumerate(self.features):
-            if name in wanted or (target is not None and at < known):
-                made[name] = numbers.normal(at)
-            if target is not None and at < known:  # one by one: a product of matrices is rounded as each device likes
-                target += float(coefficients[at]) * made[name]
-        return {name: target if name == self.target.name else made[name] for name in wanted}
+        made = {name: numbers.normal(at) for at, name in enumerate(self.features) if name in wanted}
+        if self.target in wanted:
+            target = spec.noise * numbers.normal(spec.columns)
+            for at, name in enumerate(self.features[:known]):  # devices round a product of matrices differently
+                target += float(coefficients[at]) * (made[name] if name in made else numbers.normal(at))
+            made[self.target] = target
+        return {name: made[name] for name in wanted}

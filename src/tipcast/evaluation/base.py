@@ -19,7 +19,7 @@ from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
 from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Floats, Ints, Parts, added, summed
+from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, summed
 from tipcast.evaluation.sums import Interval as Interval
 from tipcast.evaluation.sums import values_of as values_of
 
@@ -30,6 +30,12 @@ SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
 ROWS = "rows"
 """The last entry of an evaluation's metrics."""
+
+
+Figures = Iterator[tuple[str, bytes]]
+"""Artifact paths and PNGs."""
+Tables = dict[str, dict[str, list[Any]]]
+"""Artifact path -> columns."""
 
 
 @dataclass(frozen=True)
@@ -196,15 +202,13 @@ class Evaluator(ABC):
         return paired.difference_of_means(Parts((*models, targets), client), self.loss, root=self.root)
 
     @abstractmethod
-    def figures(
-        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
-    ) -> Iterator[tuple[str, bytes]]:
+    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw named evaluations: yield artifact paths and PNGs.
 
         The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
         """
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return what is kept as tables: artifact path -> columns."""
         return {}
 
@@ -214,12 +218,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def count(
-        self,
-        predictions: Array,
-        target: Any = None,
-        *,
-        threshold: float | None = None,
-        edges: Sequence[float] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
@@ -243,7 +242,7 @@ class Evaluator(ABC):
     def histogram(self, counted: Any) -> Any:
         """Return rows by bin of their prediction, of sums or of an evaluation: (bins,) whole numbers."""
 
-    def edges(self, evaluation: Any) -> Sequence[float] | None:
+    def edges(self, evaluation: Any) -> Edges:
         """Return the edges of the histogram's bins; None where all models of the kind have the same bins."""
         return None
 

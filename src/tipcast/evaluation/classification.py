@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -18,8 +18,8 @@ import numpy as np
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
-from tipcast.evaluation.base import Evaluator
-from tipcast.evaluation.sums import Parts, added, values_of
+from tipcast.evaluation.base import Evaluator, Figures, Tables, computed
+from tipcast.evaluation.sums import Edges, Parts, added, values_of
 from tipcast.evaluation.two_classes import (
     METRICS,
     ClassificationEvaluation,
@@ -28,7 +28,6 @@ from tipcast.evaluation.two_classes import (
     area_under,
     coarse,
     curves,
-    evaluation,
     in_bins,
     wilson,
 )
@@ -102,7 +101,7 @@ class Classification(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> ClassificationEvaluation:
         """Evaluate scores with their labels in one pass over the rows."""
-        sums: Binned = parts.add(functools.partial(self._counted, threshold), self.total)
+        sums: Binned = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows, positives, negatives = (int(each.sum()) for each in (sums.rows, sums.positives, sums.negatives))
         parts.refuse(
             rows + sums.not_numbers,
@@ -116,9 +115,6 @@ class Classification(Evaluator):
             what = f"all {rows} rows are of class {int(positives > 0)}: no curve separates one class"
             raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
         return found
-
-    def _counted(self, threshold: float | None, predictions: Any, target: Any) -> Binned:
-        return self.count(values_of(predictions), values_of(target), threshold=threshold)
 
     def difference(
         self,
@@ -135,9 +131,7 @@ class Classification(Evaluator):
         aucs = evaluations[0].headline, evaluations[1].headline
         return paired.bootstrap(client, *models, targets, aucs, parts=parts, replicates=replicates, seed=seed)
 
-    def figures(
-        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
-    ) -> Iterator[tuple[str, bytes]]:
+    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
@@ -149,7 +143,7 @@ class Classification(Evaluator):
         yield "plots/confusion.png", plots.confusion(first.confusion.matrix, subtitle, names, called)
         yield "plots/scores.png", plots.scores(first, subtitle, classes=names)
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
         roc, bins = evaluation.roc, evaluation.calibration
         columns = {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist(), "threshold": roc.thresholds.tolist()}
@@ -176,20 +170,15 @@ class Classification(Evaluator):
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
     def count(
-        self,
-        predictions: Array,
-        target: Any = None,
-        *,
-        threshold: float | None = None,
-        edges: Sequence[float] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
+        predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
         if len(predictions) > MOST_ROWS:
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
             pairs = ((predictions[cut], None if target is None else target[cut]) for cut in cuts)
-            found: Binned = self.total([self.count(*pair, threshold=threshold) for pair in pairs])
-            return found
+            return self.total([self.count(*pair, threshold=threshold) for pair in pairs])
         good = (predictions >= 0) & (predictions <= 1)
         odd = len(predictions) - int(xp.count_nonzero(good))
         if odd:
@@ -220,7 +209,7 @@ class Classification(Evaluator):
             ranked=to_host(xp.stack([wide, positive])[:, known]) if few else found.ranked,
         )
 
-    def total(self, parts: Sequence[Any]) -> Any:
+    def total(self, parts: Sequence[Binned]) -> Binned:
         """Return the sums of several parts, with all scores where each has kept its own and they are few."""
         found = Binned(**added([Binned(), *parts], but=("ranked",)))
         labelled = int(found.positives.sum() + found.negatives.sum())
@@ -243,23 +232,29 @@ class Classification(Evaluator):
         auc, interval = area_under(p, n)
         hits, alarms = p_all - below, n_all - above
         tp, fp = sums.true_positives, sums.false_positives
-        of_metrics = Sums(
-            auc=auc,
-            precision=float((p * hits / (hits + alarms)).sum()),
-            log_loss=sums.log_loss,
-            squares=sums.squares,
-            confusion=Confusion(n_all - fp, fp, p_all - tp, tp),
-        )
+        confusion = Confusion(n_all - fp, fp, p_all - tp, tp)
+        precision = float((p * hits / (hits + alarms)).sum())
         bins = len(sums.rows)
         edges = np.append(borders, math.inf)
         middles = (np.arange(bins) + 0.5) / bins
-        return evaluation(
-            of_metrics,
-            interval,
-            self.threshold if threshold is None else threshold,
-            curves(np.append(below, p_all), np.append(above, n_all), lambda at: edges[at]),
-            in_bins(sums.negatives, sums.positives, (sums.positives + sums.negatives) * middles),
+        calibration, histogram = in_bins(sums.negatives, sums.positives, (sums.positives + sums.negatives) * middles)
+        metrics = computed(
+            METRICS,
+            Sums(auc, precision, sums.log_loss, sums.squares, confusion),
+            confusion.rows,
+            positive_rate=confusion.positives / confusion.rows,
+            mean_prediction=calibration.mean,
+            calibration_error=calibration.error,
             auc_resolution=sums.resolution,
+        )
+        return ClassificationEvaluation(
+            metrics,
+            interval,
+            confusion,
+            *curves(np.append(below, p_all), np.append(above, n_all), lambda at: edges[at]),
+            calibration,
+            histogram,
+            threshold=self.threshold if threshold is None else threshold,
         )
 
     def histogram(self, counted: Any) -> Any:

@@ -8,15 +8,15 @@ improve by themselves, are of the features and of the centroids of the rows at h
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric, computed
-from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, summed, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, computed
+from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -139,15 +139,10 @@ class Clustering(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> ClusteringEvaluation:
         """Sum moments in one pass, distances from the rows' centroids in another."""
-        assigned: Assigned = parts.add(_assigned, self.total)
+        assigned: Assigned = parts.add(self.count, self.total)
         rows = int(assigned.rows.sum())
-        odd = (
-            "D030",
-            assigned.not_numbers,
-            "rows have no cluster or no finite distance",
-            "check the model and its input",
-        )
-        parts.refuse(rows + assigned.not_numbers, odd)
+        what, fix = "rows have no cluster or no finite distance", "check the model and its input"
+        parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
         moments: Moments = parts.add(functools.partial(_moments, len(assigned.rows)), _total_moments)
         centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
         components, deviations, shares = _principal(moments)
@@ -164,9 +159,7 @@ class Clustering(Evaluator):
             map=Map((first, second), cells, (centroids - moments.mean) @ components, shares),
         )
 
-    def figures(
-        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
-    ) -> Iterator[tuple[str, bytes]]:
+    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw rows and centroids on two principal components, and the rows of each cluster."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
@@ -177,15 +170,20 @@ class Clustering(Evaluator):
         yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
     def count(
-        self,
-        predictions: Array,
-        target: Any = None,
-        *,
-        threshold: float | None = None,
-        edges: Sequence[float] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Assigned:
         """Count rows by cluster, and sum their distances."""
-        return _assigned(predictions)
+        found = values_of(predictions)
+        xp = module_of(found)
+        good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
+        odd = len(found) - int(xp.count_nonzero(good))
+        if odd:
+            found = found[good]
+        if not len(found):
+            return Assigned(not_numbers=odd)
+        squares = found[:, 1].astype(xp.float64) ** 2
+        rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
+        return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
     def summary(self, sums: Assigned) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
@@ -208,20 +206,6 @@ def _facts(assigned: Assigned, moments: Moments, centroids: Floats, distances: F
     between = float((assigned.rows * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
     within = max(float(np.trace(moments.scatter)) - between, 0.0)
     return _Facts(assigned, between, within, centroids[some], distances[some] / assigned.rows[some])
-
-
-def _assigned(predictions: Any, _: Any = None) -> Assigned:
-    found = values_of(predictions)
-    xp = module_of(found)
-    good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
-    odd = len(found) - int(xp.count_nonzero(good))
-    if odd:
-        found = found[good]
-    if not len(found):
-        return Assigned(not_numbers=odd)
-    squares = found[:, 1].astype(xp.float64) ** 2
-    rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
-    return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
 
 def _blocks(predictions: Any, x: Any) -> Any:

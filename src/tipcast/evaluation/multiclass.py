@@ -6,15 +6,15 @@ often, and has a paired difference of rows. Accuracy stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Metric, computed
-from tipcast.evaluation.sums import Floats, Ints, Parts, mean_interval, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, computed
+from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -100,23 +100,17 @@ class Multiclass(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> MulticlassEvaluation:
         """Sum one pass over the rows."""
-        sums: ClassSums = parts.add(_counted, self.total)
+        sums: ClassSums = parts.add(self.count, self.total)
         known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
+        what, fix = "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"
         parts.refuse(
             int(sums.predicted.sum()) + sums.not_numbers,
-            (
-                "D030",
-                sums.not_numbers,
-                "rows have probabilities outside 0..1 or NaN",
-                "let the model return probabilities",
-            ),
+            ("D030", sums.not_numbers, what, fix),
             ("D031", sums.unknown, known, "check the target"),
         )
         return _evaluation(sums)
 
-    def figures(
-        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
-    ) -> Iterator[tuple[str, bytes]]:
+    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw the confusion matrix, and recall and precision of each class."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
@@ -125,7 +119,7 @@ class Multiclass(Evaluator):
         yield self.figure, plots.confusion(sums.confusion, subtitle, names)
         yield "plots/classes.png", plots.classes(names, sums.recall, sums.precision, subtitle)
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
         sums, names = evaluation.sums, list(_names(evaluation, classes))
         columns = {"class": names, ROWS: sums.confusion.sum(axis=1).tolist()}
@@ -134,15 +128,39 @@ class Multiclass(Evaluator):
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
     def count(
-        self,
-        predictions: Array,
-        target: Any = None,
-        *,
-        threshold: float | None = None,
-        edges: Sequence[float] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
-        return _counted(predictions, target)
+        found = values_of(predictions)
+        xp, classes = module_of(found), found.shape[1]
+        good = ((found >= 0) & (found <= 1)).all(axis=1)
+        odd = len(found) - int(xp.count_nonzero(good))
+        if odd:
+            found = found[good]
+        called = found.argmax(axis=1)
+        predicted = to_host(xp.bincount(called, minlength=classes))
+        nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
+        if target is None or not len(found):
+            return nothing
+        truth = values_of(target)
+        truth = (truth[good] if odd else truth).astype(xp.int64)
+        known = (truth >= 0) & (truth < classes)
+        unknown = len(truth) - int(xp.count_nonzero(known))
+        if unknown:
+            found, truth, called = found[known], truth[known], called[known]
+        cells = xp.bincount(truth * classes + called, minlength=classes * classes)
+        losses = log_loss(found, truth)
+        came = found[xp.arange(len(found)), truth].astype(xp.float64)
+        all_squares = float((found.astype(xp.float64) ** 2).sum())
+        return ClassSums(
+            predicted=predicted,
+            confusion=to_host(cells).reshape(classes, classes),
+            log_loss=float(losses.sum()),
+            squares=float(xp.dot(losses, losses)),
+            brier=all_squares + float((1 - 2 * came).sum()),
+            not_numbers=odd,
+            unknown=unknown,
+        )
 
     def summary(self, sums: ClassSums) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
@@ -169,37 +187,3 @@ def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
             details |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
     interval = mean_interval(sums.rows, sums.log_loss, sums.squares)
     return MulticlassEvaluation(computed(METRICS, sums, sums.rows, **details), interval, sums)
-
-
-def _counted(predictions: Any, target: Any | None) -> ClassSums:
-    """Count a part."""
-    found = values_of(predictions)
-    xp, classes = module_of(found), found.shape[1]
-    good = ((found >= 0) & (found <= 1)).all(axis=1)
-    odd = len(found) - int(xp.count_nonzero(good))
-    if odd:
-        found = found[good]
-    called = found.argmax(axis=1)
-    predicted = to_host(xp.bincount(called, minlength=classes))
-    nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
-    if target is None or not len(found):
-        return nothing
-    truth = values_of(target)
-    truth = (truth[good] if odd else truth).astype(xp.int64)
-    known = (truth >= 0) & (truth < classes)
-    unknown = len(truth) - int(xp.count_nonzero(known))
-    if unknown:
-        found, truth, called = found[known], truth[known], called[known]
-    cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-    losses = log_loss(found, truth)
-    came = found[xp.arange(len(found)), truth].astype(xp.float64)
-    all_squares = float((found.astype(xp.float64) ** 2).sum())
-    return ClassSums(
-        predicted=predicted,
-        confusion=to_host(cells).reshape(classes, classes),
-        log_loss=float(losses.sum()),
-        squares=float(xp.dot(losses, losses)),
-        brier=all_squares + float((1 - 2 * came).sum()),
-        not_numbers=odd,
-        unknown=unknown,
-    )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import Evaluation, Evaluator, Metric, computed
-from tipcast.evaluation.sums import Floats, Ints, Parts, added, mean_interval, summed, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric, Tables, computed
+from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, mean_interval, summed, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -94,7 +94,7 @@ class Regression(Evaluator):
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> RegressionEvaluation:
         """Sum errors in one pass, and count the figures' bins in another."""
-        errors: Errors = parts.add(_sums, self.total)
+        errors: Errors = parts.add(self.count, self.total)
         parts.refuse(
             errors.scored + errors.not_numbers,
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
@@ -109,9 +109,7 @@ class Regression(Evaluator):
             found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, error_sums=error_sums
         )
 
-    def figures(
-        self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
-    ) -> Iterator[tuple[str, bytes]]:
+    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw predicted against true values, and the residuals."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
@@ -119,7 +117,7 @@ class Regression(Evaluator):
         yield self.figure, plots.predicted(first, subtitle)
         yield "plots/residuals.png", plots.residuals(first, subtitle)
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, dict[str, list[Any]]]:
+    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the mean true value by bin of the prediction, whose middle stands for its predictions."""
         rows = evaluation.joint.sum(axis=0)
         used = np.flatnonzero(rows)
@@ -129,15 +127,42 @@ class Regression(Evaluator):
         return {"tables/predicted.json": {name: values.tolist() for name, values in columns.items()}}
 
     def count(
-        self,
-        predictions: Array,
-        target: Any = None,
-        *,
-        threshold: float | None = None,
-        edges: Sequence[float] | None = None,
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
     ) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
-        return _sums(predictions, target, edges=None if edges is None else np.asarray(edges))
+        predicted = values_of(predictions)
+        xp = module_of(predicted)
+        finite = xp.isfinite(predicted)
+        odd = len(predicted) - int(xp.count_nonzero(finite))
+        scores = (predicted[finite] if odd else predicted).astype(xp.float64)
+        found = Errors(len(scores), float(scores.sum()), _histogram(scores, edges), not_numbers=odd)
+        if target is None or not len(scores):
+            return found
+        truth = values_of(target)
+        truth = (truth[finite] if odd else truth).astype(xp.float64)
+        known = xp.isfinite(truth)
+        unknown = len(truth) - int(xp.count_nonzero(known))
+        if unknown:
+            truth, scores = truth[known], scores[known]
+        if not len(truth):
+            return dataclasses.replace(found, unknown=unknown)
+        error = scores - truth
+        squares = error * error
+        mean = float(truth.mean())
+        step = -(-len(truth) // SAMPLE)
+        return dataclasses.replace(
+            found,
+            rows=len(truth),
+            unknown=unknown,
+            error_sum=float(error.sum()),
+            absolute=float(xp.abs(error).sum()),
+            squares=float(squares.sum()),
+            fourths=float(xp.dot(squares, squares)),
+            largest=math.sqrt(float(squares.max())),
+            target_mean=mean,
+            target_scatter=float(((truth - mean) ** 2).sum()),
+            sample=to_host(xp.stack([truth[::step], scores[::step]], axis=1)),
+        )
 
     def total(self, parts: Sequence[Errors]) -> Errors:
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
@@ -176,42 +201,6 @@ def _evaluation(errors: Errors) -> RegressionEvaluation:
     return RegressionEvaluation(computed(METRICS, errors, errors.rows), interval)
 
 
-def _sums(predictions: Any, target: Any, edges: Floats | None = None) -> Errors:
-    predicted = values_of(predictions)
-    xp = module_of(predicted)
-    finite = xp.isfinite(predicted)
-    odd = len(predicted) - int(xp.count_nonzero(finite))
-    scores = (predicted[finite] if odd else predicted).astype(xp.float64)
-    found = Errors(len(scores), float(scores.sum()), _histogram(scores, edges), not_numbers=odd)
-    if target is None or not len(scores):
-        return found
-    truth = values_of(target)
-    truth = (truth[finite] if odd else truth).astype(xp.float64)
-    known = xp.isfinite(truth)
-    unknown = len(truth) - int(xp.count_nonzero(known))
-    if unknown:
-        truth, scores = truth[known], scores[known]
-    if not len(truth):
-        return dataclasses.replace(found, unknown=unknown)
-    error = scores - truth
-    squares = error * error
-    mean = float(truth.mean())
-    step = -(-len(truth) // SAMPLE)
-    return dataclasses.replace(
-        found,
-        rows=len(truth),
-        unknown=unknown,
-        error_sum=float(error.sum()),
-        absolute=float(xp.abs(error).sum()),
-        squares=float(squares.sum()),
-        fourths=float(xp.dot(squares, squares)),
-        largest=math.sqrt(float(squares.max())),
-        target_mean=mean,
-        target_scatter=float(((truth - mean) ** 2).sum()),
-        sample=to_host(xp.stack([truth[::step], scores[::step]], axis=1)),
-    )
-
-
 def _axes(sample: Floats) -> tuple[Floats, Floats]:
     """Return the edges of the bins of values and of residuals."""
     residual = np.quantile(np.abs(sample[:, 1] - sample[:, 0]), 1 - 2 * TAIL) or 1.0
@@ -222,11 +211,11 @@ def _axes(sample: Floats) -> tuple[Floats, Floats]:
     return np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
 
 
-def _histogram(values: Array, edges: Floats | None) -> Ints:
+def _histogram(values: Array, edges: Edges) -> Ints:
     """Return rows by the bin of their value; zeros where no edges are known."""
     if edges is None:
         return np.zeros(BINS, dtype=np.int64)
-    found: Ints = to_host(module_of(values).bincount(_bins(values, edges), minlength=BINS))
+    found: Ints = to_host(module_of(values).bincount(_bins(values, np.asarray(edges)), minlength=BINS))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.evaluation.base import Evaluation, Metric, computed
+from tipcast.evaluation.base import Evaluation, Metric
 from tipcast.evaluation.sums import Z95, Floats, Interval, Ints
 
 CALIBRATION_BINS = 16
@@ -179,31 +179,6 @@ class ClassificationEvaluation(Evaluation):
     def trial_curve(self) -> Sequence[float]:
         """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
         return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
-
-
-def evaluation(
-    sums: Sums,
-    interval: Interval,
-    threshold: float,
-    curves: tuple[Roc, PrecisionRecall],
-    bins: tuple[Calibration, Histogram],
-    **details: float,
-) -> ClassificationEvaluation:
-    """Put an evaluation together, with the rate of positives, calibration and ``details`` among its metrics."""
-    rows, calibration = sums.confusion.rows, bins[0]
-    told = {
-        "positive_rate": sums.confusion.positives / rows,
-        "mean_prediction": calibration.mean,
-        "calibration_error": calibration.error,
-    }
-    return ClassificationEvaluation(
-        computed(METRICS, sums, rows, **told, **details),
-        interval,
-        sums.confusion,
-        *curves,
-        *bins,
-        threshold=threshold,
-    )
 
 
 def area_under(p: Floats, n: Floats) -> tuple[float, Interval]:

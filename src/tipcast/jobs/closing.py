@@ -9,16 +9,27 @@ from typing import Any
 from tipcast.config.schema import Output
 
 
-def say(result: Mapping[str, Any], form: Output) -> Mapping[str, Any]:
-    """Print a job's result as aligned lines, as one object on one line, or not at all; return it."""
+def say(
+    result: Mapping[str, Any],
+    form: Output,
+    *,
+    lines: Mapping[str, Any] | None = None,
+    problem: Exception | None = None,
+) -> Mapping[str, Any]:
+    """Print a job's result as aligned lines, as one object on one line, or not at all; return it.
+
+    ``lines`` are printed for people in place of the result; ``problem`` is raised after what is printed.
+    """
+    lines = result if lines is None else lines
     if form is Output.json:
         print(json.dumps(result), flush=True)
-    if form is not Output.text:
-        return result
-    width = max(len(name) for name in result)
-    for name, value in result.items():
-        if value or value == 0:
-            print(f"{name:<{width}}  {_text(value)}", flush=True)
+    if form is Output.text:
+        width = max(len(name) for name in lines)
+        for name, value in lines.items():
+            if value or value == 0:
+                print(f"{name:<{width}}  {_text(value)}", flush=True)
+    if problem:
+        raise problem
     return result
 
 

@@ -56,12 +56,8 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     result = {"checks": listed, "counted": counted, "command": command}
     if text:
         print(counted, flush=True)
-    else:
-        closing.say(result, config.print)
-    for finding in findings.values():
-        if finding.problem:
-            raise finding.problem
-    return result
+    first = next((finding.problem for finding in findings.values() if finding.problem), None)
+    return closing.say(result, Output.none if text else config.print, problem=first)
 
 
 def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:

@@ -18,13 +18,12 @@ from tipcast.tracking.models import Fetched
 from tipcast.tracking.portable import TOLERANCE
 from tipcast.tracking.registry import MANIFEST_TAG
 
-PARITY = "parity/max_abs_diff"
 HUGE = 1e300
 """MLflow stores an infinite metric as the largest number there is."""
 
 
 @dataclass(frozen=True)
-class Entrant:
+class Candidate:
     """A registered version, and what the store says of it."""
 
     fetched: Fetched
@@ -47,11 +46,6 @@ class Entrant:
         """What the model says of itself."""
         return self.fetched.manifest
 
-    @property
-    def features(self) -> list[str]:
-        """In the model's order."""
-        return list(self.manifest["features"])
-
 
 @dataclass(frozen=True)
 class Check:
@@ -63,10 +57,10 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """A version and the champion, which holds the alias, whatever that is called, on rows that both score."""
 
-    entrants: tuple[Entrant, ...]
+    candidates: tuple[Candidate, ...]
     """The challenger, and the champion if there is one that can be compared."""
     before: str | None
     """Version that holds the alias, compared with or not."""
@@ -75,29 +69,24 @@ class Contest:
     recipe: Recipe
     limits: Limits
     evaluations: tuple[Evaluation, ...] = ()
-    """Of the entrants, once they have scored."""
+    """Of the candidates, once they have scored."""
     difference: Difference | None = None
     """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
 
     @property
-    def challenger(self) -> Entrant:
+    def challenger(self) -> Candidate:
         """The version that is to get the alias."""
-        return self.entrants[0]
-
-    @property
-    def champion(self) -> Entrant | None:
-        """None where there is none, or none that can be compared."""
-        return self.entrants[1] if len(self.entrants) > 1 else None
+        return self.candidates[0]
 
     @property
     def judge(self) -> Evaluator:
         """What predictions are judged by."""
-        return evaluator(str(self.challenger.manifest["task"]["kind"]))
+        return evaluator(self.challenger.fetched.kind)
 
     @property
     def period(self) -> str:
         """Of the test rows, in words."""
-        return described(self.test)
+        return "all times" if self.test.period is None else split.describe(self.test.period)
 
     @property
     def passed(self) -> bool:
@@ -108,7 +97,7 @@ class Contest:
     def why(self) -> str:
         """One line: what failed, or how the versions compare."""
         failed = [f"{check.name}: {check.what}" for check in self.checks if not check.passed]
-        return "; ".join(failed) if failed else self.checks[-1].what
+        return "; ".join(failed) or self.checks[-1].what
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -122,88 +111,80 @@ class Contest:
         return {**found, "test/rows": float(self.evaluations[0].rows)}
 
 
-def described(test: Listing) -> str:
-    """Return the period of rows in words."""
-    return "all times" if test.period is None else split.describe(test.period)
-
-
-def known(entrant: Entrant) -> list[Check]:
+def known(candidate: Candidate) -> list[Check]:
     """Check what training and registering have left, and the files' digests against what the registry has kept."""
-    tests = {name: value for name, value in entrant.metrics.items() if name.startswith("test/")}
+    fetched, tags = candidate.fetched, candidate.tags
+    tests = {name: value for name, value in candidate.metrics.items() if name.startswith("test/")}
     odd = [name for name, value in tests.items() if not math.isfinite(value) or abs(value) > HUGE]
-    headline = f"test/{evaluator(str(entrant.manifest['task']['kind'])).headline.name}"
+    headline = f"test/{evaluator(fetched.kind).headline.name}"
     finite = f"{odd[0]} is not finite" if odd else f"{len(tests)} test metrics are finite"
     if headline not in tests:
         finite = f"there is no {headline}"
-    parity = entrant.metrics.get(PARITY, math.nan)
+    parity = candidate.metrics.get("parity/max_abs_diff", math.nan)
     apart = f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
-    fetched, tags = entrant.fetched, entrant.tags
     digests = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
     wrong = [name for name, value in digests.items() if tags.get(name) != value]
-    lacking = [name for name in ("data_digest", "data_test_digest") if not entrant.manifest.get(name)]
+    lacking = [name for name in ("data_digest", "data_test_digest") if not candidate.manifest.get(name)]
+    same = f"no {lacking[0]} in its manifest" if lacking else "model file and manifest are as registered"
     if wrong:
-        said = f"its tag {wrong[0]} is {tags.get(wrong[0], 'not there')[:16]}, its file's {digests[wrong[0]][:16]}"
-    else:
-        said = f"no {lacking[0]} in its manifest" if lacking else "model file and manifest are as registered"
+        same = f"its tag {wrong[0]} is {tags.get(wrong[0], 'not there')[:16]}, its file's {digests[wrong[0]][:16]}"
     return [
-        Check("run", entrant.status == "FINISHED", f"its run is {entrant.status}"),
+        Check("run", candidate.status == "FINISHED", f"its run is {candidate.status}"),
         Check("metrics", headline in tests and not odd, finite),
         Check("parity", parity <= TOLERANCE, apart),
-        Check("digests", not wrong and not lacking, said),
+        Check("digests", not wrong and not lacking, same),
     ]
 
 
-def target(entrants: Sequence[Entrant]) -> Check:
+def target(candidates: Sequence[Candidate]) -> Check:
     """Check that both versions answer the same question."""
-    found = list(dict.fromkeys(str(entrant.manifest.get("target")) for entrant in entrants))
+    found = dict.fromkeys(str(each.manifest.get("target")) for each in candidates)
     return Check("target", len(found) == 1, " against ".join(found))
 
 
-def data(challenger: Entrant, champion: Entrant, test: Listing) -> Check:
+def data(candidates: Sequence[Candidate], test: Listing) -> Check:
     """Check that both versions are of the same dataset, and of such rows of it: on others a model is a guess."""
-    names = ("dataset", *test.facts)
     one, other = (
-        [dataset_of(entrant.manifest).name, *(str(entrant.manifest.get(name)) for name in test.facts)]
-        for entrant in (challenger, champion)
+        {"dataset": dataset_of(each.manifest).name} | {name: str(each.manifest.get(name)) for name in test.facts}
+        for each in candidates
     )
-    told = "both of " + ", ".join(f"{name} {value}" for name, value in zip(names, one, strict=True))
-    if one != other:
-        told = "; ".join(f"{a} against {b}" for a, b in zip(one, other, strict=True) if a != b)
-    return Check("data", one == other, told)
+    if one == other:
+        return Check("data", True, "both of " + ", ".join(f"{name} {value}" for name, value in one.items()))
+    return Check(
+        "data", False, "; ".join(f"{one[name]} against {other[name]}" for name in one if one[name] != other[name])
+    )
 
 
-def unseen(entrants: Sequence[Entrant], test: Listing) -> Check:
-    """Check that no version was trained or validated on rows of the test period: it has learnt their labels."""
+def unseen(candidates: Sequence[Candidate], test: Listing) -> Check:
+    """Check that no version was trained or validated on the test rows: it has learnt their labels.
+
+    Of rows without a time all must be trained on other files, or have held out the same rows of these.
+    """
     if test.period is None:
-        return _unseen_draw(entrants, test)
-    found = {entrant.name: entrant.fetched.seen(test.facts) for entrant in entrants}
-    told = [
+        trained = [each for each in candidates if each.manifest["data_digest"] == test.digest]
+        draws = {tuple(each.params.get(name) for name in ("seed", "data.test_share")) for each in trained}
+        what = "held out by the same draw" if trained else "of other files than what was trained"
+        if len(draws) > 1:
+            what = f"{' and '.join(each.name for each in trained)} were tested on other rows of the same files"
+        return Check("test rows", len(draws) < 2, what)
+    periods = [(each.name, each.fetched.seen(test.facts)) for each in candidates]
+    seen = [
         f"{name} was trained on {split.describe(period)}"
-        for name, period in found.items()
+        for name, period in periods
         if period is not None and split.overlap(period, test.period)
     ]
-    said = f"not all of {described(test)} is new: {', '.join(told)}" if told else "new to what was trained"
-    return Check("test rows", not told, said)
+    what = f"not all of {split.describe(test.period)} is new: {', '.join(seen)}" if seen else "new to what was trained"
+    return Check("test rows", not seen, what)
 
 
-def _unseen_draw(entrants: Sequence[Entrant], test: Listing) -> Check:
-    """Check, of rows without a time, that all were trained on other files or held out the same rows of these."""
-    trained = [entrant for entrant in entrants if entrant.manifest["data_digest"] == test.digest]
-    draws = {tuple(entrant.params.get(name) for name in ("seed", "data.test_share")) for entrant in trained}
-    said = "held out by the same draw" if trained else "of other files than what was trained"
-    if len(draws) > 1:
-        said = f"{' and '.join(entrant.name for entrant in trained)} were tested on other rows of the same files"
-    return Check("test rows", len(draws) < 2, said)
-
-
-def compared(contest: Contest, margin: float, *, certain: bool) -> Check:
+def compared(comparison: Comparison, margin: float, *, certain: bool) -> Check:
     """Check that the challenger is not worse than the champion by more than the margin."""
-    found, headline = contest.difference, contest.judge.headline
-    if contest.champion is None:
+    found, headline = comparison.difference, comparison.judge.headline
+    if len(comparison.candidates) == 1:
         return Check("comparison", True, "there is no champion to compare with")
     if found is None:
         return Check("comparison", False, "there is no target that both could be compared by")
     limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
-    said = f"{headline.title} {found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f}), {limit}"
+    what = f"{headline.title} {found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f}), {limit}"
     passed = found.gain(headline.maximize, certain=certain) >= -margin
-    return Check("comparison", passed, f"{said} with its whole interval" if certain else said)
+    return Check("comparison", passed, f"{what} with its whole interval" if certain else what)

@@ -7,7 +7,7 @@ import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tipcast import __version__
 from tipcast.config.arguments import QUOTE, REPEAT, quoted
@@ -16,15 +16,11 @@ from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig
 from tipcast.config.plain import recorded
-from tipcast.config.schema import TrackingSpec
-from tipcast.jobs.opening import UNTOLD
-from tipcast.jobs.train_record import DIGEST
+from tipcast.jobs.run_context import UNTOLD
+from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.measure.origin import moved, source
 from tipcast.tracking import facts
 from tipcast.tracking.store import failures, open_store, resolve
-
-if TYPE_CHECKING:
-    from tipcast.jobs.train import Plan
 
 LOG = logging.getLogger("tipcast")
 
@@ -40,10 +36,22 @@ DATA = {"train": "data.digest", "test": "data.test_digest"}
 
 
 def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
-    """Return overrides with the whole id of the run that one of them names, and how that run was trained."""
+    """Return overrides with the whole id of the run that one of them names, and how that run was trained.
+
+    See ``config.plain.recorded``. T004 no such run, M023 one that has trained no model, or does not tell how.
+    """
     store = _of_some_source([word for word in overrides if word.startswith(STORE)])
     tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
-    run_id, trained = load(tracking, named.removeprefix(REPEAT).strip(QUOTE))
+    client = open_store(tracking)
+    with failures(resolve(tracking)):
+        run_id = facts.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
+        run, where = facts.run_of(client, run_id), f"run {run_id}"
+        job = run.data.tags.get("job")
+        if job not in JOBS:
+            what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
+            raise TipcastError("M023", where, what, "name the run of a training or a sweep")
+        text = facts.config_text(client, run_id, "train with tipcast train, and name what it shall be")
+        trained = recorded(text, facts.best_of(run), where, facts.artifact(client, run_id, facts.FILES))
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
 
 
@@ -58,23 +66,6 @@ def _of_some_source(overrides: Sequence[str]) -> Any:
             with contextlib.suppress(TipcastError):
                 return compose("train", [*overrides, f"data={source}"])[0].config
         raise
-
-
-def load(tracking: TrackingSpec, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the id of the run that a user names, and how it was trained, see ``config.plain.recorded``.
-
-    T004 no such run, M023 one that has trained no model, or does not tell how.
-    """
-    client = open_store(tracking)
-    with failures(resolve(tracking)):
-        run_id = facts.find_run(client, name, tracking, "train")
-        run, where = facts.run_of(client, run_id), f"run {run_id}"
-        job = run.data.tags.get("job")
-        if job not in JOBS:
-            what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
-            raise TipcastError("M023", where, what, "name the run of a training or a sweep")
-        text = facts.config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        return run_id, recorded(text, facts.best_of(run), where, facts.artifact(client, run_id, facts.FILES))
 
 
 @dataclass(frozen=True)

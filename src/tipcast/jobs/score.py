@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tipcast import __version__
@@ -16,13 +15,13 @@ from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
 from tipcast.scoring import plan as planning
 from tipcast.scoring.output_folder import Entry, Manifest, remove_scores, workplace, write_manifest
 from tipcast.scoring.plan import Item, ScorePlan
 from tipcast.scoring.writing import failures, of_store
 
 if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
+    from tipcast.jobs.run_context import RunContext
     from tipcast.scoring.record import Account, ScoreRecord
     from tipcast.tracking.models import Fetched
 
@@ -49,26 +48,23 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
         if plan is None:
             plan, refused, said = _score(config, command, present.folder, clock)
         else:
-            refused, said = plan.refused, summary(config, plan, plan.kept, plan.refused, clock.seconds, command)
+            refused = plan.refused
+            said = {**summary(config, plan, plan.kept, refused, clock.seconds), "command": command}
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
         raise of_store(problem) from problem
-    closing.say(said, config.print)
-    if refused:
-        raise problem_of(refused, plan.files)
-    return said
+    return closing.say(said, config.print, problem=problem_of(refused, plan.files) if refused else None)
 
 
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
     """Fetch the model, score what is due, record it, and write the manifest."""
     from tipcast.compute import forkserver
     from tipcast.compute.session import check as check_session
-    from tipcast.compute.session import session
 
     check_session(config.backend, config.cluster)
     forkserver.start_ahead(config.cluster, LIBRARIES)
-    from tipcast.tracking.models import fetch, start_check
+    from tipcast.tracking.models import fetch, start_check, used_by
     from tipcast.tracking.store import failures as store_failures
     from tipcast.tracking.store import open_store, resolve
 
@@ -88,24 +84,23 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         if plan.current:
             if plan.kept != present.manifest.files:  # as they look now, so that they are not read each time
                 write_manifest(output, Manifest(plan.kept, present.manifest.about), config.storage_options)
-            said = summary(config, plan, plan.kept, plan.refused, clock.seconds, command)
-            return plan, plan.refused, said
+            said = summary(config, plan, plan.kept, plan.refused, clock.seconds)
+            return plan, plan.refused, {**said, "command": command}
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
             from tipcast.evaluation.base import evaluator
             from tipcast.measure.memory import peaks
-            from tipcast.scoring.record import account
+            from tipcast.scoring.record import ScoreRecord, account
             from tipcast.scoring.run import Results, score
 
             parses()
-        record = stack.enter_context(opened(config, plan, fetched, command))
+        context = stack.enter_context(open_run(config, fetched, command, clock))
+        used_by(context.run, fetched)
+        record = ScoreRecord(context.run, config, plan, fetched, command)
         judge = evaluator(record.task.kind)
         results, memory = Results(judge), dict[str, int]()
         if plan.due:
-            with clock.phase("cluster") as facts, progress("cluster"):
-                workers = stack.enter_context(session(config.backend, config.cluster))
-                facts.append(workers.size)
-            record.run.set_tags(workers.tags)
+            workers = context.start_workers()
             with clock.phase("score") as facts:
                 results = score(workers, config, plan, fetched, place)
                 rows = sum(entry.rows for entry in results.entries.values())
@@ -120,16 +115,13 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             record.write(found, results.entries, refused, phases, memory)
             entries = {**plan.kept, **results.entries}
             finish(plan, Manifest(entries, about(record, refused)), config.storage_options)
-        said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
-    return plan, refused, said
+        said = summary(config, plan, entries, refused, clock.seconds, found)
+    return plan, refused, context.result(**said)
 
 
-@contextlib.contextmanager
-def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str) -> Iterator[ScoreRecord]:
+def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) -> AbstractContextManager[RunContext]:
     """Open the run with what is known before any worker starts: which model, and which configuration."""
-    from tipcast.jobs import opening
-    from tipcast.scoring.record import ScoreRecord
-    from tipcast.tracking.models import used_by
+    from tipcast.jobs.run_context import run_context
 
     plain = to_plain(config)
     params = flatten({name: plain[name] for name in PARAMS})
@@ -137,9 +129,7 @@ def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str)
     tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
     tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
     name = f"score {fetched.name or 'model'}"
-    with opening.opened(config, command, job="score", name=name, params=params, tags=tags) as run:
-        used_by(run, fetched)
-        yield ScoreRecord(run, config, plan, fetched, command)
+    return run_context(config, command, job="score", name=name, params=params, tags=tags, clock=clock)
 
 
 def finish(plan: ScorePlan, manifest: Manifest, options: Mapping[str, Any]) -> None:
@@ -154,17 +144,13 @@ def finish(plan: ScorePlan, manifest: Manifest, options: Mapping[str, Any]) -> N
 
 def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
-    fetched = record.fetched
+    names, fetched = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256"), record.fetched
+    model = {name: getattr(fetched, name) for name in names}
     return {
         "recipe": record.plan.recipe,
         "model": {
-            "uri": fetched.uri,
-            "name": fetched.name,
-            "version": fetched.version,
+            **model,
             "registry": planning.registry(record.config),
-            "model_id": fetched.model_id,
-            "sha256": fetched.sha256,
-            "manifest_sha256": fetched.manifest_sha256,
             "threshold": fetched.manifest.get("threshold"),
         },
         "configuration": {name: getattr(record.config, name) for name in ("keep", "compression", *FACTS)},
@@ -199,9 +185,6 @@ def summary(
     entries: Mapping[str, Entry],
     refused: Sequence[Item],
     phases: Mapping[str, float],
-    command: str,
-    *,
-    record: ScoreRecord | None = None,
     found: Account | None = None,
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
@@ -209,9 +192,7 @@ def summary(
     for item in refused[:LISTED]:
         if item.problem:
             LOG.warning("refused %s: %s", item.problem.where, why[item.name])
-    run = {"run_id": record.run.id, "experiment_id": record.run.experiment_id, "run": record.run.link} if record else {}
     return {
-        **run,
         "model_uri": plan.model_uri,
         "output": to_plain(config.output),
         "files": len(entries),
@@ -222,5 +203,4 @@ def summary(
         "refused": why,
         "metrics": found.headlines if found else {},
         "phases": phases,
-        "command": command,
     }

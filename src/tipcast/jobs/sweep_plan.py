@@ -23,7 +23,7 @@ from tipcast.search.space import Space
 from tipcast.search.trial import Measured, Objective, Study
 
 if TYPE_CHECKING:  # workers import this module for ``measured`` alone
-    from tipcast.jobs.train import Plan
+    from tipcast.jobs.train_plan import Plan
 
 LOG = logging.getLogger("tipcast")
 
@@ -70,7 +70,9 @@ def check(config: SweepConfig, kind: str) -> Space:
 def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, workers: Session) -> Study:
     """Return what all trials have in common."""
     tried = ({}, *({name: value} for name, axis in space.items() for value in axis.tried))
-    shared = {_estimator(config, params, plan.task.kind).sharing for params in tried}
+    models = [dataclasses.replace(config.model, params={**config.model.params, **params}) for params in tried]
+    given = config.backend.name, config.task.categorical, plan.task.kind
+    shared = {build.build(model, *given).sharing for model in models}
     return Study(
         objective=objective,
         sweep=uuid.uuid4().hex[:8],
@@ -84,11 +86,6 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
         measure=partial(measured, plan.task.kind),
         again=len(shared) > 1 or None in shared,
     )
-
-
-def _estimator(config: SweepConfig, params: Mapping[str, Any], kind: str) -> Any:
-    model = dataclasses.replace(config.model, params={**config.model.params, **params})
-    return build.build(model, config.backend.name, config.task.categorical, kind)
 
 
 def identity(plain: Mapping[str, Any], plan: Plan) -> str:
@@ -106,9 +103,3 @@ def identity(plain: Mapping[str, Any], plan: Plan) -> str:
         "seed": plain["seed"],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def baseline(config: SweepConfig, space: Space) -> dict[str, Any] | None:
-    """Return the parameters of trial 0 where it has those that are configured."""
-    params = config.model.params
-    return {name: params[name] for name in space if name in params} if config.search.baseline else None

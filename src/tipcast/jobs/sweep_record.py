@@ -12,10 +12,12 @@ from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
+from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.sweep_resume import PreviousSweep
-from tipcast.jobs.train_record import CURVE, Record, stepped
+from tipcast.jobs.train_plan import Plan
+from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.space import Space
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Proposal, Trial
+from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
 from tipcast.tracking.facts import BEST
 
@@ -31,12 +33,12 @@ class SweepRecord:
     """A sweep's runs in MLflow, written as its trials end."""
 
     def __init__(
-        self, record: Record, config: SweepConfig, space: Space, objective: Objective, check_lease: Callable[[], None]
+        self, context: RunContext, config: SweepConfig, plan: Plan, space: Space, objective: Objective
     ) -> None:
-        self.record, self.config, self.space, self.objective = record, config, space, objective
-        self._check_lease = check_lease
+        self.context, self.run = context, context.run
+        self.config, self.plan, self.space, self.objective = config, plan, space, objective
         self.metric = f"validation/{objective.metric}"
-        self.children = Children(record.run)
+        self.children = Children(context.run)
         self.trials: dict[int, Trial] = {}
         """Trials that ended well, by number."""
         self.failed: dict[int, TipcastError] = {}
@@ -65,7 +67,7 @@ class SweepRecord:
         self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
         self.runs = {number: child.run_id for number, child in done.items()}
         self._attempts = {child.number: child.attempt for child in previous.children}
-        self._earlier_tracking_s = previous.metrics.get(TRACKING, 0.0)
+        self._earlier_tracking_s = previous.previous.metrics.get(TRACKING, 0.0)
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -76,7 +78,7 @@ class SweepRecord:
         except BaseException:
             print(
                 f"{len(self.trials)} of {self.total or 'the'} trials are done; go on with: "
-                f"tipcast sweep resume={self.record.run.id}",
+                f"tipcast sweep resume={self.run.id}",
                 file=sys.stderr,
             )
             raise
@@ -85,14 +87,16 @@ class SweepRecord:
 
     def take(self, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
         """Write to the store what has happened, log it, and update the progress bar (``measure.progress``)."""
-        self._check_lease()
+        self.context.check_lease()
         self.slots |= slots
         start = time.monotonic()
         self._started = self._started if self.search_s else start
         match event:
             case Begun(proposal, attempt):
-                self._begun(proposal)
-                LOG.debug("trial %d begins, attempt %d: %s", proposal.number, attempt, proposal.params)
+                number, key = proposal.number, self.objective.key(proposal.number)
+                count = self._attempts[number] = self._attempts.get(number, 0) + 1  # also of earlier processes
+                self.runs[number] = self.children.begin(number, key, count, proposal.params)
+                LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposal.params)
             case Ended(trial):
                 self._ended(trial)
             case Lost(number, reason):
@@ -107,12 +111,6 @@ class SweepRecord:
         self.tracking_s += now - start
         self.search_s = max(now - self._started, 1e-9)
         bar(self.done, self.total, self.pace())
-
-    def _begun(self, proposal: Proposal) -> None:
-        number = proposal.number
-        self._attempts[number] = self._attempts.get(number, 0) + 1
-        key = self.objective.key(number)
-        self.runs[number] = self.children.begin(number, key, self._attempts[number], proposal.params)
 
     def _ended(self, trial: Trial) -> None:
         number, facts = trial.number, trial.facts
@@ -171,12 +169,12 @@ class SweepRecord:
         if not self.trials:
             first = next(iter(self.failed.values()), None)
             what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")
-            raise TipcastError("S004", self.record.run.id, what, "look at the failed trials")
+            raise TipcastError("S004", self.run.id, what, "look at the failed trials")
         return min(self.trials.values(), key=self.objective.rank)
 
     def close(self) -> None:
         """Record the sums over all trials."""
-        run, best = self.record.run, self.best
+        run, best = self.run, self.best
         run.log_metrics(
             {
                 "sweep/trials": self.total,
@@ -200,10 +198,10 @@ class SweepRecord:
             return None
         number, first = next(iter(self.failed.items()))
         what = f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
-        fix = f"look at their runs; tipcast sweep resume={self.record.run.id} tries them again"
-        return TipcastError("S001", self.record.run.id, what, fix)
+        fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
+        return TipcastError("S001", self.run.id, what, fix)
 
-    def said(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return what the job's last lines say of the search."""
         trials = {"finished": len(self.trials), "failed": len(self.failed), "all": self.total}
         best, defaults = self.best, self.defaults
@@ -212,7 +210,7 @@ class SweepRecord:
             "trials": trials | ({"not_tried": self.total - self.done} if self.remark else {}),
             "best": {"trial": best.number, self.metric: best.score, **best.params},
             "defaults": {"trial": defaults.number, self.metric: defaults.score} if defaults else {},
-            "charts": self.record.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
+            "charts": self.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
         }
 
 

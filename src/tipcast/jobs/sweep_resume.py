@@ -5,26 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import restored, to_plain
+from tipcast.jobs.run_context import PreviousRun, previous_run, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys, identity
-from tipcast.tracking.children import Child, Children, sweep_run
-from tipcast.tracking.facts import find_run
-from tipcast.tracking.lease import leased
-from tipcast.tracking.run import Run
-from tipcast.tracking.store import failures, open_store, resolve
-
-if TYPE_CHECKING:
-    from tipcast.jobs.train import Plan
+from tipcast.jobs.train_plan import Plan
+from tipcast.tracking.children import Child, Children
+from tipcast.tracking.facts import CONFIG
 
 LOG = logging.getLogger("tipcast")
 
@@ -38,35 +33,27 @@ KEPT = ("data", "task", "model", "search", "seed")
 class PreviousSweep:
     """What the earlier processes of a sweep left."""
 
+    previous: PreviousRun
     config: SweepConfig
     plain: Mapping[str, Any]
     """Its configuration as it was written."""
-    run_id: str
-    tags: Mapping[str, str]
-    metrics: Mapping[str, float]
     children: list[Child]
     """By number and attempt."""
-    check_lease: Callable[[], None]
-    """See ``lease.leased``."""
-
-    @property
-    def study(self) -> str:
-        """Digest that its trials are named by."""
-        return self.tags.get(STUDY, "")
 
     def command(self, config: SweepConfig, command: str) -> str:
         """Return the command line that repeats the whole of the sweep, which may have more trials now."""
-        words = shlex.split(self.tags.get("command") or command)
-        if config.search.trials != self.config.search.trials:
-            words = [word for word in words if word.lstrip("+").partition("=")[0] != "search.trials"]
-            words.append(f"search.trials={config.search.trials}")
-        return shlex.join(words)
+        first = self.previous.tags.get("command") or command
+        if config.search.trials == self.config.search.trials:
+            return first
+        return f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
 
-    def check(self, plan: Plan) -> None:
-        """Refuse to mix trials on different data, or of a configuration that was changed."""
-        if identity(self.plain, plan) != self.study:
+    def study(self, plan: Plan) -> str:
+        """Return the digest that its trials are named by; S003 where data or configuration are others now."""
+        study = str(self.previous.tags.get(STUDY, ""))
+        if identity(self.plain, plan) != study:
             what = "its data or its configuration are not what they were"
-            raise TipcastError("S003", self.run_id, what, "put the data back, or start a new sweep")
+            raise TipcastError("S003", self.previous.run.id, what, "put the data back, or start a new sweep")
+        return study
 
 
 @contextlib.contextmanager
@@ -74,19 +61,14 @@ def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
     """Hold the lease of the sweep that the command line names, and close what its last process left open."""
     if not config.resume:
         raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin a sweep")
-    store = resolve(config.tracking)
-    client = open_store(config.tracking)
-    with failures(store):
-        run_id = find_run(client, config.resume, config.tracking, "sweep")
-        run = sweep_run(client, run_id)
-        with leased(client, run_id) as check_lease:
-            text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
-            own = restored(text, config, f"run {run_id}")
-            children = Children(Run(run_id, run.info.experiment_id, store, client))
-            if killed := children.close_open("the sweep's process was gone"):
-                LOG.info("%d trials were left open: closed as KILLED", killed)
-            found = children.found()
-            yield PreviousSweep(own, yaml.safe_load(text), run_id, run.data.tags, run.data.metrics, found, check_lease)
+    with previous_run(config.tracking, config.resume, "sweep") as previous:
+        run = previous.run
+        text = Path(run.client.download_artifacts(run.id, CONFIG)).read_text(encoding="utf-8")
+        own = restored(text, config, f"run {run.id}")
+        children = Children(run)
+        if killed := children.close_open("the sweep's process was gone"):
+            LOG.info("%d trials were left open: closed as KILLED", killed)
+        yield PreviousSweep(previous, own, yaml.safe_load(text), children.found())
 
 
 def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:

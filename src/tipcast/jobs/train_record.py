@@ -6,36 +6,36 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import yaml
 
 from tipcast import __version__
-from tipcast.config.job_schemas import TrainConfig
+from tipcast.compute.base import Session
+from tipcast.config.job_schemas import DoctorConfig, TrainConfig
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.datasets.base import Listing
 from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN, Evaluator, bounds, evaluator, logged
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator, logged
+from tipcast.evaluation.sums import even
+from tipcast.jobs.repeat import Original
+from tipcast.jobs.run_context import RunContext
+from tipcast.jobs.train_plan import DIGEST, Plan, Splits
 from tipcast.measure import origin
-from tipcast.models.base import NativeFile
-from tipcast.models.contributions import Rows
+from tipcast.models import contributions
+from tipcast.models.base import Fitted, NativeFile
+from tipcast.models.fit import hold_saved
 from tipcast.tracking import portable, registry
 from tipcast.tracking.facts import FILES
 from tipcast.tracking.models import PREDICTIONS
 from tipcast.tracking.run import Run
 
-if TYPE_CHECKING:
-    from tipcast.jobs.repeat import Original
-    from tipcast.jobs.train import Outcome, Plan, Splits
-
 LOG = logging.getLogger("tipcast")
 
 EXAMPLES = 5
 """Raw rows in the model's input example."""
-DIGEST = 16
-"""Characters of a digest that tags show; the datasets and the model's manifest have all."""
 CURVE = "roc/true_positive_rate"
 """Metric whose step is the false-positive rate in percent, of test rows or of a trial's validation rows."""
 SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
@@ -50,19 +50,31 @@ NOT_PARAMS = (
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """A fitted model and how well it does."""
+
+    splits: Splits
+    fitted: Fitted
+    validation: Evaluation | None
+    test: Evaluation
+
+
+@dataclass(frozen=True)
 class Record:
     """A training run in MLflow, written as the job goes on."""
 
-    run: Run
+    context: RunContext
     config: TrainConfig
     plan: Plan
-    command: str
-    folder: Path
-    """For files on their way to MLflow."""
     trial: str = ""
     """Key of the sweep's trial whose parameters are fitted again."""
     original: Original | None = None
     """The run that is repeated."""
+
+    @property
+    def run(self) -> Run:
+        """The open run."""
+        return self.context.run
 
     @property
     def judge(self) -> Evaluator:
@@ -136,9 +148,11 @@ class Record:
             drawn = plots.history(fitted.history, metric, trained, best=None if best is None else int(best))
             log(drawn, "plots/history.png")
 
-    def contributions(self, rows: Rows, outcome: Outcome) -> None:
-        """Draw what each feature contributes to the predictions of some test rows."""
-        values, added = rows
+    def contributions(self, workers: Session, saved: NativeFile, outcome: Outcome) -> None:
+        """Draw what each feature contributes to the predictions of some test rows, at even distances."""
+        test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
+        step, starts = even(test.parts, contributions.drawn_rows(outcome.fitted.model))
+        values, added = contributions.of_sample(workers.client, held, test.x, starts, step)
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
         subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
         drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
@@ -186,9 +200,9 @@ class Record:
         remark = ""
         if self.original:
             has = self.run.client.get_run(self.run.id).data.metrics
-            remark = self.original.remark(self.command, has)
+            remark = self.original.remark(self.context.command, has)
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
-        report_file = self.folder / "dask.html"
+        report_file = self.context.folder / "dask.html"
         if report_file.exists():
             self.run.log_file(report_file, "dask")
         self.run.note(
@@ -198,7 +212,7 @@ class Record:
                 outcome.test,
                 splits=self._splits(outcome),
                 phases=phases,
-                command=self.command,
+                command=self.context.command,
                 validation=outcome.validation,
                 run_id=self.run.id,
                 changes=origin.source().remark,
@@ -248,7 +262,7 @@ def stepped(rates: Sequence[float]) -> dict[int, float]:
     return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
 
 
-def params(config: TrainConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()) -> dict[str, Any]:
+def params(config: DoctorConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()) -> dict[str, Any]:
     """Return what runs are compared by, without what the job logs ``later`` itself."""
     plain = to_plain(config)
     found = flatten({name: plain[name] for name in sections if name in plain})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Frames, Session
@@ -16,7 +18,7 @@ from tipcast.models.base import Split
 from tipcast.models.build import build
 
 if TYPE_CHECKING:
-    from tipcast.jobs.train import Plan
+    from tipcast.jobs.train_plan import Plan
 
 
 def warm_up(workers: Session, config: TrainConfig, plan: Plan) -> None:
@@ -29,20 +31,12 @@ def warm_up(workers: Session, config: TrainConfig, plan: Plan) -> None:
         client.submit(_whole_job, train, test, workers.frames, small, workers.device, workers=[address], pure=False)
         for address in client.nthreads()
     ]
-    usable = client.gather(client.map(_usable, tasks, pure=False))
+    usable = client.gather(client.map(partial(operator.is_not, None), tasks, pure=False))
     if len(tasks) > 1 and all(usable):  # what the workers say to each other has a first time too
-        x, y = (client.map(_side, tasks, at=at, pure=False) for at in (0, 1))
+        x, y = (client.map(operator.itemgetter(at), tasks, pure=False) for at in (0, 1))
         frames = collection(x), collection(y) if task.kind != "clustering" else None
         estimator = build(small, workers.device, task.categorical, task.kind, len(task.classes))
         estimator.fit_distributed(client, Split(*frames, frames), seed=0)
-
-
-def _usable(rows: tuple[Any, Any] | None) -> bool:
-    return rows is not None
-
-
-def _side(rows: tuple[Any, Any], at: int) -> Any:
-    return rows[at]
 
 
 @travelling

@@ -15,9 +15,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
 from tipcast.tracking import limits, process
-from tipcast.tracking.abandoned import pages
 from tipcast.tracking.run import Run
-from tipcast.tracking.store import is_locked, release
+from tipcast.tracking.store import is_locked, pages, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""

@@ -8,23 +8,9 @@ import logging
 from urllib.parse import urlsplit, urlunsplit
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact_address
 
 LOG = logging.getLogger("tipcast")
-
-
-def redact(uri: str) -> str:
-    """Return a URI without user information, query and fragment, fit for logs."""
-    try:
-        parts = urlsplit(uri)
-        _ = parts.port
-    except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
-        scheme, _, rest = uri.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if "@" in rest else f"{scheme}://..."
-    return (
-        urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-        if parts.netloc
-        else uri.partition("?")[0]
-    )
 
 
 def check_address(uri: str, name: str) -> None:
@@ -34,9 +20,8 @@ def check_address(uri: str, name: str) -> None:
         if parts.scheme.lower() in {"http", "https"}:  # elsewhere a password may have a ":" or "/"
             _ = parts.port
     except ValueError:  # whose text may have the password
-        raise TipcastError(
-            "C003", name, f"{redact(uri)} is not a URI", "use http://HOST:PORT, or sqlite:///FILE"
-        ) from None
+        fix = "use http://HOST:PORT, or sqlite:///FILE"
+        raise TipcastError("C003", name, f"{redact_address(uri)} is not a URI", fix) from None
 
 
 def check_user_info(uri: str) -> None:
@@ -44,7 +29,7 @@ def check_user_info(uri: str) -> None:
     parts = urlsplit(uri)
     if parts.scheme.lower() in {"http", "https"} and (parts.username or parts.password):
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        raise TipcastError("T003", redact(uri), "credentials do not belong into an address", fix)
+        raise TipcastError("T003", redact_address(uri), "credentials do not belong into an address", fix)
 
 
 def check_credentials(uri: str, *, insecure: bool) -> None:
@@ -58,7 +43,7 @@ def check_credentials(uri: str, *, insecure: bool) -> None:
     from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
     from requests.utils import get_netrc_auth
 
-    known = get_default_host_creds(uri)
+    known, shown = get_default_host_creds(uri), redact_address(uri)
     tls = parts.scheme.lower() == "https"
     if tls and not known.ignore_tls_verification:
         return
@@ -67,8 +52,8 @@ def check_credentials(uri: str, *, insecure: bool) -> None:
     if not insecure:
         what = f"a password or token would go to another machine without {'a checked certificate' if tls else 'TLS'}"
         fix = "unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address"
-        raise TipcastError("C009", redact(uri), what, f"{fix}, or set tracking.insecure=true on a trusted network")
-    _warn(redact(uri))
+        raise TipcastError("C009", shown, what, f"{fix}, or set tracking.insecure=true on a trusted network")
+    _warn(shown)
 
 
 @functools.cache

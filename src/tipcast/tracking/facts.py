@@ -12,8 +12,8 @@ from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.abandoned import pages
 from tipcast.tracking.experiments import find_experiment
+from tipcast.tracking.store import pages
 
 CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""

@@ -40,16 +40,33 @@ def leased(
     folder = Path(tempfile.gettempdir()) / f"tipcast-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = filelock.FileLock(folder / f"sweep-{run_id}.lock", timeout=0, mode=0o600)
-    tags, own = client.get_run(run_id).data.tags, process.tags()
-    ended, lost = threading.Event(), threading.Event()
-    what = f"{process.named(tags)} works on this run"
-    held = TipcastError("S002", run_id, what, "wait for it to end, or stop it")
+    own, ended, lost = process.tags(), threading.Event(), threading.Event()
+
+    def overtaken() -> bool:
+        return not own.items() <= client.get_run(run_id).data.tags.items()
+
+    def renew() -> None:
+        while not wait(ended, RENEW_S):
+            with contextlib.suppress(Exception):  # the next time the store may answer again
+                if overtaken():
+                    lost.set()
+                    return
+                set_tags(client, run_id, {SEEN: int(time.time())})
+
+    def leave() -> None:
+        ended.set()
+        renewing.join()
+        with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
+            if not overtaken():
+                set_tags(client, run_id, {SEEN: 0})
 
     def check() -> None:
         if lost.is_set():
             what = f"another process works on this run: this one was not heard of for {SILENCE_S:g} s"
             raise TipcastError("S002", run_id, what, "wait for the other to end")
 
+    tags = client.get_run(run_id).data.tags
+    held = TipcastError("S002", run_id, f"{process.named(tags)} works on this run", "wait for it to end, or stop it")
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(lock)
@@ -60,34 +77,7 @@ def leased(
         if heard and not own.items() <= tags.items() and not process.has_exited(tags):
             raise held
         set_tags(client, run_id, {**own, SEEN: int(time.time())})
-        renewing = threading.Thread(target=_renew, args=(client, run_id, ended, lost, wait), name="lease", daemon=True)
-        stack.callback(_leave, client, run_id, ended, renewing)
+        renewing = threading.Thread(target=renew, name="lease", daemon=True)
+        stack.callback(leave)
         renewing.start()
         yield check
-
-
-def _is_own(client: Any, run_id: str) -> bool:
-    return bool(process.tags().items() <= client.get_run(run_id).data.tags.items())
-
-
-def _renew(
-    client: Any,
-    run_id: str,
-    ended: threading.Event,
-    lost: threading.Event,
-    wait: Callable[[threading.Event, float], bool],
-) -> None:
-    while not wait(ended, RENEW_S):
-        with contextlib.suppress(Exception):  # the next time the store may answer again
-            if not _is_own(client, run_id):
-                lost.set()
-                return
-            set_tags(client, run_id, {SEEN: int(time.time())})
-
-
-def _leave(client: Any, run_id: str, ended: threading.Event, renewing: threading.Thread) -> None:
-    ended.set()
-    renewing.join()
-    with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-        if _is_own(client, run_id):
-            set_tags(client, run_id, {SEEN: 0})

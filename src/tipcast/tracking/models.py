@@ -6,14 +6,14 @@ import dataclasses
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import mlflow
 import yaml
 from mlflow.entities import LoggedModelInput
 from mlflow.exceptions import MlflowException
@@ -21,10 +21,11 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
-from tipcast.tracking.credentials import is_loopback, redact
+from tipcast.tracking.credentials import is_loopback
 from tipcast.tracking.facts import find_run
 from tipcast.tracking.portable import MANIFEST_VERSION
 from tipcast.tracking.registry import MANIFEST_TAG
@@ -150,17 +151,10 @@ def check_parses(fetched: Fetched) -> None:
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
     """Begin ``check_parses`` beside what else is to be done; return what waits for its end and raises its errors."""
-    ended: Future[None] = Future()
-
-    def work() -> None:
-        try:
-            check_parses(fetched)
-            ended.set_result(None)
-        except BaseException as problem:
-            ended.set_exception(problem)
-
-    threading.Thread(target=work, daemon=True, name="first parse").start()
-    return ended.result
+    beside = ThreadPoolExecutor(1, "first parse")
+    parsed = beside.submit(check_parses, fetched)
+    beside.shutdown(wait=False)
+    return parsed.result
 
 
 def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
@@ -168,9 +162,8 @@ def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
         return Path(repository.download_artifacts(path, dst_path=str(folder)))
     except Exception as problem:  # every store's client has its own
         told = redact(str(problem).strip().partition("\n")[0]) or type(problem).__name__
-        raise TipcastError(
-            "T007", where, f"{path} cannot be fetched: {told}", "check the artifact store and the access to it"
-        ) from None
+        what, fix = f"{path} cannot be fetched: {told}", "check the artifact store and the access to it"
+        raise TipcastError("T007", where, what, fix) from None
 
 
 def _manifest_digest(path: Path, where: str) -> str:
@@ -179,9 +172,8 @@ def _manifest_digest(path: Path, where: str) -> str:
         described = yaml.safe_load(path.read_bytes())
         return str(described["metadata"]["tipcast"]["manifest_sha256"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
-        raise TipcastError(
-            "M005", where, "is not a model that tipcast logged", "score with a model that tipcast trained"
-        ) from problem
+        what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
+        raise TipcastError("M005", where, what, fix) from problem
 
 
 def _checked(path: Path, digest: str, where: str) -> bytes:
@@ -201,28 +193,25 @@ def _other(what: str, found: str, digest: str, where: str) -> TipcastError:
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
     """Return a manifest that this version knows how to follow."""
     try:
-        return _followed(json.loads(content), where)
+        manifest: dict[str, Any] = json.loads(content)
+        version, format, file = manifest["version"], manifest["format"], manifest["file"]
+        names, _ = list(manifest["features"]), manifest["sha256"]["model"]
+        if version != MANIFEST_VERSION:
+            raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
+        if format not in native.PATHS:
+            raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
+        if Path(file).name != file or file == "..":
+            raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
+        dataset = dataset_of(manifest)
+        strangers = [name for name in names if name not in dataset.features]
+        if strangers or not names or len(set(names)) < len(names):
+            what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
+            raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
+        if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
+            raise TypeError("its predictions are not a mapping")
+        return manifest
     except (ValueError, KeyError, TypeError, AttributeError) as problem:  # it may hold anything of any type
         raise TipcastError("M005", where, f"its manifest cannot be used: {problem!r}", AGAIN) from problem
-
-
-def _followed(manifest: dict[str, Any], where: str) -> dict[str, Any]:
-    version, format, file = manifest["version"], manifest["format"], manifest["file"]
-    names, _ = list(manifest["features"]), manifest["sha256"]["model"]
-    if version != MANIFEST_VERSION:
-        raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
-    if format not in native.PATHS:
-        raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
-    if Path(file).name != file or file == "..":
-        raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
-    dataset = dataset_of(manifest)
-    strangers = [name for name in names if name not in dataset.features]
-    if strangers or not names or len(set(names)) < len(names):
-        what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
-        raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-    if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
-        raise TypeError("its predictions are not a mapping")
-    return manifest
 
 
 def used_by(run: Run, fetched: Fetched) -> None:
@@ -244,9 +233,8 @@ def locate(client: Any, model_uri: str) -> Located:
         aliases = _registered(client, name).aliases
         if alias not in aliases:
             there = ", ".join(sorted(aliases)) or "none"
-            raise TipcastError(
-                "M001", model_uri, f"no such alias; there are: {there}", "use a version, or set the alias"
-            )
+            what = f"no such alias; there are: {there}"
+            raise TipcastError("M001", model_uri, what, "use a version, or set the alias")
         gone = f"the version that it stands for, {aliases[alias]}, is not there"  # older servers keep such aliases
         return _version(client, _found(lambda: client.get_model_version_by_alias(name, alias), model_uri, gone))
     if match := _RUN.fullmatch(model_uri):
@@ -256,7 +244,7 @@ def locate(client: Any, model_uri: str) -> Located:
 
 
 def _registered(client: Any, name: str) -> Any:
-    what = f"no such registered model in {redact(client._registry_uri)}"
+    what = f"no such registered model in {redact(mlflow.get_registry_uri())}"
     return _found(lambda: client.get_registered_model(name), f"models:/{name}", what)
 
 
@@ -275,8 +263,11 @@ def _version(client: Any, version: Any) -> Located:
 
 
 def _logged(client: Any, model_id: str, uri: str) -> Located:
-    model = _found(lambda: client.get_logged_model(model_id), uri, "no such logged model")
-    return Located(uri, model.artifact_location, None, None, model.source_run_id, model_id)
+    return _located(_found(lambda: client.get_logged_model(model_id), uri, "no such logged model"), uri)
+
+
+def _located(model: Any, uri: str) -> Located:
+    return Located(uri, model.artifact_location, run_id=model.source_run_id, model_id=model.model_id)
 
 
 def _of_run(client: Any, run_id: str, name: str, uri: str) -> Located:
@@ -288,9 +279,7 @@ def _of_run(client: Any, run_id: str, name: str, uri: str) -> Located:
     outputs = run.outputs.model_outputs if run.outputs else []
     for model in (client.get_logged_model(output.model_id) for output in outputs):
         if model.name == name:
-            return Located(
-                f"models:/{model.model_id}", model.artifact_location, None, None, run.info.run_id, model.model_id
-            )
+            return _located(model, f"models:/{model.model_id}")
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
 
 
@@ -313,10 +302,9 @@ def check_location(client: Any, found: Located, root: str | None) -> None:
     if scheme in LOCATIONS:
         return
     if scheme not in {"", "file"}:
-        raise TipcastError(
-            "T006", found.uri, f"its files are at {scheme}://, which is not fetched from", f"use {', '.join(LOCATIONS)}"
-        )
-    if not any(_is_remote(store) for store in (client.tracking_uri, client._registry_uri)):
+        what = f"its files are at {scheme}://, which is not fetched from"
+        raise TipcastError("T006", found.uri, what, f"use {', '.join(LOCATIONS)}")
+    if not any(_is_remote(store) for store in (client.tracking_uri, mlflow.get_registry_uri())):
         return
     path = Path(local_file_uri_to_path(found.location)).resolve()
     if root is None or not path.is_relative_to(Path(root).expanduser().resolve()):

@@ -27,7 +27,6 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils import requirements_utils
 from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 
 from tipcast.config.disk import FULL, temporary_folder
@@ -252,14 +251,11 @@ def quiet() -> Iterator[None]:
     logger = logging.getLogger("mlflow")
     level = logger.level
     logger.setLevel(logging.ERROR)
-    # Pinned packages are those that are here. To make sure of it, MLflow reads the metadata of all that is installed.
-    known, requirements_utils._MODULES_TO_PACKAGES = requirements_utils._MODULES_TO_PACKAGES, {}
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        requirements_utils._MODULES_TO_PACKAGES = known
         logger.setLevel(level)
 
 

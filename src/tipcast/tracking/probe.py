@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 from tipcast.config.errors import Finding, TipcastError, ok, warning
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.store import failures, first_line, open_store, redact, resolve
+from tipcast.tracking.store import failures, first_line, open_store, resolve
 
 NAME, FILE = "tipcast-doctor", "doctor.txt"
 """Of the run and its artifact."""
@@ -31,7 +32,8 @@ def check_store(spec: TrackingSpec) -> Finding:
                 client.search_registered_models(max_results=1)
         finally:
             kept = _deleted(client, run)
-    found = f"{redact(store)} takes runs, {redact(run.info.artifact_uri.partition(run.info.run_id)[0])} artifacts"
+    artifacts = redact_address(run.info.artifact_uri.partition(run.info.run_id)[0])
+    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
     if kept:
         return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.info.run_id} by hand")
     return ok(found)
@@ -43,7 +45,7 @@ def _write(client: Any, run: Any) -> None:
     except Exception as problem:  # every kind of artifact store has its own
         what = f"cannot be written: {first_line(problem)}"
         fix = "check rights and free space of the artifact store, or use another tracking.experiment"
-        raise TipcastError("T005", redact(run.info.artifact_uri), what, fix) from problem
+        raise TipcastError("T005", redact_address(run.info.artifact_uri), what, fix) from problem
 
 
 def _deleted(client: Any, run: Any) -> str:

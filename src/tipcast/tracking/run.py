@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
+from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -32,12 +33,12 @@ from mlflow.utils.mlflow_tags import (
 
 from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import limits, process
-from tipcast.tracking.abandoned import close_abandoned
 from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.experiments import ID, experiment_id, is_of_launcher
-from tipcast.tracking.store import failures, open_store, redact, release, resolve
+from tipcast.tracking.store import failures, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
@@ -106,20 +107,15 @@ class Run:
         ``uri`` is of its first file, or what stands for a source that is made; the digest is over all of its files; the
         profile tells rows and other facts, kept with the dataset.
         """
-        uri = redact(uri)
+        uri = redact_address(uri)
         if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
                 source = resolve_dataset_source(uri)
         else:
             source = CodeDatasetSource(tags={"made_by": uri})
-        dataset = Dataset(
-            name=limits.cut(name, limits.MAX_DATASET),
-            digest=digest[: limits.MAX_DIGEST],
-            source_type=source._get_source_type(),
-            source=source.to_json(),
-            profile=json.dumps(dict(profile), allow_nan=False),
-        )
+        known = MetaDataset(source, limits.cut(name, limits.MAX_DATASET), digest[: limits.MAX_DIGEST]).to_dict()
+        dataset = Dataset(**known, profile=json.dumps(dict(profile), allow_nan=False))
         given = DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
         self.client.log_inputs(self.id, datasets=[given])
 
@@ -132,8 +128,14 @@ class Run:
 
     def log_file(self, file: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
-        with _artifact_named(self.client, self.id, f"{folder}/{file.name}" if folder else file.name):
+        try:
             self.client.log_artifact(self.id, str(file), folder)
+        except OSError as problem:  # MLflow writes at once or not at all: its error gets the artifact's place
+            if problem.filename is None:
+                root = self.client.get_run(self.id).info.artifact_uri
+                place = local_file_uri_to_path(root) if root.startswith("file:") else root
+                problem.filename = "/".join([place, *([folder] if folder else []), file.name])
+            raise
 
     def log_text(self, text: str, path: str) -> None:
         """Log text as an artifact."""
@@ -155,7 +157,7 @@ class Run:
     def address(self, page: str) -> str:
         """Return the address of a page of the store's server, or of the one that `mlflow ui` starts."""
         served = urlsplit(self.store).scheme in {"http", "https"}
-        return f"{redact(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
+        return f"{redact_address(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
 
     @property
     def link(self) -> str:
@@ -163,19 +165,7 @@ class Run:
         address = self.address(self.page(self.id))
         if urlsplit(self.store).scheme in {"http", "https"}:
             return address
-        return f"{address} after `mlflow ui --backend-store-uri {redact(self.store)}`"
-
-
-@contextlib.contextmanager
-def _artifact_named(client: Any, run_id: str, path: str) -> Iterator[None]:
-    """Give an error of writing a run's artifact, which MLflow does at once or not at all, the artifact's place."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.filename is None:
-            root = client.get_run(run_id).info.artifact_uri
-            problem.filename = f"{local_file_uri_to_path(root) if root.startswith('file:') else root}/{path}"
-        raise
+        return f"{address} after `mlflow ui --backend-store-uri {redact_address(self.store)}`"
 
 
 @contextlib.contextmanager
@@ -199,7 +189,7 @@ def open_run(
     client = open_store(spec)
     try:
         with failures(store):
-            close_abandoned(client, store, keep=resume or joined)
+            process.close_abandoned(client, store, keep=resume or joined)
     except Exception as problem:  # others' runs never stop one's own
         LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):
@@ -263,7 +253,7 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     try:
         run = client.get_run(run_id)
     except MlflowException as problem:
-        what = f"is not a run of {redact(resolve(spec))}"
+        what = f"is not a run of {redact_address(resolve(spec))}"
         fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
         raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
     experiment = client.get_experiment(run.info.experiment_id).name

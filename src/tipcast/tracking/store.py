@@ -11,7 +11,7 @@ import sys
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,15 +21,17 @@ import filelock
 from tipcast.config.disk import FULL, free, shortage
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.credentials import check_address, check_credentials, check_user_info
-from tipcast.tracking.credentials import redact as redact
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
+PAGE = 1000
+"""Entries of one answer of the store."""
 
 _patience_ms: int | None = None
 
@@ -83,13 +85,22 @@ def open_store(spec: TrackingSpec) -> Any:
     return client
 
 
+def pages(search: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Return all that the store finds, page by page."""
+    entries, token = list[Any](), None
+    while token != "":
+        page = search(*arguments, max_results=PAGE, page_token=token)
+        entries, token = [*entries, *page], page.token or ""
+    return entries
+
+
 @contextlib.contextmanager
 def failures(uri: str) -> Iterator[None]:
     """Turn what MLflow, its database or its network raise into one line."""
     try:
         yield
     except Exception as problem:
-        told = _told(problem, redact(uri), uri)
+        told = _told(problem, redact_address(uri), uri)
         if told is None:
             raise
         raise TipcastError(*told) from problem
@@ -160,7 +171,7 @@ def _probe(uri: str) -> None:
     except (OSError, ValueError, http.client.HTTPException) as problem:
         what = f"no tracking server answers: {getattr(problem, 'reason', problem)}"
         fix = "start it with `mlflow server`, or set tracking.uri"
-        raise TipcastError("T001", redact(uri), what, fix) from problem
+        raise TipcastError("T001", redact_address(uri), what, fix) from problem
 
 
 def _probe_database(uri: str) -> None:
@@ -232,8 +243,8 @@ def release(problem: BaseException) -> None:
 def without_autologging() -> Iterator[None]:
     """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time.
 
-    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off, or
-    the program is in a block of its own, nothing is switched.
+    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off,
+    nothing is switched.
     """
     if "mlflow" not in sys.modules:  # then it is not on
         yield
@@ -241,7 +252,7 @@ def without_autologging() -> Iterator[None]:
     from mlflow.utils import autologging_utils as its
 
     on = not all(map(its.autologging_is_disabled, list(its.AUTOLOGGING_INTEGRATIONS)))
-    with its.disable_autologging() if on and not its._AUTOLOGGING_GLOBALLY_DISABLED else contextlib.nullcontext():
+    with its.disable_autologging() if on else contextlib.nullcontext():
         yield
 
 

@@ -9,22 +9,19 @@ import filelock
 import pyarrow.parquet as pq
 import pytest
 
-from tipcast.compute.base import Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.datasets import months
-from tipcast.datasets.months import MANIFEST, Written, add_to_manifest, is_current, read_manifest
+from tipcast.datasets.months import MANIFEST, Month, Written, add_to_manifest, is_current, read_manifest
 from tipcast.datasets.taxi.dataset import Taxi
 
-LAYOUT = months.Layout(500, "zstd")
 
-
-def _planned(named: str, layout: months.Layout = LAYOUT, rows: int = 3000) -> list[months.Month]:
+def _planned(named: str, row_group_rows: int = 500, compression: str = "zstd", rows: int = 3000) -> list[Month]:
     spec = SampleData(
         source="sample", train=None, test=None, months=named, rows=rows, seed=0, colour="yellow", block_rows=1000
     )
     dataset = Taxi(spec)
-    return months.plan(dataset, dataset.month_files(), layout)
+    return months.plan(dataset, dataset.month_files(), row_group_rows, compression)
 
 
 def test_a_plan_has_one_file_a_month() -> None:
@@ -43,40 +40,38 @@ def test_a_recipe_changes_with_what_the_file_depends_on() -> None:
     (month,) = _planned("2019-01")
     assert _planned("2019-01")[0].recipe == month.recipe
     others = [
-        _planned("2019-01", months.Layout(501, "zstd"))[0],
-        _planned("2019-01", months.Layout(500, "snappy"))[0],
+        _planned("2019-01", row_group_rows=501)[0],
+        _planned("2019-01", compression="snappy")[0],
         _planned("2019-01", rows=3001)[0],
     ]
     assert len({month.recipe, *(other.recipe for other in others)}) == 4
 
 
-def test_what_was_begun_is_discarded(tmp_path: Path) -> None:
-    (month,) = _planned("2019-01")
-    names = (month.name, f"{month.name}.job-1.tmp", f"{month.name}.other-1.tmp")
-    whole, half, foreign = (tmp_path / name for name in names)
-    for path in (whole, half, foreign):
-        path.write_bytes(b"x")
-    months.discard(str(tmp_path), [month], "job")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, foreign.name])
+def test_what_was_begun_is_removed_if_the_job_fails(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), months.unfinished(str(tmp_path)) as token:
+        for name in ("whole.parquet", f"half.parquet.{token}-1.tmp", "half.parquet.other-1.tmp"):
+            (tmp_path / name).write_bytes(b"x")
+        raise KeyboardInterrupt
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.parquet.other-1.tmp", "whole.parquet"]
 
 
-def test_a_manifest_survives_and_knows_its_files(tmp_path: Path, frames: Frames) -> None:
+def test_a_manifest_survives_and_knows_its_files(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     assert read_manifest(out) == {}
     (month,) = _planned("2019-01")
     (tmp_path / "out").mkdir()
-    written = months.write_month(Taxi(), month, out, LAYOUT, {"colour": "yellow"}, frames, "job")
+    written = months.write_month(Taxi(), month, out, "job")
     add_to_manifest(out, {month.name: written})
     manifest = read_manifest(out)
     assert manifest == {month.name: written}
-    assert is_current(out, month.name, month.recipe, manifest)
+    assert is_current(out, month, manifest)
     path = tmp_path / "out" / month.name
     assert pq.read_metadata(path).num_rows == written.rows
     assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert not is_current(out, month.name, month.recipe, manifest)
+    assert not is_current(out, month, manifest)
     path.unlink()
-    assert not is_current(out, month.name, month.recipe, manifest)
+    assert not is_current(out, month, manifest)
 
 
 def test_jobs_that_write_at_once_lose_no_entry_of_each_other(tmp_path: Path) -> None:

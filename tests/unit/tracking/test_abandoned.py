@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 
 import tipcast
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import abandoned, process
+from tipcast.tracking import process
 from tipcast.tracking.run import open_run, set_tags
 from tipcast.tracking.store import open_store
 
@@ -109,9 +109,9 @@ def test_an_earlier_boot_where_the_store_is_a_file(
 ) -> None:
     monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
     run_id = left(boot="earlier")
-    abandoned.close_abandoned(client, "postgresql://host/mlflow")
+    process.close_abandoned(client, "postgresql://host/mlflow")
     assert status(client, run_id) == "RUNNING", "it may be of another machine of this name"
-    abandoned.close_abandoned(client, str(spec.uri))
+    process.close_abandoned(client, str(spec.uri))
     assert status(client, run_id) == "KILLED"
 
 
@@ -120,12 +120,12 @@ def test_a_locked_database_is_waited_for_once(
 ) -> None:
     runs, tried = [left() for _ in range(3)], []
 
-    def locked(_: Any, run: Any) -> list[str]:
-        tried.append(run.info.run_id)
+    def locked(run_id: str, *_: Any) -> None:
+        tried.append(run_id)
         raise MlflowException("(sqlite3.OperationalError) database is locked")
 
-    monkeypatch.setattr(abandoned, "_closed", locked)
-    abandoned.close_abandoned(client, str(spec.uri))
+    monkeypatch.setattr(client, "set_tag", locked)
+    process.close_abandoned(client, str(spec.uri))
     assert len(tried) == 1
     assert {status(client, run_id) for run_id in runs} == {"RUNNING"}
 
@@ -141,10 +141,10 @@ def test_others_runs_never_stop_ones_own(
 ) -> None:
     left()
 
-    def failing(*_: Any) -> list[str]:
+    def failing(*_: Any) -> None:
         raise problem
 
-    monkeypatch.setattr(abandoned, "_closed", failing)
+    monkeypatch.setattr(type(client), "set_tag", failing)  # one's own run is tagged in batches
     with opened(spec) as run:
         pass
     assert status(client, run.id) == "FINISHED"
@@ -166,10 +166,14 @@ def test_a_run_that_is_gone_on_with(
 
 
 def test_a_run_that_another_process_takes_up_meanwhile(
-    spec: TrackingSpec, client: Any, left: Callable[..., str]
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = left()
-    seen = client.get_run(run_id)
-    set_tags(client, run_id, process.tags())
-    assert abandoned._closed(client, seen) == []
+
+    def taken_up(*_: Any, **__: Any) -> bool:
+        set_tags(client, run_id, process.tags())
+        return True
+
+    monkeypatch.setattr(process, "has_exited", taken_up)
+    process.close_abandoned(client, str(spec.uri))
     assert status(client, run_id) == "RUNNING"

@@ -38,7 +38,7 @@ def tags(client: Any, run_id: str) -> dict[str, str]:
 
 def owned(client: Any, run_id: str, host: str, pid: int, seen: float) -> None:
     """Write a run's tags as another process would."""
-    known = json.loads(process.tags()[process.PROCESS]) | {"pid": pid, "start": process._stat(pid)[1]}
+    known = json.loads(process.tags()[process.PROCESS]) | {"pid": pid, "start": process.started(pid)}
     set_tags(client, run_id, {process.HOST: host, process.PROCESS: json.dumps(known), SEEN: int(seen)})
 
 

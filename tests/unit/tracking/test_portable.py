@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from mlflow.utils import requirements_utils
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
@@ -147,12 +146,3 @@ def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, fac
         registered = registry.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered
     assert registered == "models:/served/1"
     np.testing.assert_allclose(mlflow.pyfunc.load_model(registered).predict(trips), expected, atol=1e-6)
-
-
-def test_mlflow_does_not_look_at_every_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a private name: docs/decisions/0012."""
-    monkeypatch.setattr(requirements_utils, "_MODULES_TO_PACKAGES", None)
-    with portable.quiet():
-        assert requirements_utils._check_requirement_satisfied("numpy>=1") is None
-        assert requirements_utils._MODULES_TO_PACKAGES == {}
-    assert requirements_utils._MODULES_TO_PACKAGES is None

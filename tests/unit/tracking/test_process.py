@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
 from tipcast.tracking import process
@@ -62,14 +64,16 @@ def test_numbers_that_no_process_has(pid: float) -> None:
     assert not process.has_exited(written(pid=pid))
 
 
-@pytest.mark.parametrize("problem", [FileNotFoundError, PermissionError])  # of hidepid=2 and hidepid=1
-def test_processes_that_proc_hides_count_as_alive(monkeypatch: pytest.MonkeyPatch, problem: type[OSError]) -> None:
+@pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])  # of hidepid=2 and hidepid=1
+def test_processes_that_proc_hides_count_as_alive(
+    monkeypatch: pytest.MonkeyPatch, problem: Callable[[int], Exception]
+) -> None:
     tags = written(start="1")
 
-    def hidden(_: int) -> tuple[str, str]:
-        raise problem
+    def hidden(pid: int) -> psutil.Process:
+        raise problem(pid)
 
-    monkeypatch.setattr(process, "_stat", hidden)
+    monkeypatch.setattr(process.psutil, "Process", hidden)
     assert not process.has_exited(tags)
 
 

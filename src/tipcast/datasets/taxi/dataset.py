@@ -37,11 +37,10 @@ CARD, CASH = 1, 2
 """The TLC's payment types of a credit card and of cash."""
 IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
-_ASKED = ("fare_amount", "tip_amount", *features.needed_columns(features.BASE_FEATURES))
-DESCRIBED = {"train": _ASKED, "test": _ASKED, "months": schema.REQUIRED}
-"""Period -> the columns that its files must have to be of use."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
+DESCRIBED = tuple(dict.fromkeys(("pickup", *SCORED, *features.needed_columns(features.BASE_FEATURES))))
+"""Columns that files must have to be of use."""
 MISSING_PASSENGERS = "missing_passengers"
 """Count of rows read without a number of passengers, which are kept."""
 SMALLEST_FARE = 5e-324
@@ -144,21 +143,34 @@ class Taxi(Dataset):
             return read_fragment(fragment, frames, columns)
         own = {name: fragment.columns[name] for name in (fragment.columns if columns is None else columns)}
         block, seed = fragment.part
-        rows, colour = int(fragment.options["rows"]), str(fragment.options["colour"])
-        made = sample.sample_block(timed(fragment.period), block, seed, rows, colour, tuple(own.values()))
+        colour = str(fragment.options["colour"])
+        made = sample.sample_block(timed(fragment.period), block, seed, fragment.rows or 0, colour, tuple(own.values()))
         return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
     ) -> tuple[Array | None, dict[str, int]]:
-        kept = self.spec is not None and self.spec.limits.stray is None
-        return usable(columns, EVER if kept else timed(period), xp)
+        """Find the rows that can be used, see ``Dataset.clean``; each is dropped under its first reason.
+
+        A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size, zones 1 to 265, the
+        pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at.
+        """
+        period = EVER if self.spec is not None and self.spec.limits.stray is None else timed(period)
+        keep: Array | None = None
+        for name in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
+            if name in columns and (good := _good(name, columns[name], period)) is not None:
+                keep = good if keep is None else xp.logical_and(keep, good, out=keep)
+        at = () if keep is None else xp.flatnonzero(~keep)
+        if len(at) == 0:
+            return None, {}
+        return keep, _reasons({name: values[at] for name, values in columns.items()}, period, xp)
 
     def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
         """Count trips without a number of passengers, as read, and those paid in cash, as kept."""
-        if not cleaned:
-            return {MISSING_PASSENGERS: missing_passengers(columns)}
-        return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
+        if cleaned:
+            return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
+        passengers = columns.get("passenger_count", np.empty(0))
+        return {MISSING_PASSENGERS: int((passengers != passengers).sum())}
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
@@ -201,12 +213,11 @@ class Taxi(Dataset):
 
     def describe(self, which: str) -> str:
         """Say what a period holds, downloading nothing; errors as ``scan``, D001 D022 for a month not to be had."""
-        data, columns = self.spec, DESCRIBED[which]
+        data = self.spec
         if isinstance(data, TlcData):
-            needed = tuple(dict.fromkeys(("pickup", *columns)))
-            request = ScanRequest(needed, facts={"colour": data.colour})
+            request = ScanRequest(DESCRIBED, facts={"colour": data.colour})
             return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
-        listing = self.scan(which, columns)
+        listing = self.scan(which, DESCRIBED)
         if isinstance(data, SampleData):
             rows = sum(fragment.rows or 0 for fragment in listing.fragments)
             return f"makes {rows:,} {listing.name} of {split.describe(timed(listing.period))}"
@@ -217,25 +228,6 @@ def _type(name: str) -> pa.DataType:
     if name in schema.TIMES:
         return pa.timestamp("us")
     return pa.int64() if name in IDS else pa.float64()
-
-
-def usable(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> tuple[Array | None, dict[str, int]]:
-    """Find the rows that can be used.
-
-    A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size, zones 1 to 265, the
-    pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at. Returns a
-    (rows,) bool mask of the rows to keep, None for all; and reason -> rows dropped, each under its first reason.
-    """
-    keep: Array | None = None
-    for name in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
-        if name in columns and (good := _good(name, columns[name], period)) is not None:
-            keep = good if keep is None else xp.logical_and(keep, good, out=keep)
-    if keep is None:
-        return None, {}
-    at = xp.flatnonzero(~keep)
-    if len(at) == 0:
-        return None, {}
-    return keep, _reasons({name: values[at] for name, values in columns.items()}, period, xp)
 
 
 def _good(name: str, values: Array, period: Period) -> Array | None:
@@ -284,12 +276,6 @@ def _reasons(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> di
             dropped[reason] = rows
             rest &= ~mask
     return dropped
-
-
-def missing_passengers(columns: Mapping[str, Array]) -> int:
-    """Return in how many rows the number of passengers is missing."""
-    values = columns.get("passenger_count")
-    return 0 if values is None or values.dtype.kind != "f" else int((values != values).sum())
 
 
 def _check_file(where: str, names: Mapping[str, str], counts: Counts, limits: Limits) -> None:

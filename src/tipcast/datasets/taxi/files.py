@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,33 +66,20 @@ def _period_in_name(name: str) -> Period | None:
     return split.of_months(months[0], months[-1]) if months else None
 
 
-class _MonthCounts:
-    """Rows per month of pickup, from which a file's period is inferred."""
+def _per_month(pickup: Array) -> Array:
+    """Count (rows,) times in microseconds: int64 for each month, and around them for what lies before and after all."""
+    return np.bincount(np.searchsorted(_STARTS, pickup, side="right"), minlength=len(_STARTS) + 1)
 
-    def __init__(self) -> None:
-        self._rows: Array = np.zeros(len(_STARTS) + 1, np.int64)  # the first and the last are outside all months
 
-    def add(self, pickup: Array) -> None:
-        """Count (rows,) int64 microseconds."""
-        self._rows += np.bincount(np.searchsorted(_STARTS, pickup, side="right"), minlength=len(self._rows))
-
-    def add_range(self, first: int, last: int, rows: int) -> bool:
-        """Count rows known to lie from ``first`` to ``last``; False where these are not in one month."""
-        month, last_month = np.searchsorted(_STARTS, (first, last), side="right")
-        if month != last_month or not 0 < month < len(_STARTS):
-            return False
-        self._rows[month] += rows
-        return True
-
-    def period(self, where: str) -> Period:
-        """Return the period from the first to the last month with at least 1 % of the rows; D010 no such month."""
-        rows, inside = int(self._rows.sum()), self._rows[1:-1]
-        months = np.flatnonzero(inside > max(SHARE * rows, 1) - 1e-9)
-        if not len(months):
-            between = f"between {str(_FIRST)[:4]} and {str(_END - 1)[:4]}"
-            what = f"{int(inside.sum())} of {rows} pickup times lie {between}, too few for a month"
-            raise TipcastError("D010", where, what, "check the pickup column")
-        return int(_STARTS[months[0]]), int(_STARTS[months[-1] + 1])
+def _period_of(rows: Array, where: str) -> Period:
+    """Return the period from the first to the last month with at least 1 % of the rows counted; D010 no such month."""
+    inside = rows[1:-1]
+    months = np.flatnonzero(inside > max(SHARE * rows.sum(), 1) - 1e-9)
+    if not len(months):
+        between = f"between {str(_FIRST)[:4]} and {str(_END - 1)[:4]}"
+        what = f"{inside.sum()} of {rows.sum()} pickup times lie {between}, too few for a month"
+        raise TipcastError("D010", where, what, "check the pickup column")
+    return int(_STARTS[months[0]]), int(_STARTS[months[-1] + 1])
 
 
 def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
@@ -124,8 +111,8 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
 def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
     footer = parquet.read_footer(uri, request)
-    columns, remarks = _columns(footer.names, where, request)
-    notes = [*remarks, *_check_types(footer.schema, columns, where)]
+    columns, colour, remarks = _columns(footer.names, uri, request)
+    notes = (*remarks, *_check_types(footer.schema, columns, where))
     footer.check_rows()
     _check_nulls(footer, {name: own for name, own in columns.items() if name not in request.nullable}, where)
     ranges = footer.time_ranges(columns["pickup"])
@@ -135,39 +122,38 @@ def _scan_parquet(uri: str, request: ScanRequest) -> FileScan:
     elif all(found and (found[1] < period[0] or found[0] >= period[1]) for found in ranges):
         what = f"column {columns['pickup']!r}: all {footer.rows} rows lie outside the period in the file's name"
         raise TipcastError("D010", where, what, "rename the file, or check its pickup column")
-    colour = schema.colour_in(dict(footer.names), uri, where, request.facts.get("colour"))
-    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
+    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, notes)
 
 
 def _scan_csv(uri: str, request: ScanRequest) -> FileScan:
     where = address.shown(uri)
     period = _period_in_name(address.last_name(uri))
     look = delimited.look(uri, request, period)
-    columns, remarks = _columns(look.names, where, request)
+    columns, colour, remarks = _columns(look.names, uri, request)
     whole = look.fragment(columns, schema.TIMES, period or (0, 0))
     for at, end in enumerate(look.ends(whole)):  # so that most damage shows before a cluster starts
         read = read_fragment(end, CpuFrames())
         empty = any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read)
-        if at == 0 and empty and schema.has_coordinates(look.head.names):
-            raise schema.no_zones(where)
+        if at == 0 and empty:
+            schema.refuse_coordinates(look.head.names, where)
     if period is None:
-        counts = _MonthCounts()
-        for fragment in look.cut(whole, request.block_bytes):
-            counts.add(read_fragment(fragment, CpuFrames(), ("pickup",))["pickup"])
-        period = counts.period(where)
+        parts = look.cut(whole, request.block_bytes)
+        pickups = (read_fragment(part, CpuFrames(), ("pickup",))["pickup"] for part in parts)
+        period = _period_of(sum(map(_per_month, pickups), _per_month(np.empty(0))), where)
         whole = look.fragment(columns, schema.TIMES, period)
-    notes = (*remarks, *look.notes)
-    colour = schema.colour_in(dict(look.names), uri, where, request.facts.get("colour"))
-    return FileScan(uri, look.cut(whole, request.block_bytes), period, look.digest, {"colour": colour}, notes)
+    parts, notes = look.cut(whole, request.block_bytes), (*remarks, *look.notes)
+    return FileScan(uri, parts, period, look.digest, {"colour": colour}, notes)
 
 
 def _columns(
-    names: Sequence[tuple[str, str]], where: str, request: ScanRequest
-) -> tuple[dict[str, str], Sequence[str]]:
-    """Return canonical name -> a file's own, and remarks on names that are neither the TLC's nor mapped by the user."""
-    own = dict(names)
-    found = schema.map_columns([seen for seen, _ in names], where, request.columns, request.optional, request.key)
-    return {name: own[seen] for name, seen in found.items()}, schema.remarks(found)
+    names: Sequence[tuple[str, str]], uri: str, request: ScanRequest
+) -> tuple[dict[str, str], str | None, Sequence[str]]:
+    """Return canonical name -> a file's own, its colour, and remarks on names that are not the TLC's or the user's."""
+    own, where = dict(names), address.shown(uri)
+    seen = [name for name, _ in names]
+    found = schema.map_columns(seen, where, request.columns, request.optional, request.key)
+    colour = schema.colour_in(own, uri, where, request.facts.get("colour"))
+    return {name: own[mapped] for name, mapped in found.items()}, colour, schema.remarks(found)
 
 
 def _check_types(arrow: pa.Schema, columns: Mapping[str, str], where: str) -> Sequence[str]:
@@ -192,8 +178,8 @@ def _check_nulls(footer: parquet.Footer, columns: Mapping[str, str], where: str)
     for canonical in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
         if canonical not in columns or not footer.is_empty(columns[canonical]):
             continue
-        if canonical in schema.ZONES and schema.has_coordinates(footer.schema.names):
-            raise schema.no_zones(where)
+        if canonical in schema.ZONES:
+            schema.refuse_coordinates(footer.schema.names, where)
         what = f"column {columns[canonical]!r} has no value in {footer.rows} rows"
         fix = "use a file that has it, or leave the column out of task.features"
         raise TipcastError("D010" if canonical == "pickup" else "D012", where, what, fix)
@@ -201,16 +187,18 @@ def _check_nulls(footer: parquet.Footer, columns: Mapping[str, str], where: str)
 
 def _inferred(footer: parquet.Footer, own: str, ranges: Sequence[Period | None], where: str) -> Period:
     """Infer the period from the footer's ranges, reading the pickup column of those row groups that span months."""
-    counts = _MonthCounts()
+    counts = _per_month(np.empty(0))
     for group, (found, rows) in enumerate(zip(ranges, footer.group_rows, strict=True)):
-        if found is None or not counts.add_range(*found, rows):
-            try:
-                with address.reaching(footer.uri):
-                    counts.add(CpuFrames().read_parquet(footer.uri, [group], [own], footer.storage)[own])
-            except (OSError, ValueError) as problem:
-                what = f"column {own!r} is damaged"
-                raise TipcastError("D005", where, what, "download or write it again") from problem
-    return counts.period(where)
+        month = _per_month(np.array(found or ())) // 2  # 1 where both ends lie
+        if month[1:-1].any():
+            counts += month * rows
+            continue
+        try:
+            with address.reaching(footer.uri):
+                counts += _per_month(CpuFrames().read_parquet(footer.uri, [group], [own], footer.storage)[own])
+        except (OSError, ValueError) as problem:
+            raise TipcastError("D005", where, f"column {own!r} is damaged", "download or write it again") from problem
+    return _period_of(counts, where)
 
 
 def list_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> Listing:
@@ -243,55 +231,45 @@ def _fetch(url: str, file: Path) -> Path:
     A file without a record, put there by hand, is taken as it is and recorded. D001 not published, D022 not reached.
     """
     record = file.with_name(f"{file.name}.sha256")
-    if file.exists():
-        digest = _sha256(file)
-        if not record.exists():
-            _write(record, f"{digest}  {file.name}\n")
-            return file
-        if record.read_text().split()[:1] == [digest]:
-            return file
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise TipcastError("D001", file.parent, "the cache folder cannot be made", _CACHE) from problem
-    storage = address.storage(url, {})
-    for attempt in range(1, TRIES + 1):
+    digest = _sha256(file) if file.exists() else ""
+    recorded = record.read_text().split()[:1] if record.exists() else []
+    if digest and recorded == [digest]:
+        return file
+    if not digest or record.exists():
         try:
-            digest = _download(url, storage, file)
-            break
-        except TipcastError as problem:
-            if problem.code != "D022" or attempt == TRIES:
-                if problem.code == "D001":
-                    raise _unpublished(problem.where) from problem
-                fix = f"check the network, or put the file at {file}"
-                raise TipcastError(problem.code, problem.where, problem.what, fix) from problem
-    _write(record, f"{digest}  {file.name}\n")
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise TipcastError("D001", file.parent, "the cache folder cannot be made", _CACHE) from problem
+        digest = _download(url, file)
+    with contextlib.suppress(PermissionError):  # a shared cache may be read-only; the record is a convenience
+        record.write_text(f"{digest}  {file.name}\n")
     return file
+
+
+def _download(url: str, file: Path, tries: int = TRIES) -> str:
+    """Download into another file of the same folder and rename that; return its SHA-256."""
+    part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with part.open("wb") as out, address.opened(url, address.storage(url, {})) as remote, address.reaching(url):
+            shutil.copyfileobj(remote, out, 1 << 20)
+            out.flush()
+            os.fsync(out.fileno())
+        digest = _sha256(part)
+        part.replace(file)
+        return digest
+    except TipcastError as problem:
+        if problem.code == "D001":
+            raise _unpublished(problem.where) from problem
+        if problem.code == "D022" and tries > 1:
+            return _download(url, file, tries - 1)
+        fix = f"check the network, or put the file at {file}"
+        raise TipcastError(problem.code, problem.where, problem.what, fix) from problem
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _unpublished(where: str) -> TipcastError:
     return TipcastError("D001", where, "this month is not published there", "choose other months, or mend data.url")
-
-
-def _download(url: str, storage: dict[str, object], file: Path) -> str:
-    """Write the bytes to a temporary file in the same folder and rename it; return their SHA-256."""
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as out, address.opened(url, storage) as remote, address.reaching(url):
-            shutil.copyfileobj(remote, out, 1 << 20)
-            out.flush()
-            os.fsync(out.fileno())
-        digest = _sha256(Path(name))
-        Path(name).replace(file)
-        return digest
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-
-
-def _write(path: Path, line: str) -> None:
-    with contextlib.suppress(PermissionError):  # a shared cache may be read-only; the record is a convenience
-        path.write_text(line)
 
 
 def _sha256(path: Path) -> str:
@@ -311,17 +289,19 @@ def describe_months(months: object, url: str, cache: str, request: ScanRequest, 
     """
     found = _addresses(months, url, cache, request.facts.get("colour"), key)
     cached = [str(file) for _, file in found if file.exists()]
-    missing = [(url, file) for url, file in found if not file.exists()]
-    told = f"{len(cached)} of {len(found)} months in {Path(cache).expanduser()}"
+    missing = [source for source, file in found if not file.exists()]
+    folder = Path(cache).expanduser()
+    told = f"{len(cached)} of {len(found)} months in {folder}"
     if cached:
         told = f"{told} ({describe_files(list_files(cached, request, 'data.cache'))})"
     if not missing:
         return told
-    url, file = missing[0]
-    size = answer(url)
-    _writable(file.parent)
+    size = answer(missing[0])
     each = f", {size / 1e6:,.0f} MB," if size else ""
-    return f"{told}; {address.shown(url)}{each} answers: {len(missing)} to download"
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise TipcastError("D001", folder.absolute(), "the cache folder cannot be written", _CACHE)
+    return f"{told}; {address.shown(missing[0])}{each} answers: {len(missing)} to download"
 
 
 def answer(url: str, limit_s: float = ANSWER_S) -> int:
@@ -330,21 +310,13 @@ def answer(url: str, limit_s: float = ANSWER_S) -> int:
         return address.size(url, address.storage(url, {}))
     try:
         response = requests.head(url, timeout=limit_s, allow_redirects=True)
+        what = "" if response.ok else f"answers {response.status_code} {response.reason}"
     except requests.RequestException as problem:
-        raise _silent(url, f"cannot be reached ({type(problem).__name__})") from problem
-    if response.status_code == requests.codes.not_found:
-        raise _unpublished(address.shown(url))
-    if not response.ok:
-        raise _silent(url, f"answers {response.status_code} {response.reason}")
+        what = f"cannot be reached ({type(problem).__name__})"
+    else:
+        if response.status_code == requests.codes.not_found:
+            raise _unpublished(address.shown(url))
+    if what:
+        fix = "check network and months, or put the files into data.cache"
+        raise TipcastError("D022", address.shown(url), what, fix)
     return int(response.headers.get("Content-Length") or 0)
-
-
-def _silent(url: str, what: str) -> TipcastError:
-    return TipcastError("D022", address.shown(url), what, "check network and months, or put the files into data.cache")
-
-
-def _writable(folder: Path) -> None:
-    """Refuse a cache that no month can be put into; a folder that is not there can be made in the next one that is."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise TipcastError("D001", folder, "the cache folder cannot be written", _CACHE)

@@ -4,260 +4,160 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.base import Fragment, Listing, Period, ScanRequest, check_blocks
+from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest, check_blocks
+from tipcast.datasets.listing import gather
 from tipcast.datasets.split import of_months
-from tipcast.datasets.taxi import sample_tables as profile
+from tipcast.datasets.taxi import sample_tables
 from tipcast.datasets.taxi.files import parse_months
-from tipcast.datasets.taxi.sample_tables import NEGATIVE, NULL, Slots, Tables
+from tipcast.datasets.taxi.sample_tables import Slots, Tables
 from tipcast.datasets.taxi.schema import COLOURS, check_colour, map_columns, tlc_name
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 CHUNK = 32_768
-"""Rows worked on at once, so that they stay in a core's cache; part of what a seed means."""
+"""Rows simulated at once, so that they stay in a core's cache; part of what a seed means."""
 Ints: TypeAlias = Any
 """A NumPy array."""
 STREAMS = {"time": 4, "pair": 2, "people": 1, "ride": 4, "pay": 4}
-"""Independent random streams with 16-bit words per row: a column not asked for leaves the others as they are."""
+"""Independent random streams with 16-bit words per row."""
 IMPROVEMENT, MTA, NEWARK, FLAT, TOLL = 30, 50, 1750, 5200, 612
 """Cents."""
 NEW_YEAR_2009 = 1_230_768_000
 """Seconds: meters with a lost clock say that it is shortly before."""
 FLAGS = np.array(["N", "Y", None], dtype=object)
+COLUMNS = (
+    *("VendorID", "pickup", "dropoff", "passenger_count", "trip_distance", "RatecodeID", "store_and_fwd_flag"),
+    *("PULocationID", "DOLocationID", "payment_type", "fare_amount", "extra", "mta_tax", "tip_amount", "tolls_amount"),
+    *("improvement_surcharge", "total_amount", "congestion_surcharge", "airport_fee", "trip_type"),
+)
+"""Canonical names in the TLC's order."""
+OF_ONE_COLOUR = {"airport_fee": "yellow", "trip_type": "green"}
+NEGOTIATED, ZERO_FARE, ZERO_MILES, DAY_LONG, STORED = range(5)
+"""What is special of a few trips."""
 
 
-class Trips:
-    """One chunk of trips; each quantity is worked out when first asked for. Money is in cents."""
+def _simulate(
+    rows: int, tables: Tables, slots: Slots, streams: Sequence[np.random.SFC64], stop: int
+) -> dict[str, Callable[[], Ints]]:
+    """Simulate a chunk of trips: canonical name -> function that returns the column, (rows,). Money is in cents."""
+    time, pair, crowd, ride, pay = (
+        bits.random_raw(-(-count * rows // 4)).view(np.uint16)[: count * rows].reshape(count, rows)
+        for bits, count in zip(streams, STREAMS.values(), strict=True)
+    )
+    # when
+    slot = slots.alias.draw(time[:2].reshape(-1).view(np.uint32))
+    week_hour = slots.week_hour[slot]
+    pickup = slots.first[slot] + ((time[2].astype(np.int32) * slots.span[slot]) >> 16)
+    lost = np.flatnonzero(time[3] < tables.stray)
+    off = time[2][lost].astype(np.int64) // 16
+    pickup[lost] = np.choose(time[0][lost] % 3, [NEW_YEAR_2009 - 1 - off, slots.first[0] - 1 - off, stop + off])
 
-    def __init__(self, rows: int, tables: Tables, slots: Slots, bits: Mapping[str, np.random.SFC64], stop: int) -> None:
-        self.rows, self.tables, self.slots, self.stop = rows, tables, slots, stop
-        self.bits = bits
+    # who, where, how far and how long
+    people = tables.people.draw(crowd[0]).astype(np.uint8)
+    unknown = people == sample_tables.NULL
+    vendor_1 = ride[3] < tables.vendor_1
+    special = tables.special[ride[2]]
+    cell = tables.pair.draw(pair.reshape(-1).view(np.uint32))
+    flat, newark, far = tables.flat[cell], tables.newark[cell], tables.far[cell]
+    miles = np.minimum(tables.miles[cell] * tables.spread[far + (ride[0] >> 4)], 8191).astype(np.int32)
+    seconds = tables.pace[week_hour] * tables.times[miles] * tables.hold_up[far + (ride[1] >> 4)]
+    seconds = seconds.astype(np.int32)
 
-    def words(self, stream: str) -> Ints:
-        """(words, rows) uint16 of a stream."""
-        count = STREAMS[stream] * self.rows
-        return self.bits[stream].random_raw(-(-count // 4)).view(np.uint16)[:count].reshape(STREAMS[stream], self.rows)
+    # half dollars by distance when fast and by time when slow, as fitted to real fares
+    jitter = (ride[0] & 15).astype(np.float32) * np.float32(0.275)
+    half = miles * np.float32(0.0374) + seconds * np.float32(0.01206) + jitter
+    fare = np.maximum(half + np.float32(2.6), 5).astype(np.int32) * 50
+    fare[flat] = FLAT
+    fare[newark] += NEWARK
+    odd = np.flatnonzero(special <= ZERO_FARE)
+    fare[odd] = np.where(special[odd] == NEGOTIATED, fare[odd] + ride[3][odd] % 997, 0)
+    rush = tables.rush[week_hour]
+    rush = np.where((rush == 100) & flat, 450, rush)
+    congested = tables.congested[cell]
+    toll = np.where((pay[3] >> 8) < tables.toll[cell], np.int32(TOLL), np.int32(0))
+    due = fare + rush + congested + toll + np.int32(IMPROVEMENT + MTA)
 
-    @cached_property
-    def time(self) -> Ints:
-        return self.words("time")
+    # whether the tip is high, and then how the ride ended
+    odds = tables.cell_logit[cell] + tables.hour_logit[week_hour] + tables.people_logit[people]
+    odds += tables.fare_logit[np.minimum((fare + 49) // 50, 511)]
+    high = (pay[0] < tables.chance[odds.clip(-2048, 2047) + 2048]) & (fare > 0)
+    ending = np.where(high, 0, week_hour % 24 + 1).astype(np.intp)
+    kind = tables.ending.ravel()[ending * 8192 + (pay[1] >> 3)]
+    kind[unknown] = np.where(high[unknown], sample_tables.NULL_HIGH, sample_tables.NULL_LOW)
+    tip = _tip(kind, fare, due, pay[2])
+    refunds = np.flatnonzero((kind >= sample_tables.NEGATIVE) & (kind < sample_tables.NULL_HIGH))
 
-    @cached_property
-    def ride(self) -> Ints:
-        return self.words("ride")
-
-    @cached_property
-    def pay(self) -> Ints:
-        return self.words("pay")
-
-    @cached_property
-    def slot(self) -> Ints:
-        return self.slots.alias.draw(self.time[:2].reshape(-1).view(np.uint32))
-
-    @cached_property
-    def week_hour(self) -> Ints:
-        return self.slots.week_hour[self.slot]
-
-    @cached_property
-    def pickup(self) -> Ints:
-        """Seconds since 1970."""
-        within = (self.time[2].astype(np.int32) * self.slots.span[self.slot]) >> 16
-        at = self.slots.first[self.slot] + within
-        lost = np.flatnonzero(self.time[3] < self.tables.stray)
-        if lost.size:
-            off = self.time[2][lost].astype(np.int64) // 16
-            where = [NEW_YEAR_2009 - 1 - off, self.slots.first[0] - 1 - off, self.stop + off]
-            at[lost] = np.choose(self.time[0][lost] % 3, where)
-        return at
-
-    @cached_property
-    def cell(self) -> Ints:
-        return self.tables.pair.draw(self.words("pair").reshape(-1).view(np.uint32))
-
-    @cached_property
-    def people(self) -> Ints:
-        return self.tables.people.draw(self.words("people")[0]).astype(np.uint8)
-
-    @cached_property
-    def special(self) -> Ints:
-        """0 negotiated, 1 zero fare, 2 zero miles, 3 day long, 4 stored and forwarded, 5 nothing special."""
-        found = np.full(self.rows, 5, np.uint8)
-        rare = np.flatnonzero(self.ride[2] < self.tables.special[-1])
-        found[rare] = np.searchsorted(self.tables.special, self.ride[2][rare], side="right")
-        return found
-
-    @cached_property
-    def vendor(self) -> Ints:
-        return np.where(self.ride[3] < self.tables.vendor_1, 1, 2)
-
-    @cached_property
-    def far(self) -> Ints:
-        return self.tables.far[self.cell]
-
-    @cached_property
-    def miles(self) -> Ints:
-        """Hundredths of a mile."""
-        far = self.tables.miles[self.cell] * self.tables.spread[self.far + (self.ride[0] >> 4)]
-        return np.minimum(far, 8191).astype(np.int32)
-
-    @cached_property
-    def seconds(self) -> Ints:
-        pace = self.tables.pace[self.week_hour] * self.tables.times[self.miles]
-        return (pace * self.tables.hold_up[self.far + (self.ride[1] >> 4)]).astype(np.int32)
-
-    @cached_property
-    def due(self) -> Ints:
-        """The fare before refunds: half dollars by distance when fast and by time when slow, as fitted to real ones."""
-        jitter = (self.ride[0] & 15).astype(np.float32) * np.float32(0.275)
-        half = self.miles * np.float32(0.0374) + self.seconds * np.float32(0.01206) + jitter
-        fare = np.maximum(half + np.float32(2.6), 5).astype(np.int32) * 50
-        fare[self.tables.flat[self.cell]] = FLAT
-        fare[self.tables.newark[self.cell]] += NEWARK
-        odd = np.flatnonzero(self.special < 2)
-        fare[odd] = np.where(self.special[odd] == 0, fare[odd] + self.ride[3][odd] % 997, 0)
-        return fare
-
-    @cached_property
-    def rush(self) -> Ints:
-        charge = self.tables.rush[self.week_hour]
-        return np.where((charge == 100) & self.tables.flat[self.cell], 450, charge)
-
-    @cached_property
-    def congested(self) -> Ints:
-        return self.tables.congested[self.cell]
-
-    @cached_property
-    def toll(self) -> Ints:
-        return np.where((self.pay[3] >> 8) < self.tables.toll[self.cell], np.int32(TOLL), np.int32(0))
-
-    @cached_property
-    def before_tip(self) -> Ints:
-        return self.due + self.rush + self.congested + self.toll + np.int32(IMPROVEMENT + MTA)
-
-    @cached_property
-    def kind(self) -> Ints:
-        """How the ride ended, see ``profile._endings``: first whether the tip is high, then how it came about."""
-        tables = self.tables
-        odds = tables.cell_logit[self.cell] + tables.hour_logit[self.week_hour] + tables.people_logit[self.people]
-        odds += tables.fare_logit[np.minimum((self.due + 49) // 50, 511)]
-        high = (self.pay[0] < tables.chance[odds.clip(-2048, 2047) + 2048]) & (self.due > 0)
-        row = np.where(high, 0, self.week_hour % 24 + 1).astype(np.intp)
-        kind = tables.ending.ravel()[row * 8192 + (self.pay[1] >> 3)]
-        nothing = np.flatnonzero(self.people == NULL)
-        kind[nothing] = np.where(high[nothing], profile.NULL_HIGH, profile.NULL_LOW)
-        return kind
-
-    @cached_property
-    def tip(self) -> Ints:
-        kind, fare = self.kind, self.due
-        tip = (profile.PERCENT[kind] * self.before_tip + 50) // 100
-        fifth = fare // 5
-        at = np.flatnonzero(kind == profile.WHOLE_UP)
-        tip[at] = (fifth[at] // 100 + 1) * 100
-        at = np.flatnonzero(kind == profile.ABOVE)
-        tip[at] = fifth[at] + 1 + fare[at] * (self.pay[2][at] >> 8) // 1024
-        at = np.flatnonzero(kind == profile.WHOLE_DOWN)
-        tip[at] = fifth[at] // 100 * 100
-        at = np.flatnonzero(kind == profile.TIE)
-        tip[at] = fifth[at]
-        # a small button on a short ride would be a high tip after all
-        pressed = (kind >= 6) & (kind <= 8) & (tip >= fifth)
-        at = np.flatnonzero(pressed | (kind == profile.BELOW) | ((kind == profile.WHOLE_DOWN) & (fare < 500)))
-        tip[at] = fifth[at] * (80 + (self.pay[2][at] >> 9)) // 1280 * 5
-        return tip
-
-    @cached_property
-    def refunds(self) -> Ints:
-        return np.flatnonzero((self.kind >= NEGATIVE) & (self.kind < profile.NULL_HIGH))
-
-    def dollars(self, cents: Ints) -> Ints:
-        """Return dollars, negative where the fare was refunded."""
+    def dollars(cents: Ints) -> Ints:
         amount = cents / 100.0
-        amount[self.refunds] *= -1
+        amount[refunds] *= -1
         return amount
 
-    def gaps(self, values: Ints) -> Ints:
-        """Turn numbers into floats that are missing where the passenger count is."""
-        found = values.astype(np.float64)
-        found[self.people == NULL] = np.nan
-        return found
+    def known(values: Ints) -> Ints:
+        return np.where(unknown, np.nan, values)
 
-    def stop_time(self) -> Ints:
-        """Drop-off in microseconds; a few meters ran for a day."""
-        took = np.where(self.special == 3, 86_399 - self.ride[3].astype(np.int32) % 600, self.seconds)
-        return (self.pickup + took) * 1_000_000
+    def distance() -> Ints:
+        shown = np.where(vendor_1, (miles + 5) // 10 * 10, miles)  # vendor 1 gives tenths
+        return np.where(special == ZERO_MILES, 0, shown) / 100.0
 
-    def distance(self) -> Ints:
-        """Miles: vendor 1 gives tenths."""
-        miles = np.where(self.vendor == 1, (self.miles + 5) // 10 * 10, self.miles)
-        return np.where(self.special == 2, 0, miles) / 100.0
+    def dropoff() -> Ints:
+        took = np.where(special == DAY_LONG, 86_399 - ride[3].astype(np.int32) % 600, seconds)
+        return (pickup + took) * 1_000_000
 
-    def rate_code(self) -> Ints:
-        """1 standard, 2 JFK, 3 Newark, 5 negotiated."""
-        code = np.where(self.tables.flat[self.cell], 2, 1)
-        code[self.tables.newark[self.cell]] = 3
-        code[self.special < 2] = 5
-        return self.gaps(code)
-
-    def flag(self) -> Ints:
-        """N, Y or None."""
-        code = (self.special == 4).astype(np.intp)
-        code[self.people == NULL] = 2
-        return FLAGS[code]
-
-    def extra(self) -> Ints:
-        """Vendor 1 counts the congestion surcharge here as well."""
-        return self.dollars(self.rush + np.where(self.vendor == 1, self.congested, np.int32(0)))
-
-    def total(self) -> Ints:
-        """Everything due with the tip."""
-        return self.dollars(self.before_tip + self.tip)
+    return {
+        "VendorID": lambda: np.where(vendor_1, 1, 2),
+        "pickup": lambda: pickup * 1_000_000,
+        "dropoff": dropoff,
+        "passenger_count": lambda: known(people),
+        "trip_distance": distance,
+        "RatecodeID": lambda: known(np.select([special <= ZERO_FARE, newark, flat], [5, 3, 2], 1)),
+        "store_and_fwd_flag": lambda: FLAGS[np.where(unknown, 2, special == STORED)],
+        "PULocationID": lambda: tables.pu[cell],
+        "DOLocationID": lambda: tables.do[cell],
+        "payment_type": lambda: sample_tables.PAYMENT[kind],
+        "fare_amount": lambda: dollars(fare),
+        # vendor 1 counts the congestion surcharge here as well
+        "extra": lambda: dollars(rush + np.where(vendor_1, congested, np.int32(0))),
+        "mta_tax": lambda: dollars(np.full(rows, MTA)),
+        "tip_amount": lambda: tip / 100.0,
+        "tolls_amount": lambda: dollars(toll),
+        "improvement_surcharge": lambda: dollars(np.full(rows, IMPROVEMENT)),
+        "total_amount": lambda: dollars(due + tip),
+        "congestion_surcharge": lambda: known(dollars(congested)),
+        "airport_fee": lambda: np.full(rows, np.nan),
+        "trip_type": lambda: known(np.where(special <= ZERO_FARE, 2, 1)),
+    }
 
 
-_COLUMNS: dict[str, Callable[[Trips], Any]] = {
-    "VendorID": lambda t: t.vendor,
-    "pickup": lambda t: t.pickup * 1_000_000,
-    "dropoff": Trips.stop_time,
-    "passenger_count": lambda t: t.gaps(t.people),
-    "trip_distance": Trips.distance,
-    "RatecodeID": Trips.rate_code,
-    "store_and_fwd_flag": Trips.flag,
-    "PULocationID": lambda t: t.tables.pu[t.cell],
-    "DOLocationID": lambda t: t.tables.do[t.cell],
-    "payment_type": lambda t: profile.PAYMENT[t.kind],
-    "fare_amount": lambda t: t.dollars(t.due),
-    "extra": Trips.extra,
-    "mta_tax": lambda t: t.dollars(np.full(t.rows, MTA)),
-    "tip_amount": lambda t: t.tip / 100.0,
-    "tolls_amount": lambda t: t.dollars(t.toll),
-    "improvement_surcharge": lambda t: t.dollars(np.full(t.rows, IMPROVEMENT)),
-    "total_amount": Trips.total,
-    "congestion_surcharge": lambda t: t.gaps(t.dollars(t.congested)),
-    "airport_fee": lambda t: np.full(t.rows, np.nan),
-    "trip_type": lambda t: t.gaps(np.where(t.special < 2, 2, 1)),
-}
-_TYPES: dict[str, Any] = dict.fromkeys(("VendorID", "pickup", "dropoff", "PULocationID", "DOLocationID"), np.int64)
-_TYPES["store_and_fwd_flag"] = object
-"""Of what is no double."""
-_OF_ONE_COLOUR = {"airport_fee": "yellow", "trip_type": "green"}
+def _tip(kind: Ints, fare: Ints, due: Ints, dice: Ints) -> Ints:
+    """Return cents by how rides ended, see ``sample_tables``."""
+    tip = (sample_tables.PERCENT[kind] * due + 50) // 100
+    fifth = fare // 5
+    at = np.flatnonzero(kind == sample_tables.WHOLE_UP)
+    tip[at] = (fifth[at] // 100 + 1) * 100
+    at = np.flatnonzero(kind == sample_tables.ABOVE)
+    tip[at] = fifth[at] + 1 + fare[at] * (dice[at] >> 8) // 1024
+    at = np.flatnonzero(kind == sample_tables.WHOLE_DOWN)
+    tip[at] = fifth[at] // 100 * 100
+    at = np.flatnonzero(kind == sample_tables.TIE)
+    tip[at] = fifth[at]
+    # a small button on a short ride would be a high tip after all
+    pressed = (kind >= 6) & (kind <= 8) & (tip >= fifth)
+    below = (kind == sample_tables.BELOW) | ((kind == sample_tables.WHOLE_DOWN) & (fare < 500))
+    at = np.flatnonzero(pressed | below)
+    tip[at] = fifth[at] * (80 + (dice[at] >> 9)) // 1280 * 5
+    return tip
 
 
-def column_names(colour: str) -> tuple[str, ...]:
-    """Return the names of all columns of a colour's trips, in order."""
-    return tuple(_named(colour))
-
-
-def _named(colour: str) -> dict[str, str]:
-    """Return the TLC's name -> the canonical one."""
-    return {tlc_name(name, colour): name for name in _COLUMNS if _OF_ONE_COLOUR.get(name, colour) == colour}
+def column_names(colour: str) -> dict[str, str]:
+    """Return the TLC's name -> the canonical one of all columns of a colour's trips, in order."""
+    return {tlc_name(name, colour): name for name in COLUMNS if OF_ONE_COLOUR.get(name, colour) == colour}
 
 
 def sample_block(
@@ -273,20 +173,21 @@ def sample_block(
     if period[1] - period[0] < 1_000_000 or min(block, seed, rows) < 0:
         what = f"period {period}, block {block}, seed {seed}, rows {rows} cannot be made"
         raise TipcastError("C003", "data", what, "give a period of at least a second and no negative numbers")
-    known = _named(colour)
+    known = column_names(colour)
     wanted = list(known) if columns is None else list(columns)
     if strange := [name for name in wanted if name not in known]:
         what = f"no column {strange[0]!r} in {colour} trips"
         raise TipcastError("C003", "data.columns", what, f"choose from {', '.join(known)}")
-    tables, slots = profile.tables(colour), profile.slots(*period, colour)
+    tables, slots = sample_tables.tables(colour), sample_tables.slots(*period, colour)
     key = [seed, period[0] % 2**64, period[1] % 2**64, block, COLOURS.index(colour)]
-    bits = {name: np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i, name in enumerate(STREAMS)}
-    made: dict[str, Any] = {name: np.empty(rows, _TYPES.get(known[name], np.float64)) for name in wanted}
+    streams = [np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i in range(len(STREAMS))]
     stop = -(-period[1] // 1_000_000)
-    for start in range(0, rows, CHUNK):
-        trips = Trips(min(CHUNK, rows - start), tables, slots, bits, stop)
+    made: dict[str, Any] = {}
+    for start in range(0, max(rows, 1), CHUNK):
+        trips = _simulate(min(CHUNK, rows - start), tables, slots, streams, stop)
         for name in wanted:
-            made[name][start : start + trips.rows] = _COLUMNS[known[name]](trips)
+            values = trips[known[name]]()
+            made.setdefault(name, np.empty(rows, values.dtype))[start : start + CHUNK] = values
     return made
 
 
@@ -294,26 +195,19 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     """List the blocks of a period, over whose months rows are spread by their days; C003 colour, months or numbers."""
     check_colour(data.colour)
     check_blocks("rows", data.rows, data.block_rows)
-    names = column_names(data.colour)
+    names = tuple(column_names(data.colour))
     columns = map_columns(names, f"sample trips ({data.colour})", request.columns, request.optional)
     chosen = parse_months(months, key)
     periods = [of_months(month) for month in chosen]
     spans = [stop - start for start, stop in periods]
     ends = [data.rows * passed // sum(spans) for passed in itertools.accumulate(spans, initial=0)]
-    fragments: list[Fragment] = []
+    scans = []
     for month, period, (first, last) in zip(chosen, periods, itertools.pairwise(ends), strict=True):
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
         digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
+        fragments = []
         for block, start in enumerate(range(first, last, data.block_rows)):
-            rows = min(data.block_rows, last - start)
-            options = {"rows": rows, "colour": data.colour}
+            rows, options = min(data.block_rows, last - start), {"colour": data.colour}
             fragments.append(Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options))
-    digests = dict.fromkeys(fragment.digest for fragment in fragments)
-    return Listing(
-        fragments=tuple(fragments),
-        period=of_months(chosen[0], chosen[-1]),
-        uris=tuple(dict.fromkeys(fragment.uri for fragment in fragments)),
-        digest=hashlib.sha256("\n".join((str(data.block_rows), *digests)).encode()).hexdigest(),
-        name=f"{data.colour} trips",
-        facts={"colour": data.colour},
-    )
+        scans.append(FileScan(uri, tuple(fragments), period, f"{digest} {data.block_rows}"))
+    return gather(scans, f"{data.colour} trips", {"colour": data.colour})

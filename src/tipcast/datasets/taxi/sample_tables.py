@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -26,68 +24,50 @@ NULL = 7
 EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2
 """Upper ends of the fare bins in half dollars."""
 JFK, NEWARK, LAGUARDIA = 132, 1, 138
-NORTH = (24, 41, 42, 74, 75, 116, 120, 127, 128, 151, 152, 153, 166, 194, 202, 243, 244)
-SOUTH = (
-    4, 12, 13, 43, 45, 48, 50, 68, 79, 87, 88, 90, 100, 107, 113, 114, 125, 137, 140, 141, 142, 143, 144, 148, 158,
-    161, 162, 163, 164, 170, 186, 209, 211, 224, 229, 230, 231, 232, 233, 234, 236, 237, 238, 239, 246, 249, 261, 262,
-    263,
-)  # fmt: skip
-"""Manhattan's zones above and below 96th Street: the congestion surcharge is for the latter."""
 PAYMENT = np.array([1.0] * 12 + [2, 3, 4, 2, 3, 4, np.nan, np.nan])
-"""Payment type of each of the twenty kinds of ending that ``_endings`` lists."""
+"""Payment type of each of the twenty kinds of ending, of which the first five and the next to last have a high tip.
+
+0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5 no tip,
+6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
+charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
+"""
 PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int32)
 """Button pressed, in percent of all that is due before the tip."""
 WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9, 10, 11, 15, 18, 19
 
-_LOCK = Lock()
 Ints: TypeAlias = Any
 Floats: TypeAlias = Any
 Tables: TypeAlias = SimpleNamespace
-"""All look-up tables of one colour, see ``_tables``."""
+"""All look-up tables of one colour, see ``tables``."""
 Slots: TypeAlias = SimpleNamespace
 """The hours of a period, see ``slots``."""
 
 
-@dataclass(frozen=True)
 class Alias:
-    """One table: the high ``bits`` of a random word choose a cell, the rest decide between it and its alias."""
+    """Walker's alias method: a word's high bits choose a cell, the others decide between it and the cell's alias."""
 
-    keep: Ints
-    """(2**bits,) thresholds in units of the word's low bits."""
-    other: Ints
-    """(2**bits,) aliases."""
-    shift: int
+    def __init__(self, shares: Floats, word: type[np.unsignedinteger[Any]]) -> None:
+        """Build the table of (n,) weights without a loop: rich cells' excess meets poor cells' lack, both running."""
+        bits = max(int(np.ceil(np.log2(len(shares)))), 1)
+        weight = np.zeros(1 << bits)
+        weight[: len(shares)] = shares
+        weight *= len(weight) / weight.sum()
+        poor, rich = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
+        lack, excess = np.append(np.cumsum(1 - weight[poor]), np.inf), np.cumsum(weight[rich] - 1)
+        self.alias = np.arange(len(weight))
+        giver = np.searchsorted(excess, np.append(0, lack)[: len(poor)], side="right")
+        self.alias[poor] = rich[np.minimum(giver, len(rich) - 1)]
+        self.alias[rich[:-1]] = rich[1:]
+        over = lack[np.searchsorted(lack, excess)] - excess
+        weight[rich] = 1 - np.where(np.isfinite(over), over, 0)
+        self.shift = 8 * word().itemsize - bits
+        self.keep = np.round(weight.clip(0, 1) * (1 << self.shift)).astype(word)
 
     def draw(self, words: Ints) -> Ints:
-        """Map (n,) random unsigned words to (n,) outcomes."""
+        """Map (n,) random words to (n,) outcomes."""
         cell = (words >> words.dtype.type(self.shift)).astype(np.intp)
         low = words & words.dtype.type((1 << self.shift) - 1)
-        return np.where(low < self.keep[cell], cell, self.other[cell])
-
-
-def alias(shares: Floats, word_bits: int) -> Alias:
-    """Build an alias table of (n,) weights that is drawn with words of so many bits.
-
-    Without a loop: running shortfalls of poor cells are met by running excesses of rich ones.
-    """
-    bits = max(int(np.ceil(np.log2(len(shares)))), 1)
-    weight = np.zeros(1 << bits)
-    weight[: len(shares)] = shares
-    weight *= len(weight) / weight.sum()
-    poor, rich = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
-    lack, excess = np.cumsum(1 - weight[poor]), np.cumsum(weight[rich] - 1)
-    keep, other = weight.copy(), np.arange(len(weight))
-    before = np.concatenate([[0.0], lack[:-1]]) if len(lack) else lack
-    giver = np.minimum(np.searchsorted(excess, before, side="right"), len(rich) - 1)
-    other[poor] = rich[giver]
-    if len(lack):
-        meets = np.searchsorted(lack, excess, side="left")
-        ends = meets < len(lack)
-        keep[rich] = np.where(ends, 1 - (lack[np.minimum(meets, len(lack) - 1)] - excess), 1)
-        other[rich[:-1]] = rich[1:]
-    shift = word_bits - bits
-    kind = np.uint16 if word_bits == 16 else np.uint32
-    return Alias(np.round(keep.clip(0, 1) * (1 << shift)).astype(kind), other.astype(np.intp), shift)
+        return np.where(low < self.keep[cell], cell, self.alias[cell])
 
 
 def inverse(shares: list[float]) -> Ints:
@@ -99,12 +79,6 @@ def inverse(shares: list[float]) -> Ints:
 def constants() -> dict[str, Any]:
     """Read the shipped statistics; ``benchmarks/sample_constants.py`` made them."""
     return dict(json.loads(PATH.read_text(encoding="utf-8")))
-
-
-def tables(colour: str) -> Tables:
-    """Return the tables of ``yellow`` or ``green``, built by the first thread that asks."""
-    with _LOCK:
-        return _tables(colour)
 
 
 @lru_cache(maxsize=64)
@@ -119,11 +93,11 @@ def slots(start: int, stop: int, colour: str) -> Slots:
     low = np.maximum(hours * 3600, first)
     span = np.minimum(hours * 3600 + 3600, last) - low
     week_hour = (hours + 72) % 168  # 1970 began on a Thursday
-    chances = alias(tables(colour).week[week_hour] * span, 32)
-    return SimpleNamespace(alias=chances, first=low, span=span.astype(np.int32), week_hour=week_hour.astype(np.uint8))
+    alias = Alias(tables(colour).week[week_hour] * span, np.uint32)
+    return SimpleNamespace(alias=alias, first=low, span=span.astype(np.int32), week_hour=week_hour.astype(np.uint8))
 
 
-def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
+def _pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
     """Fit (265, 265) shares to both margins, the share within one zone and the commonest pairs; near zones first."""
     pu, do = (np.array(made[side], float) / sum(made[side]) for side in ("pu", "do"))
     table = (np.exp(-miles / REACH) + ANYWHERE) * np.outer(pu, do)
@@ -140,8 +114,8 @@ def pair_shares(made: dict[str, Any], miles: Floats) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def _tables(colour: str) -> Tables:
-    """Make the tables; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
+def tables(colour: str) -> Tables:
+    """Return the tables of ``yellow`` or ``green``; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
     shipped = constants()
     made, logit = shipped[colour], shipped[colour]["logit"]
     x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
@@ -151,7 +125,8 @@ def _tables(colour: str) -> Tables:
     miles[ZONES - 1, ZONES - 1] = OFFSET
     zone = np.arange(1, ZONES + 1)
     pu, do = np.repeat(zone, ZONES), np.tile(zone, ZONES)
-    manhattan, south = np.isin(zone, NORTH + SOUTH), np.isin(zone, SOUTH)
+    south = np.isin(zone, shipped["south"])
+    manhattan = south | np.isin(zone, shipped["north"])
     flat = ((pu == JFK) & manhattan[do - 1]) | ((do == JFK) & manhattan[pu - 1])
     airport = np.where((pu == LAGUARDIA) | (do == LAGUARDIA), 170, np.where((pu == JFK) | (do == JFK), 133, 0))
     toll = np.where(airport > 0, airport, np.where(miles.ravel() > 8, 128, 1))
@@ -161,8 +136,8 @@ def _tables(colour: str) -> Tables:
     ends = np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
     steps, distances = np.arange(-2048, 2048) / 100, np.log(np.arange(8192) / 100 + 0.005)
     return SimpleNamespace(
-        pair=alias(pair_shares(made, miles).ravel(), 32),
-        people=alias(np.array(made["passengers"]), 16),
+        pair=Alias(_pair_shares(made, miles).ravel(), np.uint32),
+        people=Alias(np.array(made["passengers"]), np.uint16),
         pu=pu,
         do=do,
         # (cells,) hundredths of a mile
@@ -195,35 +170,11 @@ def _tables(colour: str) -> Tables:
         # (4096,) chance of a high tip in 65536ths by log-odds + 2048
         chance=np.round(65535 / (1 + np.exp(-steps))).astype(np.uint16),
         # (25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise
-        ending=np.stack([inverse(row) for row in _endings(made)]),
-        # (5,) ends in 65536ths: negotiated, zero fare, zero miles, day long, stored and forwarded
-        special=ends.round().astype(np.int32),
+        ending=np.stack([inverse(row) for row in made["endings"]]),
+        # (65536,) 0 negotiated, 1 zero fare, 2 zero miles, 3 day long, 4 stored and forwarded, 5 nothing special
+        special=np.searchsorted(ends.round(), np.arange(65536), side="right").astype(np.uint8),
         stray=max(round(made["stray"] * 65536), 1),
         vendor_1=round(made["vendor_1"] * 65536),
         # (168,) share of trips by hour of the week
         week=np.array(made["hour_of_week"], float) / sum(made["hour_of_week"]),
     )
-
-
-def _endings(made: dict[str, Any]) -> list[list[float]]:
-    """Chances of the twenty kinds of ending; none of the first five can come of a low tip, nor the rest of a high one.
-
-    0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5 no tip,
-    6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
-    charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
-    """
-    press, zero = made["buttons"], made["tip_zero"]
-    card, rate = made["payment"][0], made["label_rate"]
-    high = rate / card
-    above = max(high - press["0.2"] - press["0.25"] - press["0.3"] - 0.049, 0.01)
-    rows = [[press["0.2"], press["0.25"], press["0.3"], 0.049, above] + [0.0] * 15]
-    below = max(1 - high - zero - press["0.1"] - press["0.15"] - press["0.18"] - 0.12 - 0.004, 0.01)
-    by_card = [zero, press["0.1"], press["0.15"], press["0.18"], 0.12, 0.004, below]
-    negative = made["negative"][1:]
-    rest = [part - less for part, less in zip(made["payment"][1:], negative, strict=True)] + negative
-    for share, label in zip(made["card_by_hour"], made["label_by_hour"], strict=True):
-        low = max(share - label, 0.02) / (1 - label)
-        low_by_card = [p / sum(by_card) * low for p in by_card]
-        otherwise = [p / sum(rest) * (1 - low) for p in rest]
-        rows.append([0.0] * 5 + low_by_card + otherwise + [0.0, 0.0])
-    return rows

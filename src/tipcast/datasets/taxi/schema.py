@@ -117,12 +117,11 @@ def map_columns(
 
 
 def _missing(missing: Sequence[str], names: Sequence[str], where: str, needed: Sequence[str], key: str) -> TipcastError:
-    folded = {_fold(name) for name in names}
-    if _YEAR_2009 in folded:
+    if _YEAR_2009 in map(_fold, names):
         what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
         return TipcastError("D017", where, what, "use months from 2016-07 on")
-    if set(missing) & set(ZONES) and folded & _COORDINATES:
-        return no_zones(where)
+    if set(missing) & set(ZONES):
+        refuse_coordinates(names, where)
     colour = colour_of(names) or "yellow"
     own = [tlc_name(name, colour) for name in missing]
     hint = ""
@@ -136,15 +135,13 @@ def _missing(missing: Sequence[str], names: Sequence[str], where: str, needed: S
     return TipcastError("D007", where, what, f"map its own names by {key}={{{own[0]}: ITS_NAME}}{more}")
 
 
-def no_zones(where: str) -> TipcastError:
-    """Return the error for a file that has longitudes and latitudes in place of taxi zones."""
-    what = "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID): the TLC's files before 2016-07"
-    return TipcastError("D017", where, what, "use months from 2016-07 on")
-
-
-def has_coordinates(names: Sequence[str]) -> bool:
-    """Whether a file has pickup longitudes or latitudes."""
-    return bool({_fold(name) for name in names} & _COORDINATES)
+def refuse_coordinates(names: Iterable[str], where: str) -> None:
+    """Refuse a file that has longitudes and latitudes in place of taxi zones; D017."""
+    if {_fold(name) for name in names} & _COORDINATES:
+        what = (
+            "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID): the TLC's files before 2016-07"
+        )
+        raise TipcastError("D017", where, what, "use months from 2016-07 on")
 
 
 def colour_of(names: Iterable[str]) -> str | None:

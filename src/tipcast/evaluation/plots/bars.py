@@ -53,7 +53,7 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     for spine in axes.spines.values():
         spine.set_visible(False)
     shown = range(0, many, -(-many // 25))
-    names = [_short(classes[at], many) for at in shown]
+    names = [style.fit(classes[at], max(3, 40 // many)) for at in shown]
     axes.set_xticks(list(shown), names)
     axes.set_yticks(list(shown), names, rotation=90 if many < 5 else 0, va="center")
     axes.tick_params(labelsize=style.TEXT if many < 5 else 8)
@@ -61,23 +61,14 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     return style.png(figure)
 
 
-def _short(name: str, many: int) -> str:
-    most = max(3, 40 // many)
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
     """Draw recall and precision of each class as pairs of bars; of many classes the first."""
     names, recall, precision = names[:MOST_CLASSES], recall[:MOST_CLASSES], precision[:MOST_CLASSES]
-    left = min(0.09 + 0.0165 * max(len(_short(name, 1)) for name in names), 0.5)
-    figure, axes = style.page("Classes", subtitle, (left, 0.125, 0.92 - left, 0.715))
+    figure, axes = style.rows("Classes", subtitle, [style.fit(name, 40) for name in names], above=1.2)
     places = np.arange(len(names))
     axes.barh(places - 0.19, recall, height=0.34, color=style.BLUE, alpha=0.85, label="recall: share found")
     axes.barh(places + 0.19, precision, height=0.34, color=style.ORANGE, alpha=0.7, label="precision: share right")
-    axes.set_yticks(places.tolist(), [_short(name, 1) for name in names])
-    axes.set_ylim(max(len(names), 5) - 0.4, -1.2)
     style.shares(axes, y=False)
-    axes.grid(False, axis="y")
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     style.name_axes(axes, "share of the class's rows", "")
     return style.png(figure)
@@ -91,18 +82,12 @@ def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tupl
     for rows, color, name in ((bins.negatives, style.ORANGE, classes[0]), (bins.positives, style.BLUE, classes[1])):
         share = rows / max(rows.sum(), 1)
         highest = max(highest, float(share.max()))
-        axes.stairs(share, bins.edges, fill=True, color=color, alpha=0.16)
-        axes.stairs(share, bins.edges, color=color, linewidth=2.2, label=f"{name}: {rows.sum():,} rows")
-    top = highest * 1.32
+        style.filled(axes, share, bins.edges, color, f"{name}: {rows.sum():,} rows")
     style.mark_threshold(axes, evaluation.threshold, highest * 1.12)
     style.shares(axes, y=False)
-    axes.set_ylim(0, top)
-    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if top > 0.06 else 1, symbol=" %"))
-    axes.grid(False, axis="x")
+    style.bin_shares(axes, highest)
     of_bin = f"share of the class's rows in a bin of 1/{len(bins.negatives)}"
     style.name_axes(axes, f"score: predicted probability of class {classes[1]}", of_bin)
-    style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)
 
 
@@ -113,7 +98,8 @@ def importance(
     total = sum(importance.values()) or 1.0
     ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
     names, values = [name for name, _ in ranked], [value / total for _, value in ranked]
-    figure, axes = style.bars(title, subtitle, names, values)
+    figure, axes = style.rows(title, subtitle, names)
+    style.bars(axes, values)
     for i, value in enumerate(values):
         style.write(axes, value + 0.012 * max(values), i, style.percent(value, 1), va="center", bbox=None)
     axes.set_xlim(0, max(values, default=1) * 1.17 or 1)

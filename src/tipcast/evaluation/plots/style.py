@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread, imsave
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 INK = "#1c2530"
 MUTED = "#66707c"
@@ -83,16 +83,34 @@ def mark_threshold(axes: Axes, threshold: float, height: float) -> None:
     write(axes, threshold + shift, height, f"threshold {threshold:.3f}", ha=side, va="top")
 
 
-def bars(
-    title: str, subtitle: str, names: Sequence[str], values: Sequence[float], color: Any = BLUE
-) -> tuple[Figure, Axes]:
-    """Return a page with a horizontal bar for each name, the first on top, and its axes."""
+def rows(title: str, subtitle: str, names: Sequence[str], above: float = 0.6) -> tuple[Figure, Axes]:
+    """Return a page with a row for each name, the first on top with some room above, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
     figure, axes = page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
-    axes.barh(names, values, height=0.62, color=color, alpha=0.85, zorder=3)  # above guides
-    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(len(names), 5) - 0.4, -above)
     axes.grid(False, axis="y")
     return figure, axes
+
+
+def bars(axes: Axes, values: Sequence[float], **options: Any) -> None:
+    """Draw a horizontal bar in each row."""
+    axes.barh(range(len(values)), values, **{"height": 0.62, "color": BLUE, "alpha": 0.85, "zorder": 3, **options})
+
+
+def filled(axes: Axes, share: Any, edges: Any, color: str = BLUE, label: str | None = None) -> None:
+    """Draw the (bins,) shares of rows between (bins + 1,) edges, on a ground of the same color."""
+    axes.stairs(share, edges, fill=True, color=color, alpha=0.16)
+    axes.stairs(share, edges, color=color, linewidth=2.2, label=label)
+    axes.grid(False, axis="x")
+
+
+def bin_shares(axes: Axes, highest: float) -> None:
+    """Show shares of rows up to the highest on the vertical axis, with room for the legend above."""
+    axes.set_ylim(0, highest * 1.32)
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.045 else 1, symbol=" %"))
+    key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
 
 
 def ring(axes: Axes, x: float, y: float) -> None:

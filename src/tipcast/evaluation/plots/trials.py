@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
@@ -20,27 +19,18 @@ SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", styl
 """From the worst score to the best."""
 
 
-Curves = Mapping[str, Mapping[str, Sequence[float]]]
-"""Label -> the columns of its table, as an evaluator makes it."""
-
-
-def roc_overlay(curves: Curves, subtitle: str) -> bytes:
-    """Draw ROC curves (``fpr``, ``tpr``), the first in front."""
+def roc_overlay(curves: Mapping[str, Mapping[str, Sequence[float]]], subtitle: str) -> bytes:
+    """Draw ROC curves (label -> ``fpr``, ``tpr``), the first in front; where colors end, dashes tell them apart."""
     figure, axes = style.page("ROC curves of the best trials", subtitle, (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], **style.GUIDE)
-    _lines(axes, curves, "fpr", "tpr")
+    for at, (label, table) in reversed([*enumerate(curves.items())]):
+        dashes, color = divmod(at, len(COLORS))
+        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)], "linewidth": 2.2}
+        axes.plot(table["fpr"], table["tpr"], label=label, **look)
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
     style.key(axes, "lower right", reverse=True)
     return style.png(figure)
-
-
-def _lines(axes: Axes, curves: Curves, x: str, y: str) -> None:
-    """Draw lines, told apart by color and, where there are more, by dashes."""
-    for at, (label, table) in reversed([*enumerate(curves.items())]):
-        dashes, color = divmod(at, len(COLORS))
-        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)]}
-        axes.plot(table[x], table[y], linewidth=2.2, label=label, **look)
 
 
 def parallel(
@@ -128,7 +118,8 @@ def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: floa
     """Draw each worker's seconds of trials, and their share of the time of its slots; of workers gone, of one."""
     names = sorted(workers)
     seconds = [workers[name] for name in names]
-    figure, axes = style.bars("Busy seconds of the workers", subtitle, names, seconds)
+    figure, axes = style.rows("Busy seconds of the workers", subtitle, names)
+    style.bars(axes, seconds)
     for at, name in enumerate(names):
         share = workers[name] / max(elapsed_s * slots.get(name, 1), 1e-9)
         text = f"{workers[name]:.1f} s: {style.percent(share)} busy"
@@ -141,18 +132,16 @@ def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: floa
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, phases = list(seconds), list(next(iter(seconds.values())))
-    figure, axes = style.page("The same training, from rung to rung", subtitle)
+    figure, axes = style.rows("The same training, from rung to rung", subtitle, names)
     totals = [sum(seconds[name].values()) for name in names]
     left = [0.0] * len(names)
     for phase, color in zip(phases, (style.FAINT, style.BLUE, style.ORANGE), strict=True):
         wide = [seconds[name][phase] for name in names]
-        axes.barh(names, wide, left=left, height=0.62, color=color, alpha=0.85, label=phase)
+        style.bars(axes, wide, left=left, color=color, label=phase)
         left = [start + more for start, more in zip(left, wide, strict=True)]
     for at, total in enumerate(totals):
         style.write(axes, total, at, f" {total:.2f} s, {totals[0] / total:.1f} x", va="center", bbox=None)
     axes.set_xlim(0, max(totals) * 1.4)
-    axes.set_ylim(max(len(names), 4) - 0.4, -0.6)
-    axes.grid(False, axis="y")
     style.name_axes(axes, "seconds", "")
     style.key(axes, "lower right")
     return style.png(figure)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from tipcast.evaluation.plots import style
@@ -48,8 +48,7 @@ def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     """Draw the distribution of prediction less truth."""
     figure, axes = style.page("Residuals", subtitle)
     share = evaluation.residuals / max(int(evaluation.residuals.sum()), 1)
-    axes.stairs(share, evaluation.residual_axis, fill=True, color=style.BLUE, alpha=0.16)
-    axes.stairs(share, evaluation.residual_axis, color=style.BLUE, linewidth=2.2)
+    style.filled(axes, share, evaluation.residual_axis)
     top = float(share.max()) * 1.25 or 1.0
     bias = evaluation.metrics["bias"]
     axes.axvline(0, **style.GUIDE)
@@ -58,7 +57,6 @@ def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     axes.set_ylim(0, top)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_formatter(lambda value, _: style.percent(value, 0 if top > 0.06 else 1))
-    axes.grid(False, axis="x")
     style.name_axes(axes, "prediction less true value (all beyond are in the last bins)", "share of rows in a bin")
     return style.png(figure)
 
@@ -188,8 +186,7 @@ def distribution(
     highest = max(max(now), max(then) if then else 0.0, 1e-9)
     if then:
         axes.stairs(then, borders, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
-    axes.stairs(now, borders, fill=True, color=style.BLUE, alpha=0.16)
-    axes.stairs(now, borders, color=style.BLUE, linewidth=2.2, label="scored rows")
+    style.filled(axes, now, borders, label="scored rows")
     what, bins = "prediction", "a bin"
     if threshold is not None:
         style.mark_threshold(axes, threshold, highest * 1.12)
@@ -199,10 +196,6 @@ def distribution(
         known = names if len(names) == len(now) else [str(at) for at in range(len(now))]
         axes.set_xticks(borders[:-1] + 0.5, labels=known)
         what, bins = "predicted class" if names else "cluster", "each"
-    axes.set_ylim(0, highest * 1.32)
-    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.06 else 1, symbol=" %"))
-    axes.grid(False, axis="x")
+    style.bin_shares(axes, highest)
     style.name_axes(axes, what, f"share of rows in {bins}")
-    style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)

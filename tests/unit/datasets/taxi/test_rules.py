@@ -12,7 +12,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets.base import Counts, Fragment, Listing
 from tipcast.datasets.rows import Recipe, check_counts
-from tipcast.datasets.taxi.dataset import Taxi, missing_passengers, usable
+from tipcast.datasets.taxi.dataset import Taxi
 
 PERIOD = (1_000, 2_000)
 RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour",)))
@@ -30,16 +30,17 @@ def _columns(rows: int = 10) -> dict[str, Any]:
 
 
 def test_good_rows_need_no_mask() -> None:
-    assert usable(_columns(), PERIOD, np) == (None, {})
-    assert usable(_columns(0), PERIOD, np) == (None, {})
+    assert Taxi().clean(_columns(), PERIOD, np) == (None, {})
+    assert Taxi().clean(_columns(0), PERIOD, np) == (None, {})
 
 
 def test_missing_passengers_are_kept_and_counted() -> None:
     columns = _columns()
     columns["passenger_count"][3] = np.nan
-    assert usable(columns, PERIOD, np) == (None, {})
-    assert missing_passengers(columns) == 1
-    assert missing_passengers({**columns, "passenger_count": np.ones(3, np.int64)}) == 0
+    assert Taxi().clean(columns, PERIOD, np) == (None, {})
+    assert Taxi().own_counts(columns, cleaned=False) == {"missing_passengers": 1}
+    whole = {**columns, "passenger_count": np.ones(3, np.int64)}
+    assert Taxi().own_counts(whole, cleaned=False) == {"missing_passengers": 0}
 
 
 CASES = [
@@ -67,7 +68,7 @@ CASES = [
 def test_each_reason(name: str, value: float, reason: str) -> None:
     columns = _columns()
     columns[name][4] = value
-    keep, dropped = usable(columns, PERIOD, np)
+    keep, dropped = Taxi().clean(columns, PERIOD, np)
     assert dropped == {reason: 1}
     assert keep is not None
     np.testing.assert_array_equal(keep, np.arange(10) != 4)
@@ -78,7 +79,7 @@ def test_zones_as_floats(value: float, reason: str) -> None:
     columns = _columns()
     columns["PULocationID"] = columns["PULocationID"].astype(float)
     columns["PULocationID"][0] = value
-    assert usable(columns, PERIOD, np)[1] == {reason: 1}
+    assert Taxi().clean(columns, PERIOD, np)[1] == {reason: 1}
 
 
 def test_a_row_counts_under_its_first_reason() -> None:
@@ -86,7 +87,7 @@ def test_a_row_counts_under_its_first_reason() -> None:
     for row, (name, value, _) in enumerate(CASES):
         columns[name][row] = value
     columns["PULocationID"][:-1] = 0  # a later reason for every bad row
-    keep, dropped = usable(columns, PERIOD, np)
+    keep, dropped = Taxi().clean(columns, PERIOD, np)
     assert keep is not None
     assert keep.sum() == 1
     expected: dict[str, int] = {}
@@ -106,7 +107,7 @@ def test_a_row_counts_under_its_first_reason() -> None:
 
 def test_columns_that_are_not_there_are_not_asked_for() -> None:
     columns = {"pickup": np.array([1_500, 5]), "fare_amount": np.array([1.0, 1.0])}
-    keep, dropped = usable(columns, PERIOD, np)
+    keep, dropped = Taxi().clean(columns, PERIOD, np)
     assert dropped == {"outside_period": 1}
     assert keep is not None
     assert keep.tolist() == [True, False]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tipcast.jobs.opening import LONGEST_NAME, LONGEST_OWN, run_names
+from tipcast.jobs.run_context import LONGEST_NAME, LONGEST_OWN, run_names
 
 
 @pytest.mark.parametrize(

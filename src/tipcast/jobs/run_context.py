@@ -1,0 +1,166 @@
+"""How each job begins and ends: its run is opened before any worker starts, and closed after the last has gone."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tipcast import __version__
+from tipcast.compute.base import Session
+from tipcast.compute.session import session
+from tipcast.config.disk import temporary_folder
+from tipcast.config.job_schemas import DoctorConfig, ScoreConfig
+from tipcast.config.plain import to_plain
+from tipcast.config.schema import TrackingSpec
+from tipcast.measure import origin
+from tipcast.measure.clock import Clock
+from tipcast.measure.progress import progress
+from tipcast.tracking.children import clear_problem, sweep_run
+from tipcast.tracking.facts import CONFIG, VERSIONS, find_run
+from tipcast.tracking.lease import leased
+from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.store import failures, open_store, resolve
+
+OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
+"""How an override of the configuration begins."""
+UNTOLD = ("model", "print", "debug", "tracking", "cluster", "search", "multirun", "resume", "from", "other_data")
+"""First parts of keys that say nothing of what is trained, or what the name begins with."""
+LONGEST_VALUE, LONGEST_NAME, LONGEST_OWN = 24, 80, 200
+"""Characters of a value, of a name, and of one with what sets it apart from others."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A job's open run, and what the job needs until the run is closed."""
+
+    run: Run
+    config: DoctorConfig | ScoreConfig
+    command: str
+    """What repeats the job."""
+    clock: Clock
+    folder: Path
+    """For files on their way to MLflow."""
+    stack: ExitStack
+    """Of what is closed before the run."""
+    check_lease: Callable[[], None]
+    """S002 where another process has taken over a run that is leased, see ``lease.leased``."""
+
+    def start_workers(self, warm_up: Callable[[Session], None] | None = None, *, always: bool = False) -> Session:
+        """Open the workers; warm up those that compile what they compute with, or ``always`` all."""
+        with self.clock.phase("cluster") as facts, progress("cluster"):
+            workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
+            if warm_up and (workers.device == "cuda" or always):
+                warm_up(workers)
+            facts.append(workers.size)
+        self.run.set_tags(workers.tags)
+        return workers
+
+    def result(self, **facts: Any) -> dict[str, Any]:
+        """Return what the job says: the run, its own facts, and the command."""
+        run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, "run": self.run.link}
+        return {**run, **facts, "command": self.command}
+
+
+@dataclass(frozen=True)
+class PreviousRun:
+    """A run to resume, which this process has the lease of."""
+
+    run: Run
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+    check_lease: Callable[[], None]
+
+
+@contextlib.contextmanager
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRun]:
+    """Find the run of a job that a user names, and hold its lease; S002, S003, T004."""
+    store, client = resolve(spec), open_store(spec)
+    with failures(store):
+        found = sweep_run(client, find_run(client, name, spec, job), job)
+        run = Run(found.info.run_id, found.info.experiment_id, store, client)
+        with leased(client, run.id) as check_lease:
+            yield PreviousRun(run, found.data.tags, found.data.metrics, check_lease)
+
+
+@contextlib.contextmanager
+def run_context(
+    config: DoctorConfig | ScoreConfig,
+    command: str,
+    *,
+    job: str,
+    name: str,
+    params: Mapping[str, Any],
+    tags: Mapping[str, object] | None = None,
+    clock: Clock | None = None,
+    resume: PreviousRun | None = None,
+    lease: bool = False,
+    parent: Run | None = None,
+) -> Iterator[RunContext]:
+    """Open a job's run, record configuration, versions and code, and close the run in every ending; see ``open_run``.
+
+    ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as off one to resume.
+    """
+    source, clock, resumed = origin.source(), clock or Clock(), resume.run.id if resume else None
+    facts: dict[str, object] = {"job": job, "tipcast.version": __version__, "device": config.backend.name}
+    facts |= {"command": command, **source.tags, **(tags or {})}
+    with (
+        temporary_folder() as folder,
+        open_run(config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent) as run,
+        ExitStack() as stack,
+    ):
+        run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
+        run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
+        if source.diff:
+            run.log_text(source.diff, origin.DIFF)
+        check_lease = resume.check_lease if resume else _not_leased
+        if resume:
+            clear_problem(run.client, run.id)
+        elif lease:
+            check_lease = stack.enter_context(leased(run.client, run.id))
+        yield RunContext(run, config, command, clock, folder, stack, check_lease)
+
+
+def _not_leased() -> None:
+    """Check nothing: only a run that can be resumed is leased."""
+
+
+def without_keys(command: str, *keys: str) -> str:
+    """Return a command without some of its keys."""
+    return shlex.join(word for word in shlex.split(command) if word.lstrip("+").partition("=")[0] not in keys)
+
+
+def run_names(runs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a name for each of some runs, of their models and commands, as ``xgboost seed=1 max_depth=8``.
+
+    It has what a command overrides: first all that not every command has, shortened; no two names are the same.
+    """
+    words = [[word.lstrip("+") for word in shlex.split(command) if OVERRIDE.match(word)] for _, command in runs]
+    shared = set(words[0]).intersection(*words)
+    names = [_name(model, own, shared) for (model, _), own in zip(runs, words, strict=True)]
+    return [f"{name} ({names[:at].count(name) + 1})" if name in names[:at] else name for at, name in enumerate(names)]
+
+
+def _name(model: str, words: Sequence[str], shared: Collection[str]) -> str:
+    own = [word.partition("=") for word in words if word not in shared and word != f"model={model}"]
+    told = [f"{key.rpartition('.')[2]}={_short(value)}" for key, _, value in own]
+    found = _short(" ".join([model, *told]), LONGEST_OWN)
+    for key, _, value in (word.partition("=") for word in words if word in shared):
+        untold = key in UNTOLD or key.split(".")[0] in UNTOLD[1:]
+        longer = f"{found} {key.rpartition('.')[2]}={value}"
+        if not untold and "/" not in value and len(value) <= LONGEST_VALUE and len(longer) <= LONGEST_NAME:
+            found = longer
+    return found
+
+
+def _short(text: str, most: int = LONGEST_VALUE) -> str:
+    """Return a text, cut where it is long: with a digest, so that two texts stay two."""
+    return text if len(text) <= most else f"{text[: most - 7]}~{hashlib.sha256(text.encode()).hexdigest()[:6]}"

@@ -1,0 +1,139 @@
+"""What a training reads: its files and split, decided before any worker starts, and the rows on the workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tipcast.compute.base import Session
+from tipcast.config.errors import TipcastError
+from tipcast.config.job_schemas import TrainConfig
+from tipcast.config.schema import Limits
+from tipcast.datasets import rows, split
+from tipcast.datasets.base import Dataset, Listing, timed
+from tipcast.datasets.listing import identical
+from tipcast.datasets.registry import open_dataset
+from tipcast.datasets.rows import Recipe, Rows
+from tipcast.measure.progress import progress
+from tipcast.models.build import check
+from tipcast.tasks.base import Task, make_task
+
+LOG = logging.getLogger("tipcast")
+
+DIGEST = 16
+"""Characters of a digest that tags show; the datasets and the model's manifest have all."""
+WHERE = {"train": "data.train", "validation": "data.train (validation)", "test": "data.test"}
+"""Split -> what messages call its rows."""
+
+Splits = Mapping[str, Rows]
+"""``train``, ``validation`` if there is one, ``test`` -> rows on the workers."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be read, known before any worker starts."""
+
+    train: Listing
+    test: Listing
+    recipe: Recipe
+    test_recipe: Recipe
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.recipe.task
+
+    @property
+    def dataset(self) -> Dataset:
+        """What the columns mean."""
+        return self.recipe.dataset
+
+    @property
+    def periods(self) -> dict[str, str]:
+        """Split -> its period in words, or its share where rows have no time."""
+        train, test, cutoff, draw = self.train.period, self.test.period, self.recipe.cutoff, self.recipe.draw
+        if train is not None and test is not None and draw is None:
+            spans = {"train": train if cutoff is None else (train[0], cutoff)}
+            if cutoff is not None:
+                spans["validation"] = (cutoff, train[1])
+            return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
+        shares = {} if draw is None else dict(zip(("train", "validation"), draw.shares, strict=False))
+        if self.test_recipe.draw is not None:
+            (shares["test"],) = self.test_recipe.draw.shares
+        return {
+            name: f"{high - low:.0%} at random" if name in shares else "all rows"
+            for name, (low, high) in ({"train": (0.0, 1.0), "test": (0.0, 1.0)} | shares).items()
+        }
+
+
+def check_model(config: TrainConfig, kind: str | None) -> None:
+    """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the task."""
+    if kind is not None:
+        check(config.model, config.backend.name, categorical=config.task.categorical, kind=kind)
+
+
+def make_plan(config: TrainConfig) -> Plan:
+    """List the files of both sides and decide the split; every mistake that footers show ends here."""
+    dataset = open_dataset(config.data)
+    task = make_task(config.task, dataset)
+    if task.kind not in config.model.kinds:
+        what = f"{task.kind} is not what {config.model.name} does"
+        raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
+    if config.task.kind is None:
+        check_model(config, task.kind)
+    if task.kind == "classification" and task.function is None:
+        LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
+    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, own_counts=True)
+    train, test = recipe.scan("train"), test_recipe.scan("test")
+    for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
+        LOG.warning(note)
+    if train.period is not None and test.period is not None:
+        cutoff = split.cutoff((timed(each.period) for each in train.fragments), test.period, task.validation)
+        return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
+    held_out = dataset.test_share
+    test_recipe = dataclasses.replace(test_recipe, draw=split.held_out(held_out, config.seed))
+    if held_out or task.validation:
+        first = (1 - held_out) * (1 - task.validation)
+        shares = ((0.0, first), (first, 1 - held_out)) if task.validation else ((0.0, 1 - held_out),)
+        recipe = dataclasses.replace(recipe, draw=split.Draw(config.seed, shares))
+    return Plan(train, test, recipe, test_recipe)
+
+
+def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
+    """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
+    limits, names = config.data.limits, ("train", "validation") if plan.task.validation else ("train",)
+    drawn = plan.test_recipe.draw
+    if drawn is not None and plan.recipe.draw is not None:  # all are rows of the same files: one reading
+        shares = (*plan.recipe.draw.shares, *drawn.shares)
+        recipe = dataclasses.replace(plan.test_recipe, draw=split.Draw(config.seed, shares))
+        reading = rows.start(workers, plan.test, recipe)
+        with progress("read", reading):
+            splits = collect(workers, plan.test, recipe, reading, limits, (*names, "test"))
+    else:
+        train = rows.start(workers, plan.train, plan.recipe)
+        test = rows.start(workers, plan.test, plan.test_recipe)
+        with progress("read", [*train, *test]):
+            splits = collect(workers, plan.train, plan.recipe, train, limits, names)
+            splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
+    if config.cluster.partition_per_worker:
+        splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
+    if "validation" in splits:
+        held_out = splits["validation"].counts.rows
+        if line := split.uneven(splits["train"].counts.rows, held_out, plan.task.validation):
+            LOG.warning(line)
+    return splits
+
+
+def collect(
+    workers: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any], limits: Limits, names: Sequence[str]
+) -> dict[str, Rows]:
+    """Wait for a listing's rows, refuse what nothing can be learnt from or measured on, and return them by split."""
+    loaded = rows.collect(workers, listing, recipe, prepared)
+    rows.check_counts(listing, loaded.per_file, recipe, limits)
+    splits = dict(zip(names, loaded.splits, strict=False))
+    for name, part in splits.items():
+        rows.check_split(WHERE[name], part.counts, recipe.task, limits)
+    return splits
