@@ -18,7 +18,7 @@ from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.scoring import plan as planning
-from tipcast.scoring.output_folder import Entry, Manifest, remove_scores, workplace, write_manifest
+from tipcast.scoring.output_folder import Entry, Manifest, alone, remove_scores, write_manifest
 from tipcast.scoring.plan import Item, ScorePlan
 from tipcast.scoring.writing import failures, of_store
 
@@ -79,7 +79,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
             planning.check_model(fetched, config)
         with failures(output):
-            place = stack.enter_context(workplace(output, config.storage_options))
+            stack.enter_context(alone(output))
         with clock.phase("list"):
             present = planning.look_into(config)  # again: another job may have ended meanwhile
             plan = planning.plan_files(config, present, fetched)
@@ -107,7 +107,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
                 facts.append(workers.size)
             record.run.set_tags(workers.tags)
             with clock.phase("score") as facts:
-                results = score(workers, config, plan, fetched, place)
+                results = score(workers, config, plan, fetched)
                 rows = sum(entry.rows for entry in results.entries.values())
                 facts.append(f"{rows:,} rows in {len(results.entries)} files")
             memory = peaks(workers.client)

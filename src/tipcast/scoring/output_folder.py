@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -20,34 +17,39 @@ import pyarrow.parquet as pq
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.listing import PARQUET, below
-from tipcast.scoring.writing import FOOTER, UNFINISHED, Footer, failures, remove, written
+from tipcast.scoring.writing import UNFINISHED, failures, remove, written
 
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""
+FOOTER = b"tipcast"
+"""Of a scored Parquet file's metadata: the key of what the file says of itself."""
 KIND, VERSION = "tipcast scores", 1
 AT_ONCE = 16
 """Requests on their way to a store."""
-STALE = datetime.timedelta(days=1)
-"""A store has no locks: unfinished objects of this age are those of a job that was killed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file."""
+    """What the manifest says of one scored file; what is empty by default, the file itself does not say."""
 
-    input: str
+    input: str = ""
     """The file that was scored, without credentials."""
-    input_stamp: str
+    input_stamp: str = ""
     """What it looked like from outside, see ``writing.file_stamp``."""
     input_sha256: str
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
     rows: int
-    bytes: int
-    sha256: str
+    bytes: int = 0
+    sha256: str = ""
     stamp: str = ""
-    unscored: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> rows whose probability is null."""
+    unscored: Mapping[str, int]
+    """Reason -> rows whose prediction is null."""
+
+    @property
+    def footer(self) -> dict[str, Any]:
+        """What the scored file says of itself, so that an interrupted job does not score its rows again."""
+        return {"recipe": self.recipe, "input_sha256": self.input_sha256, "unscored": self.unscored}
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Present:
     folder: str
     """Its absolute path or address."""
     manifest: Manifest
-    others: Mapping[str, Footer] = field(default_factory=dict)
+    others: Mapping[str, Entry] = field(default_factory=dict)
     """Whole files of scores that no manifest names, as an interrupted job leaves them."""
 
     @property
@@ -172,86 +174,52 @@ def _names(folder: str, storage: Mapping[str, Any]) -> Iterator[str]:
     yield from (path.removeprefix(f"{folder.removeprefix('s3://')}/") for path in found)
 
 
-def _footer(uri: str, storage: Mapping[str, Any]) -> Footer | None:
+def _footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
     """Return what a file of scores says of itself; None of any other file."""
     if not uri.lower().endswith(PARQUET):
         return None
     with address.opened(uri, storage) as file:
         try:
             found = pq.read_metadata(file)
-            return Footer(rows=found.num_rows, **json.loads((found.metadata or {})[FOOTER]))
+            return Entry(rows=found.num_rows, **json.loads((found.metadata or {})[FOOTER]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
 @contextlib.contextmanager
-def workplace(folder: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Keep other jobs out of a folder, and make a place in it for parts of files, which is removed at the end.
+def alone(folder: str) -> Iterator[None]:
+    """Keep other jobs out of a folder on a disk, and remove what a killed job or worker left unfinished.
 
     S011: another job scores into it. Stores, and disks that have no locks, keep nobody out.
     """
-    place = f"{folder}/{UNFINISHED}{uuid.uuid4().hex[:8]}"
     if address.scheme(folder):
-        storage = address.storage(folder, options)
-        _clear_store(folder, storage, "")
-        try:
-            yield place
-        finally:
-            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                _clear_store(folder, storage, place)
+        yield
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with _alone(folder) as locked:
-        mine = f"{UNFINISHED}*" if locked else Path(place).name
-        _clear(folder, mine)
+    descriptor, locked = os.open(folder, os.O_RDONLY), True
+    try:
         try:
-            Path(place).mkdir(mode=0o700)
-            yield place
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            what, fix = "another job is scoring into it", "wait for it to end, or stop it"
+            raise TipcastError("S011", f"output {folder}", what, fix) from problem
+        except OSError:
+            locked = False  # what looks unfinished may be another job's
+        _clear(folder if locked else "")
+        try:
+            yield
         finally:
-            _clear(folder, mine)
+            _clear(folder if locked else "")
             for empty, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):  # others have scores
                     Path(empty).rmdir()
-
-
-@contextlib.contextmanager
-def _alone(folder: str) -> Iterator[bool]:
-    """Lock a folder until the block or the process ends; False where the file system has no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locked = True
-    except BlockingIOError as problem:
-        os.close(descriptor)
-        what, fix = "another job is scoring into it", "wait for it to end, or stop it"
-        raise TipcastError("S011", f"output {folder}", what, fix) from problem
-    except OSError:
-        locked = False
-    try:
-        yield locked
     finally:
         os.close(descriptor)
 
 
-def _clear(folder: str, pattern: str) -> None:
-    for path in [*Path(folder).rglob(pattern)]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _clear_store(folder: str, storage: Mapping[str, Any], place: str) -> None:
-    """Remove what is unfinished: all below a place, and what is stale."""
-    stale = datetime.datetime.now(datetime.UTC) - STALE
-    with address.reaching(folder):
-        store = address.filesystem(folder, storage)
-        store.invalidate_cache()
-        objects = store.find(folder, prefix=UNFINISHED, detail=True).items()
-        old = [path for path, info in objects if info["LastModified"] < stale]
-        own = [path for path, _ in objects if place and f"s3://{path}".startswith(place)]
-        with ThreadPoolExecutor(AT_ONCE) as pool:  # stores differ in how they are asked to remove many at once
-            list(pool.map(store.rm_file, {*old, *own}))
+def _clear(folder: str) -> None:
+    for path in [*Path(folder).rglob(f"{UNFINISHED}*")] if folder else ():
+        path.unlink(missing_ok=True)
 
 
 def remove_scores(folder: str, names: Collection[str], options: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.output_folder import Entry, Present, look, refused
-from tipcast.scoring.writing import added_columns, file_sha256, file_stamp, of_store
+from tipcast.scoring.writing import file_sha256, file_stamp, of_store
 from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
@@ -108,6 +108,17 @@ def check(config: ScoreConfig) -> None:
 def task_of(manifest: Mapping[str, Any]) -> Task:
     """Return the task of a model by its manifest."""
     return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
+
+
+def added_columns(task: Task) -> tuple[str, ...]:
+    """Return the names of the columns that scoring adds."""
+    predicted = {
+        "classification": ("probability", "prediction"),
+        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
+        "regression": ("prediction",),
+        "clustering": ("cluster", "distance"),
+    }[task.kind]
+    return (*predicted, "model_name", "model_version")
 
 
 def check_model(fetched: Fetched, config: ScoreConfig) -> None:
@@ -212,14 +223,22 @@ def _unchanged(name: str, uri: str, request: ScanRequest, recipe: str, present: 
     storage = address.storage(uri, request.storage)
     stamp = file_stamp(uri, storage) or ""
     before = present.manifest
-    entry = before.files.get(name) or _interrupted(name, uri, stamp, request, recipe, present)
-    if entry and entry.recipe == recipe and entry.input == redact(uri):
+    entry = before.files.get(name) or present.others.get(name)
+    if entry and entry.recipe == recipe and entry.input in ("", redact(uri)):
         scores = f"{present.folder}/{name}"
         options = address.storage(scores, request.storage)
-        scored = _same(scores, options, entry.stamp, entry.sha256)
-        given = scored and _same(uri, storage, entry.input_stamp, entry.input_sha256)
-        if scored and given:
-            return Item(name, uri, stamp, entry=replace(entry, stamp=scored, input_stamp=given))
+        given = _same(uri, storage, entry.input_stamp, entry.input_sha256)
+        scored = given and _same(scores, options, entry.stamp, entry.sha256)
+        if given and scored:
+            same = replace(
+                entry,
+                input=redact(uri),
+                input_stamp=given[0],
+                bytes=entry.bytes or address.size(scores, options),
+                sha256=scored[1],
+                stamp=scored[0],
+            )
+            return Item(name, uri, stamp, entry=same)
     earlier = before.about.get(REFUSED, {}).get(name)
     if earlier and earlier["stamp"] == stamp and before.about.get("recipe") == recipe:
         problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
@@ -227,26 +246,18 @@ def _unchanged(name: str, uri: str, request: ScanRequest, recipe: str, present: 
     return None
 
 
-def _interrupted(name: str, uri: str, stamp: str, request: ScanRequest, recipe: str, present: Present) -> Entry | None:
-    """Return the entry of scores that an interrupted job left whole, if they are of this input's content."""
-    footer, scores = present.others.get(name), f"{present.folder}/{name}"
-    if footer is None or footer.recipe != recipe:
-        return None
-    digest = file_sha256(uri, address.storage(uri, request.storage))
-    if digest != footer.input_sha256:
-        return None
-    storage = address.storage(scores, request.storage)
-    looks = file_stamp(scores, storage) or ""
-    size, sha256 = address.size(scores, storage), file_sha256(scores, storage)
-    return Entry(redact(uri), stamp, digest, recipe, footer.rows, size, sha256, looks, footer.unscored)
+def _same(uri: str, storage: Mapping[str, Any], stamp: str, sha256: str) -> tuple[str, str] | None:
+    """Return the stamp and the SHA-256 of a file that is what it was, by its looks or its content; None for others.
 
-
-def _same(uri: str, storage: Mapping[str, Any], stamp: str, digest: str) -> str | None:
-    """Return the stamp of a file that is what it was, by its looks or a local one by its content; None for others."""
+    Without a SHA-256 to compare with any content will do.
+    """
     now = file_stamp(uri, storage)
-    if now is None or now == stamp:
-        return now if now and not now.endswith("-") else None  # a server that tells the size alone tells too little
-    return now if not address.scheme(uri) and file_sha256(uri, storage) == digest else None
+    if now is None:
+        return None
+    if now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
+        return now, sha256
+    found = file_sha256(uri, storage)
+    return (now, found) if found == (sha256 or found) else None
 
 
 def _inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:

@@ -44,7 +44,17 @@ def test_a_version_of_the_same_registry_is_not_asked_for(tmp_path: Path, monkeyp
     recipe = plan.recipe_of(config(), "models:/a/1", "digest")
     stamps = [file_stamp(path, {}) or "" for path in (given, scored)]
     digests = [file_sha256(path, {}) for path in (given, scored)]
-    entry = Entry(given, stamps[0], digests[0], recipe, 1, 1, digests[1], stamps[1])
+    entry = Entry(
+        input=given,
+        input_stamp=stamps[0],
+        input_sha256=digests[0],
+        recipe=recipe,
+        rows=1,
+        bytes=1,
+        sha256=digests[1],
+        stamp=stamps[1],
+        unscored={},
+    )
     model = {"uri": "models:/a/1", "registry": plan.registry(config()), "manifest_sha256": "digest"}
 
     def unchanged(**more: Any) -> bool:
