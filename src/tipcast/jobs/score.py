@@ -18,12 +18,12 @@ from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.scoring import plan as planning
-from tipcast.scoring.output_folder import Entry, Manifest, alone, remove_scores, write_manifest
+from tipcast.scoring.output_folder import Entry, Scores, alone, remove_scores, write_manifest
 from tipcast.scoring.plan import Item, ScorePlan
 from tipcast.scoring.writing import failures, of_store
 
 if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
-    from tipcast.scoring.record import Account, ScoreRecord
+    from tipcast.scoring.record import Results, ScoreRecord
     from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
@@ -86,21 +86,19 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         for note in plan.notes:
             LOG.warning(note)
         if plan.current:
-            if plan.kept != present.manifest.files:  # as they look now, so that they are not read each time
-                write_manifest(output, Manifest(plan.kept, present.manifest.about), config.storage_options)
+            if plan.kept != present.files:  # as they look now, so that they are not read each time
+                write_manifest(Scores(output, plan.kept, present.about), config.storage_options)
             said = summary(config, plan, plan.kept, plan.refused, clock.seconds, command)
             return plan, plan.refused, said
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
-            from tipcast.evaluation.base import evaluator
             from tipcast.measure.memory import peaks
-            from tipcast.scoring.record import account
-            from tipcast.scoring.run import Results, score
+            from tipcast.scoring.record import Results
+            from tipcast.scoring.run import score
 
             parses()
         record = stack.enter_context(opened(config, plan, fetched, command))
-        judge = evaluator(record.task.kind)
-        results, memory = Results(judge), dict[str, int]()
+        results, memory = Results(fetched.manifest), dict[str, int]()
         if plan.due:
             with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
@@ -114,13 +112,12 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         refused = (*plan.refused, *results.refused)
         if refused and len(refused) == plan.files:
             raise problem_of(refused, plan.files)
-        found = account(results.total, fetched.manifest, judge)
         phases = dict(clock.seconds)
         with clock.phase("log"):
-            record.write(found, results.entries, refused, phases, memory)
+            record.write(results, refused, phases, memory)
             entries = {**plan.kept, **results.entries}
-            finish(plan, Manifest(entries, about(record, refused)), config.storage_options)
-        said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=found)
+            finish(plan, Scores(output, entries, about(record, refused)), config.storage_options)
+        said = summary(config, plan, entries, refused, clock.seconds, command, record=record, found=results)
     return plan, refused, said
 
 
@@ -142,11 +139,11 @@ def opened(config: ScoreConfig, plan: ScorePlan, fetched: Fetched, command: str)
         yield ScoreRecord(run, config, plan, fetched, command)
 
 
-def finish(plan: ScorePlan, manifest: Manifest, options: Mapping[str, Any]) -> None:
+def finish(plan: ScorePlan, scores: Scores, options: Mapping[str, Any]) -> None:
     """Write the manifest of scores that are all there, then remove those that it does not name."""
     gate("manifest")
-    write_manifest(plan.present.folder, manifest, options)
-    obsolete = plan.present.names - set(manifest.files)
+    write_manifest(scores, options)
+    obsolete = set(plan.present.files) - set(scores.files)
     remove_scores(plan.present.folder, obsolete, options)
     if obsolete:
         LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
@@ -202,7 +199,7 @@ def summary(
     command: str,
     *,
     record: ScoreRecord | None = None,
-    found: Account | None = None,
+    found: Results | None = None,
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
     why = planning.reasons(refused)

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,11 @@ MANIFEST = "_manifest.json"
 FOOTER = b"tipcast"
 """Of a scored Parquet file's metadata: the key of what the file says of itself."""
 KIND, VERSION = "tipcast scores", 1
-AT_ONCE = 16
-"""Requests on their way to a store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file; what is empty by default, the file itself does not say."""
+    """What the manifest says of one scored file, or the file of itself: then what has a default is not known."""
 
     input: str = ""
     """The file that was scored, without credentials."""
@@ -47,65 +45,57 @@ class Entry:
     """Reason -> rows whose prediction is null."""
 
     @property
+    def named(self) -> bool:
+        """Whether a manifest names it; others are whole too, as an interrupted job leaves them."""
+        return bool(self.stamp)
+
+    @property
     def footer(self) -> dict[str, Any]:
         """What the scored file says of itself, so that an interrupted job does not score its rows again."""
         return {"recipe": self.recipe, "input_sha256": self.input_sha256, "unscored": self.unscored}
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """All of a folder; empty where there is none."""
-
-    files: Mapping[str, Entry] = field(default_factory=dict)
-    """Path in the folder -> entry."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """Model, configuration, run, and the files that were refused."""
-
-
-@dataclass(frozen=True)
-class Present:
-    """What is in a folder of scores before a job."""
+class Scores:
+    """A folder of scores."""
 
     folder: str
     """Its absolute path or address."""
-    manifest: Manifest
-    others: Mapping[str, Entry] = field(default_factory=dict)
-    """Whole files of scores that no manifest names, as an interrupted job leaves them."""
-
-    @property
-    def names(self) -> set[str]:
-        """Paths of all scored files in the folder."""
-        return {*self.others, *self.manifest.files}
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    """Path in the folder -> entry."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Model, configuration, run, and the files that were refused; empty without a manifest."""
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
+def manifest_bytes(scores: Scores) -> bytes:
     """Return a manifest as it is written."""
-    files = {name: asdict(manifest.files[name]) for name in sorted(manifest.files)}
-    rows = sum(entry.rows for entry in manifest.files.values())
-    head = {"kind": KIND, "version": VERSION, "rows": rows, **manifest.about}
-    return json.dumps({**head, "files": files}, indent=2).encode()
+    files = {name: asdict(entry) for name, entry in sorted(scores.files.items())}
+    rows = sum(entry.rows for entry in scores.files.values())
+    return json.dumps(
+        {"kind": KIND, "version": VERSION, "rows": rows, **scores.about, "files": files}, indent=2
+    ).encode()
 
 
-def read_manifest(content: bytes) -> Manifest | None:
-    """Read a manifest; None where the content is another file's."""
+def read_manifest(folder: str, content: bytes) -> Scores:
+    """Read a folder's manifest; without files where the content is another file's."""
     try:
         about = json.loads(content)
         if about.pop("kind") != KIND or about.pop("version") != VERSION:
-            return None
+            return Scores(folder)
         files = {str(name): Entry(**entry) for name, entry in about.pop("files").items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return Manifest(files, about)
+        return Scores(folder)
+    return Scores(folder, files, about)
 
 
-def write_manifest(folder: str, manifest: Manifest, options: Mapping[str, Any]) -> None:
+def write_manifest(scores: Scores, options: Mapping[str, Any]) -> None:
     """Replace the manifest of a folder in one step."""
-    path = f"{folder}/{MANIFEST}"
+    path = f"{scores.folder}/{MANIFEST}"
     with written(path, address.storage(path, options)) as file:
-        file.write(manifest_bytes(manifest))
+        file.write(manifest_bytes(scores))
 
 
-def look(output: str, options: Mapping[str, Any]) -> Present:
+def look(output: str, options: Mapping[str, Any]) -> Scores:
     """Look into the folder for scores, and change nothing.
 
     C004, C011: it cannot be one or holds a file that is none of tipcast's scores; T008, T009: it cannot be read.
@@ -115,18 +105,17 @@ def look(output: str, options: Mapping[str, Any]) -> Present:
     with failures(folder):
         if address.scheme(folder):
             address.filesystem(folder, storage).invalidate_cache()
-        manifest = _manifest(folder, storage)
-        known = {*manifest.files, *([MANIFEST] if manifest.about else [])}
-        others = {}
+        found = _manifest(folder, storage)
+        files, known = dict(found.files), [MANIFEST] if found.about else []
         for name in _names(folder, storage):
-            if name in known or any(step.startswith(UNFINISHED) for step in name.split("/")):
+            if name in files or name in known or any(step.startswith(UNFINISHED) for step in name.split("/")):
                 continue
-            footer = _footer(f"{folder}/{name}", storage)
-            if footer is None:
+            entry = _footer(f"{folder}/{name}", storage)
+            if entry is None:
                 what = f"holds {name}, which is none of tipcast's scores"
                 raise refused(output, what, "name a new or an empty folder, or move the file away")
-            others[name] = footer
-    return Present(folder, manifest, others)
+            files[name] = entry
+    return replace(found, files=files)
 
 
 def _located(output: str) -> str:
@@ -154,14 +143,14 @@ def refused(output: str, what: str, fix: str) -> TipcastError:
     return TipcastError("C011", f"output {address.shown(output)}", what, fix)
 
 
-def _manifest(folder: str, storage: Mapping[str, Any]) -> Manifest:
+def _manifest(folder: str, storage: Mapping[str, Any]) -> Scores:
     try:
         with address.opened(f"{folder}/{MANIFEST}", storage) as file, address.reaching(folder):
-            return read_manifest(file.read()) or Manifest()
+            return read_manifest(folder, file.read())
     except TipcastError as problem:
         if problem.code != "D001":
             raise
-        return Manifest()
+        return Scores(folder)
 
 
 def _names(folder: str, storage: Mapping[str, Any]) -> Iterator[str]:
@@ -225,5 +214,5 @@ def _clear(folder: str) -> None:
 def remove_scores(folder: str, names: Collection[str], options: Mapping[str, Any]) -> None:
     """Remove scored files."""
     storage = address.storage(folder, options)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: remove(f"{folder}/{name}", storage), names))

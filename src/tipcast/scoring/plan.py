@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +18,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import Dataset, Fragment, ScanRequest, counted
+from tipcast.datasets.base import Fragment, ScanRequest, counted
 from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.scoring.output_folder import Entry, Present, look, refused
+from tipcast.scoring.output_folder import Entry, Scores, look, refused
 from tipcast.scoring.writing import file_sha256, file_stamp, of_store
 from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
@@ -61,7 +62,7 @@ class Item:
 class ScorePlan:
     """All files, known before any worker starts."""
 
-    present: Present
+    present: Scores
     """What is where the scores go."""
     model_uri: str
     recipe: str
@@ -134,7 +135,7 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 
-def look_into(config: ScoreConfig) -> Present:
+def look_into(config: ScoreConfig) -> Scores:
     """Look into the folder of scores, see ``look``; C011 where the scores would be among the files that they are of."""
     present = look(config.output, config.storage_options)
     for named in patterns(config.input, "input"):
@@ -145,26 +146,24 @@ def look_into(config: ScoreConfig) -> Present:
     return present
 
 
-def plan_unchanged(config: ScoreConfig, present: Present) -> ScorePlan | None:
+def plan_unchanged(config: ScoreConfig, present: Scores) -> ScorePlan | None:
     """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
 
     None where anything is due or looks different, or the store must be asked.
     """
-    manifest = present.manifest
-    model = manifest.about.get("model", {})
-    if present.others or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
+    model = present.about.get("model", {})
+    if (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
-    request = ScanRequest((), storage=dict(config.storage_options))
-    files = output_names(config.input, request, "input")
-    items = _each(lambda name, uri: _unchanged(name, uri, request, recipe, present), files)
+    files = output_names(config.input, ScanRequest((), storage=dict(config.storage_options)), "input")
+    items = _each(lambda name, uri: _unchanged(name, uri, config, recipe, present), files)
     if None in items:
         return None
     plan = _plan([item for item in items if item], config.model_uri, recipe, present)
-    return plan if plan.current and plan.kept == manifest.files else None
+    return plan if plan.current and plan.kept == present.files else None
 
 
-def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> ScorePlan:
+def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     The only file's error is raised, others' are in the plan.
@@ -189,8 +188,16 @@ def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> Score
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
 
     def inspect(name: str, uri: str) -> Item:
-        same = _unchanged(name, uri, request, recipe, present)
-        return same or _inspect_file(name, uri, request, dataset)
+        if same := _unchanged(name, uri, config, recipe, present):
+            return same
+        stamp = file_stamp(uri, address.storage(uri, config.storage_options)) or ""
+        try:
+            found = dataset.scan_file(uri, request)  # the footer or the header alone
+        except TipcastError as problem:
+            if stops_all(problem):
+                raise
+            return Item(name, uri, stamp, problem=problem)
+        return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
 
     items = _each(inspect, files)
     if len(items) == 1 and items[0].problem:
@@ -207,26 +214,25 @@ def _each(inspect: Callable[[str, str], Looked], files: Mapping[str, str]) -> li
         return list(pool.map(inspect, files, files.values()))
 
 
-def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Present) -> ScorePlan:
+def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Scores) -> ScorePlan:
     due = tuple(item for item in items if item.fragments)
     refused = tuple(item for item in items if item.problem)
     kept = {item.name: item.entry for item in items if item.entry}
-    before = present.manifest
-    names = {item.name for item in refused}
-    same = recipe == before.about.get("recipe") and names == set(before.about.get(REFUSED, {}))
-    current = same and not due and set(kept) == set(before.files) == present.names
+    names, before = {item.name for item in refused}, present.about
+    same = recipe == before.get("recipe") and names == set(before.get(REFUSED, {}))
+    whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
+    current = same and whole and not due
     return ScorePlan(present, model_uri, recipe, due, kept, refused, current)
 
 
-def _unchanged(name: str, uri: str, request: ScanRequest, recipe: str, present: Present) -> Item | None:
+def _unchanged(name: str, uri: str, config: ScoreConfig, recipe: str, present: Scores) -> Item | None:
     """Return a file that has not changed since it was scored or refused, without parsing it; None for others."""
-    storage = address.storage(uri, request.storage)
+    storage = address.storage(uri, config.storage_options)
     stamp = file_stamp(uri, storage) or ""
-    before = present.manifest
-    entry = before.files.get(name) or present.others.get(name)
+    entry = present.files.get(name)
     if entry and entry.recipe == recipe and entry.input in ("", redact(uri)):
         scores = f"{present.folder}/{name}"
-        options = address.storage(scores, request.storage)
+        options = address.storage(scores, config.storage_options)
         given = _same(uri, storage, entry.input_stamp, entry.input_sha256)
         scored = given and _same(scores, options, entry.stamp, entry.sha256)
         if given and scored:
@@ -239,8 +245,8 @@ def _unchanged(name: str, uri: str, request: ScanRequest, recipe: str, present: 
                 stamp=scored[0],
             )
             return Item(name, uri, stamp, entry=same)
-    earlier = before.about.get(REFUSED, {}).get(name)
-    if earlier and earlier["stamp"] == stamp and before.about.get("recipe") == recipe:
+    earlier = present.about.get(REFUSED, {}).get(name)
+    if earlier and earlier["stamp"] == stamp and present.about.get("recipe") == recipe:
         problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
         return Item(name, uri, stamp, problem=problem)
     return None
@@ -258,18 +264,6 @@ def _same(uri: str, storage: Mapping[str, Any], stamp: str, sha256: str) -> tupl
         return now, sha256
     found = file_sha256(uri, storage)
     return (now, found) if found == (sha256 or found) else None
-
-
-def _inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:
-    """Look at a file's footer or header."""
-    stamp = file_stamp(uri, address.storage(uri, request.storage)) or ""
-    try:
-        found = dataset.scan_file(uri, request)
-    except TipcastError as problem:
-        if stops_all(problem):
-            raise
-        return Item(name, uri, stamp, problem=problem)
-    return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
 
 
 def stops_all(problem: BaseException) -> bool:
@@ -306,19 +300,23 @@ def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
 
 def root(pattern: str) -> str:
     """Return the address below which files of a pattern keep their paths, without a slash at its end."""
-    if not address.scheme(pattern):
-        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
-        if path.is_dir():
-            return str(path)
-        pattern = str(path)
-    elif pattern.endswith("/") or not Path(address.last_name(pattern)).suffix:
-        return pattern.rstrip("/")
-    fixed = []
-    for step in pattern.split("/")[:-1]:
-        if glob.has_magic(step):
-            break
-        fixed.append(step)
+    if _is_folder(pattern):
+        return _whole(pattern)
+    fixed = itertools.takewhile(lambda step: not glob.has_magic(step), _whole(pattern).split("/")[:-1])
     return "/".join(fixed)
+
+
+def _whole(named: str) -> str:
+    """Return an address or an absolute path without a slash at its end."""
+    if address.scheme(named):
+        return named.rstrip("/")
+    return str(Path(named.removeprefix("file://")).expanduser().absolute())
+
+
+def _is_folder(named: str) -> bool:
+    if not address.scheme(named):
+        return Path(_whole(named)).is_dir()
+    return named.endswith("/") or not (glob.has_magic(named) or named.lower().endswith((*PARQUET, *CSV)))
 
 
 def output_name(uri: str, base: str) -> str:
@@ -330,15 +328,12 @@ def output_name(uri: str, base: str) -> str:
 
 def _steps(named: str) -> list[str]:
     """Return the pattern of all files that a name stands for, step by step, without links in its fixed part."""
-    magic = glob.has_magic(named)
-    if address.scheme(named):
-        whole = named.rstrip("/")
-        folder = whole != named or not (magic or named.lower().endswith((*PARQUET, *CSV)))
-    else:
-        path = Path(named.removeprefix("file://")).expanduser().absolute()
-        folder, base = path.is_dir(), root(named)
-        whole = str(Path(base or "/").resolve()).rstrip("/") + str(path)[len(base) :] if magic else str(path.resolve())
-    return [*whole.split("/"), *(["**"] if folder else [])]
+    base, whole = root(named), _whole(named)
+    rest = whole[len(base) :]
+    if not address.scheme(named):
+        fixed, rest = (base, rest) if glob.has_magic(named) else (whole, "")
+        whole = str(Path(fixed or "/").resolve()).rstrip("/") + rest
+    return [*whole.split("/"), *(["**"] if _is_folder(named) else [])]
 
 
 def _reaches(pattern: Sequence[str], folder: Sequence[str]) -> bool:

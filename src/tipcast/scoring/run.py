@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +16,16 @@ from tipcast.config.job_schemas import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
-from tipcast.evaluation.base import Evaluator
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved
-from tipcast.scoring.output_folder import Entry
 from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
-from tipcast.scoring.worker import ROW_GROUP, Scored, Work, score_file, total
+from tipcast.scoring.record import Results
+from tipcast.scoring.worker import ROW_GROUP, Work, score_file
 from tipcast.scoring.writing import failures
 from tipcast.tracking.models import PREDICTIONS, Fetched
 
 LOG = logging.getLogger("tipcast")
-
-
-@dataclass
-class Results:
-    """What became of the files, as they end."""
-
-    judge: Evaluator
-    """Of the model's kind of task."""
-    entries: dict[str, Entry] = field(default_factory=dict)
-    """Name -> what the manifest says."""
-    sums: tuple[Scored, ...] = ()
-    """Of all files in one, where there are any: those of each are half a megabyte."""
-    refused: list[Item] = field(default_factory=list)
-
-    @property
-    def total(self) -> Scored:
-        """The sums over all files."""
-        return total(self.sums, self.judge)
 
 
 def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched) -> Results:
@@ -73,12 +54,12 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             work,
             fetched.seen(item.facts),
             input_storage=address.storage(item.uri, config.storage_options),
-            replaces=item.name in plan.present.manifest.files,
+            replaces=item.name in plan.present.files and plan.present.files[item.name].named,
             threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
             pure=False,
         )
         files[future] = item
-    results, ended = Results(work.evaluator), as_completed(files)
+    results, ended = Results(fetched.manifest), as_completed(files)
     with progress("score") as report:
         for done, future in enumerate(ended, 1):
             report(done, len(plan.due))
@@ -92,8 +73,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
 def _take_in(item: Item, future: Any, results: Results) -> None:
     """Take in a file that has ended; raise what stops all."""
     if future.status == "finished":
-        results.entries[item.name], sums = future.result()
-        results.sums = (total([*results.sums, sums], results.judge),)
+        results.add(item.name, *future.result())
         return
     problem = future.exception()
     if not isinstance(problem, TipcastError) or stops_all(problem):

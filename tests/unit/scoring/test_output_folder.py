@@ -17,8 +17,7 @@ from tipcast.scoring.output_folder import (
     FOOTER,
     MANIFEST,
     Entry,
-    Manifest,
-    Present,
+    Scores,
     alone,
     look,
     manifest_bytes,
@@ -28,7 +27,7 @@ from tipcast.scoring.plan import look_into, output_name, output_names, root
 from tipcast.scoring.writing import UNFINISHED
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
-OURS = manifest_bytes(Manifest({}, {"recipe": "r"}))
+OURS = manifest_bytes(Scores("", {}, {"recipe": "r"}))
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def everything(folder: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-def checked(output: str, *trips: str) -> Present:
+def checked(output: str, *trips: str) -> Scores:
     config: Any = SimpleNamespace(output=output, input=list(trips), storage_options={})
     return look_into(config)
 
@@ -89,13 +88,13 @@ def test_folders_that_may_get_scores(here: Path) -> None:
     for output in ("scored", "empty", "new", "new/deep", "mine/empty"):
         for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
             present = checked(given, "trips/*.parquet")
-            assert (present.folder, present.others) == (str(here / output), {})
-            assert (present.manifest.about != {}) is (output == "scored")
+            assert (present.folder, present.files) == (str(here / output), {})
+            assert (present.about != {}) is (output == "scored")
     assert everything(here) == before
     (here / "new").mkdir()
     (here / "new" / f"{UNFINISHED}x").touch()
     scores(here / "new" / "a.parquet")
-    assert look("new", {}).others == {"a.parquet": SCORED}, "of a job that was killed"
+    assert look("new", {}).files == {"a.parquet": SCORED}, "of a job that was killed"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_folders_that_may_get_scores(here: Path) -> None:
 def test_scores_are_not_among_their_trips(here: Path, output: str, trips: str, apart: bool) -> None:
     for given in (trips, str(here / trips), f"file://{here / trips}"):
         if apart:
-            assert checked(output, "https://host/other.parquet", given).manifest == Manifest()
+            assert checked(output, "https://host/other.parquet", given).about == {}
         else:
             assert code(output, "https://host/other.parquet", given) == "C011"
 
@@ -147,7 +146,7 @@ def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
      b'{"kind": "tipcast scores", "version": 1, "files": {"a": {"b": 1}}}'],
 )  # fmt: skip
 def test_a_manifest_of_another_kind(content: bytes) -> None:
-    assert read_manifest(content) is None
+    assert read_manifest("there", content) == Scores("there")
 
 
 def test_one_job_scores_into_a_folder_at_a_time(tmp_path: Path) -> None:
@@ -173,6 +172,6 @@ def test_a_store(bucket: Any) -> None:
         assert code(output, trips) == "C011"
     bucket.pipe_file("trips/a_tipcast-b/scored_other/letter", b"")
     bucket.pipe_file(f"trips/a_tipcast-b/scored/{MANIFEST}", OURS)
-    assert look(output, {}) == Present(output, read_manifest(OURS) or Manifest())
+    assert look(output, {}) == Scores(output, {}, {"recipe": "r", "rows": 0})
     bucket.pipe_file("trips/a_tipcast-b/scored/letter", b"")
     assert code(output, "trips") == "C011"

@@ -13,7 +13,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
 from tipcast.scoring import plan
-from tipcast.scoring.output_folder import Entry, Manifest, Present
+from tipcast.scoring.output_folder import Entry, Scores
 from tipcast.scoring.writing import file_sha256, file_stamp
 from tipcast.tasks.base import Task
 
@@ -58,8 +58,8 @@ def test_a_version_of_the_same_registry_is_not_asked_for(tmp_path: Path, monkeyp
     model = {"uri": "models:/a/1", "registry": plan.registry(config()), "manifest_sha256": "digest"}
 
     def unchanged(**more: Any) -> bool:
-        manifest = Manifest({"a.parquet": entry}, {"recipe": recipe, "model": model | more})
-        return plan.plan_unchanged(config(), Present(str(tmp_path / "scored"), manifest)) is not None
+        present = Scores(str(tmp_path / "scored"), {"a.parquet": entry}, {"recipe": recipe, "model": model | more})
+        return plan.plan_unchanged(config(), present) is not None
 
     assert unchanged()
     assert not unchanged(registry="sqlite:////other.db")
@@ -80,7 +80,7 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Pat
     task = Task("t", "regression", ("a",)).facts()
     manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": task, "features": ["a"]}
     model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
-    present = Present(str(tmp_path / "scored"), Manifest({}, {}))
+    present = Scores(str(tmp_path / "scored"))
     found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     assert [item.name for item in found.due] == ["a.parquet"]
     assert not found.refused
