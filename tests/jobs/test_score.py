@@ -281,17 +281,6 @@ def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, ou
     assert not out.exists()
 
 
-def test_kept_columns(score: Job, trips: Path, out: Path) -> None:
-    (trips / MONTHS[1]).unlink()
-    score("keep=[DOLocationID,pickup]")
-    assert pq.read_table(out / MONTHS[0]).column_names == ["tpep_pickup_datetime", "DOLocationID", *ADDED]
-    score("keep=[]")
-    assert pq.read_table(out / MONTHS[0]).column_names == ADDED
-    assert pq.read_metadata(out / MONTHS[0]).num_rows == pq.read_metadata(trips / MONTHS[0]).num_rows
-    with pytest.raises(TipcastError, match=r"D007.*no_such_column"):
-        score("keep=[no_such_column]")
-
-
 def frame(rows: int = 400) -> pd.DataFrame:
     """Raw trips of April 2019."""
     start, stop = (int(pd.Timestamp(day).value // 1000) for day in ("2019-04-01", "2019-05-01"))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
@@ -35,8 +35,6 @@ RECIPE = 1
 REFUSED = "refused"
 """Of the manifest: name -> code, message, stamp of files that were refused."""
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
-_AT_ONCE = 8
-Looked = TypeVar("Looked", "Item", "Item | None")
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def plan_unchanged(config: ScoreConfig, present: Scores) -> ScorePlan | None:
     items = _each(lambda name, uri: _unchanged(name, uri, config, recipe, present), files)
     if None in items:
         return None
-    plan = _plan([item for item in items if item], config.model_uri, recipe, present)
+    plan = _plan(items, config.model_uri, recipe, present)
     return plan if plan.current and plan.kept == present.files else None
 
 
@@ -199,7 +197,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
             return Item(name, uri, stamp, problem=problem)
         return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
 
-    items = _each(inspect, files)
+    items: list[Item] = _each(inspect, files)
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
     with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
@@ -209,8 +207,8 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     return _plan(items, fetched.uri, recipe, present)
 
 
-def _each(inspect: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[Looked]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+def _each(inspect: Callable[[str, str], Any], files: Mapping[str, str]) -> list[Any]:
+    with ThreadPoolExecutor() as pool:
         return list(pool.map(inspect, files, files.values()))
 
 

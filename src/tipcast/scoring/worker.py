@@ -6,8 +6,8 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +16,8 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import secede
+from distributed import get_worker, secede
+from distributed.core import Status
 
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
@@ -129,6 +130,7 @@ def score_file(
             with pq.ParquetWriter(file, table.schema, **options) as writer:
                 _write(writer, table)
                 for table, scored in parts:
+                    _check_worker()
                     _write(writer, table)
                     sums = total([sums, scored], work.evaluator)
                 entry = Entry(
@@ -159,6 +161,13 @@ def ahead(pool: Executor, function: Callable[[Given], Made], items: Iterable[Giv
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+def _check_worker() -> None:
+    """Raise where this task's worker is closing: it waits for its tasks, and a file may take long."""
+    with suppress(ValueError):  # called outside a task
+        if get_worker().status in (Status.closing, Status.closed):
+            raise CancelledError
 
 
 def _write(writer: pq.ParquetWriter, table: pa.Table) -> None:

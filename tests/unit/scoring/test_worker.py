@@ -7,15 +7,17 @@ import io
 import json
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed.core import Status
 
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
@@ -23,6 +25,7 @@ from tipcast.datasets.base import RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
 from tipcast.evaluation.base import KINDS
+from tipcast.scoring import worker
 from tipcast.scoring.output_folder import FOOTER
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.worker import Work, ahead, score_file, with_predictions
@@ -135,6 +138,15 @@ def test_a_file_of_several_parts(sizes: Sequence[int], score: Callable[..., Any]
 def test_a_file_that_changes_meanwhile_has_no_scores(score: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(TipcastError, match="D005.*has changed"):
         score([rows(10, 0)], stamp="as it was")
+    assert [*(tmp_path / "scored").iterdir()] == []
+
+
+def test_a_worker_that_closes_does_not_wait_for_a_file(
+    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "get_worker", lambda: SimpleNamespace(status=Status.closing))
+    with pytest.raises(CancelledError):
+        score([rows(10, 0), rows(10, 1)])
     assert [*(tmp_path / "scored").iterdir()] == []
 
 
