@@ -33,7 +33,7 @@ BUDGET = {
     "jobs": 3350,
     "measure": 455,
     "models": 2293,
-    "scoring": 1382,
+    "scoring": 1384,
     "search": 1143,
     "tasks": 287,
     "tipcast": 596,

@@ -150,7 +150,8 @@ def plan_unchanged(config: ScoreConfig, present: Scores) -> ScorePlan | None:
     None where anything is due or looks different, or the store must be asked.
     """
     model = present.about.get("model", {})
-    if (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
+    interrupted = not all(entry.named for entry in present.files.values())
+    if interrupted or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     files = output_names(config.input, ScanRequest((), storage=dict(config.storage_options)), "input")
@@ -251,15 +252,16 @@ def _unchanged(name: str, uri: str, config: ScoreConfig, recipe: str, present: S
 
 
 def _same(uri: str, storage: Mapping[str, Any], stamp: str, sha256: str) -> tuple[str, str] | None:
-    """Return the stamp and the SHA-256 of a file that is what it was, by its looks or its content; None for others.
+    """Return the stamp and the SHA-256 of a file that is what it was; None for others.
 
-    Without a SHA-256 to compare with any content will do.
+    It is compared by its looks, then by its content: one that looks different if it is local, one of whose looks
+    nothing is known wherever it is. Without a SHA-256 to compare with any content will do.
     """
     now = file_stamp(uri, storage)
-    if now is None:
-        return None
-    if now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
+    if now and now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
         return now, sha256
+    if now is None or (stamp and address.scheme(uri)):
+        return None
     found = file_sha256(uri, storage)
     return (now, found) if found == (sha256 or found) else None
 
