@@ -74,7 +74,7 @@ def test_columns_by_kind(kind: str) -> None:
 
 
 class Doubles:
-    """A model that predicts twice its only feature, as soon as it may."""
+    """A model that predicts twice its only feature."""
 
     def score(self, x: Any) -> Any:
         return 2 * x["number"].to_numpy()
