@@ -26,7 +26,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs import score as score_job
 from tipcast.scoring import run as score_run
-from tipcast.scoring import writing
+from tipcast.scoring import worker
 from tipcast.scoring.writing import file_stamp
 
 Job = Callable[..., Any]
@@ -252,7 +252,7 @@ def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path) -> No
 
 
 def test_many_row_groups_of_a_fragment_are_one_part(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(writing, "ROW_GROUP", 700)
+    monkeypatch.setattr(worker, "ROW_GROUP", 700)
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, files written beside it
     score()
     for name in MONTHS:
@@ -279,17 +279,6 @@ def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, ou
     with pytest.raises(TipcastError, match="M001"):
         score(uri="models:/xgboost@nobody")
     assert not out.exists()
-
-
-def test_kept_columns(score: Job, trips: Path, out: Path) -> None:
-    (trips / MONTHS[1]).unlink()
-    score("keep=[DOLocationID,pickup]")
-    assert pq.read_table(out / MONTHS[0]).column_names == ["tpep_pickup_datetime", "DOLocationID", *ADDED]
-    score("keep=[]")
-    assert pq.read_table(out / MONTHS[0]).column_names == ADDED
-    assert pq.read_metadata(out / MONTHS[0]).num_rows == pq.read_metadata(trips / MONTHS[0]).num_rows
-    with pytest.raises(TipcastError, match=r"D007.*no_such_column"):
-        score("keep=[no_such_column]")
 
 
 def frame(rows: int = 400) -> pd.DataFrame:

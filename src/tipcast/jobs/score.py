@@ -16,13 +16,13 @@ from tipcast.config.plain import flatten, to_plain
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.scoring import plan as planning
-from tipcast.scoring.output_folder import Entry, Manifest, remove_scores, workplace, write_manifest
+from tipcast.scoring.output_folder import Entry, Scores, alone, remove_scores, write_manifest
 from tipcast.scoring.plan import Item, ScorePlan
 from tipcast.scoring.writing import failures, of_store
 
 if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
     from tipcast.jobs.run_context import RunContext
-    from tipcast.scoring.record import Account, ScoreRecord
+    from tipcast.scoring.record import Results, ScoreRecord
     from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
@@ -75,47 +75,44 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
             planning.check_model(fetched, config)
         with failures(output):
-            place = stack.enter_context(workplace(output, config.storage_options))
+            stack.enter_context(alone(output))
         with clock.phase("list"):
             present = planning.look_into(config)  # again: another job may have ended meanwhile
             plan = planning.plan_files(config, present, fetched)
         for note in plan.notes:
             LOG.warning(note)
         if plan.current:
-            if plan.kept != present.manifest.files:  # as they look now, so that they are not read each time
-                write_manifest(output, Manifest(plan.kept, present.manifest.about), config.storage_options)
+            if plan.kept != present.files:  # as they look now, so that they are not read each time
+                write_manifest(Scores(output, plan.kept, present.about), config.storage_options)
             said = summary(config, plan, plan.kept, plan.refused, clock.seconds)
             return plan, plan.refused, {**said, "command": command}
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
-            from tipcast.evaluation.base import evaluator
             from tipcast.measure.memory import peaks
-            from tipcast.scoring.record import ScoreRecord, account
-            from tipcast.scoring.run import Results, score
+            from tipcast.scoring.record import Results, ScoreRecord
+            from tipcast.scoring.run import score
 
             parses()
         context = stack.enter_context(open_run(config, fetched, command, clock))
         used_by(context.run, fetched)
         record = ScoreRecord(context.run, config, plan, fetched, command)
-        judge = evaluator(record.task.kind)
-        results, memory = Results(judge), dict[str, int]()
+        results, memory = Results(fetched.manifest), dict[str, int]()
         if plan.due:
             workers = context.start_workers()
             with clock.phase("score") as facts:
-                results = score(workers, config, plan, fetched, place)
+                results = score(workers, config, plan, fetched)
                 rows = sum(entry.rows for entry in results.entries.values())
                 facts.append(f"{rows:,} rows in {len(results.entries)} files")
             memory = peaks(workers.client)
         refused = (*plan.refused, *results.refused)
         if refused and len(refused) == plan.files:
             raise problem_of(refused, plan.files)
-        found = account(results.total, fetched.manifest, judge)
         phases = dict(clock.seconds)
         with clock.phase("log"):
-            record.write(found, results.entries, refused, phases, memory)
+            record.write(results, refused, phases, memory)
             entries = {**plan.kept, **results.entries}
-            finish(plan, Manifest(entries, about(record, refused)), config.storage_options)
-        said = summary(config, plan, entries, refused, clock.seconds, found)
+            finish(plan, Scores(output, entries, about(record, refused)), config.storage_options)
+        said = summary(config, plan, entries, refused, clock.seconds, results)
     return plan, refused, context.result(**said)
 
 
@@ -132,11 +129,11 @@ def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) 
     return run_context(config, command, job="score", name=name, params=params, tags=tags, clock=clock)
 
 
-def finish(plan: ScorePlan, manifest: Manifest, options: Mapping[str, Any]) -> None:
+def finish(plan: ScorePlan, scores: Scores, options: Mapping[str, Any]) -> None:
     """Write the manifest of scores that are all there, then remove those that it does not name."""
     gate("manifest")
-    write_manifest(plan.present.folder, manifest, options)
-    obsolete = plan.present.names - set(manifest.files)
+    write_manifest(scores, options)
+    obsolete = set(plan.present.files) - set(scores.files)
     remove_scores(plan.present.folder, obsolete, options)
     if obsolete:
         LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
@@ -185,7 +182,7 @@ def summary(
     entries: Mapping[str, Entry],
     refused: Sequence[Item],
     phases: Mapping[str, float],
-    found: Account | None = None,
+    found: Results | None = None,
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
     why = planning.reasons(refused)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,90 +17,85 @@ import pyarrow.parquet as pq
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.listing import PARQUET, below
-from tipcast.scoring.writing import FOOTER, UNFINISHED, Footer, failures, remove, written
+from tipcast.scoring.writing import UNFINISHED, failures, remove, written
 
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""
+FOOTER = b"tipcast"
+"""Of a scored Parquet file's metadata: the key of what the file says of itself."""
 KIND, VERSION = "tipcast scores", 1
-AT_ONCE = 16
-"""Requests on their way to a store."""
-STALE = datetime.timedelta(days=1)
-"""A store has no locks: unfinished objects of this age are those of a job that was killed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file."""
+    """What the manifest says of one scored file, or the file of itself: then what has a default is not known."""
 
-    input: str
+    input: str = ""
     """The file that was scored, without credentials."""
-    input_stamp: str
+    input_stamp: str = ""
     """What it looked like from outside, see ``writing.file_stamp``."""
     input_sha256: str
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
     rows: int
-    bytes: int
-    sha256: str
+    bytes: int = 0
+    sha256: str = ""
     stamp: str = ""
-    unscored: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> rows whose probability is null."""
+    unscored: Mapping[str, int]
+    """Reason -> rows whose prediction is null."""
+
+    @property
+    def named(self) -> bool:
+        """Whether a manifest names it; others are whole too, as an interrupted job leaves them."""
+        return bool(self.stamp)
+
+    @property
+    def footer(self) -> dict[str, Any]:
+        """What the scored file says of itself, so that an interrupted job does not score its rows again."""
+        return {"recipe": self.recipe, "input_sha256": self.input_sha256, "unscored": self.unscored}
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """All of a folder; empty where there is none."""
-
-    files: Mapping[str, Entry] = field(default_factory=dict)
-    """Path in the folder -> entry."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """Model, configuration, run, and the files that were refused."""
-
-
-@dataclass(frozen=True)
-class Present:
-    """What is in a folder of scores before a job."""
+class Scores:
+    """A folder of scores."""
 
     folder: str
     """Its absolute path or address."""
-    manifest: Manifest
-    others: Mapping[str, Footer] = field(default_factory=dict)
-    """Whole files of scores that no manifest names, as an interrupted job leaves them."""
-
-    @property
-    def names(self) -> set[str]:
-        """Paths of all scored files in the folder."""
-        return {*self.others, *self.manifest.files}
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    """Path in the folder -> entry."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Model, configuration, run, and the files that were refused; empty without a manifest."""
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
+def manifest_bytes(scores: Scores) -> bytes:
     """Return a manifest as it is written."""
-    files = {name: asdict(manifest.files[name]) for name in sorted(manifest.files)}
-    rows = sum(entry.rows for entry in manifest.files.values())
-    head = {"kind": KIND, "version": VERSION, "rows": rows, **manifest.about}
-    return json.dumps({**head, "files": files}, indent=2).encode()
+    files = {name: asdict(entry) for name, entry in sorted(scores.files.items())}
+    rows = sum(entry.rows for entry in scores.files.values())
+    return json.dumps(
+        {"kind": KIND, "version": VERSION, "rows": rows, **scores.about, "files": files}, indent=2
+    ).encode()
 
 
-def read_manifest(content: bytes) -> Manifest | None:
-    """Read a manifest; None where the content is another file's."""
+def read_manifest(folder: str, content: bytes) -> Scores:
+    """Read a folder's manifest; without files where the content is another file's."""
     try:
         about = json.loads(content)
         if about.pop("kind") != KIND or about.pop("version") != VERSION:
-            return None
+            return Scores(folder)
         files = {str(name): Entry(**entry) for name, entry in about.pop("files").items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return Manifest(files, about)
+        return Scores(folder)
+    return Scores(folder, files, about)
 
 
-def write_manifest(folder: str, manifest: Manifest, options: Mapping[str, Any]) -> None:
+def write_manifest(scores: Scores, options: Mapping[str, Any]) -> None:
     """Replace the manifest of a folder in one step."""
-    path = f"{folder}/{MANIFEST}"
+    path = f"{scores.folder}/{MANIFEST}"
     with written(path, address.storage(path, options)) as file:
-        file.write(manifest_bytes(manifest))
+        file.write(manifest_bytes(scores))
 
 
-def look(output: str, options: Mapping[str, Any]) -> Present:
+def look(output: str, options: Mapping[str, Any]) -> Scores:
     """Look into the folder for scores, and change nothing.
 
     C004, C011: it cannot be one or holds a file that is none of tipcast's scores; T008, T009: it cannot be read.
@@ -113,18 +105,17 @@ def look(output: str, options: Mapping[str, Any]) -> Present:
     with failures(folder):
         if address.scheme(folder):
             address.filesystem(folder, storage).invalidate_cache()
-        manifest = _manifest(folder, storage)
-        known = {*manifest.files, *([MANIFEST] if manifest.about else [])}
-        others = {}
+        found = _manifest(folder, storage)
+        files, known = dict(found.files), [MANIFEST] if found.about else []
         for name in _names(folder, storage):
-            if name in known or any(step.startswith(UNFINISHED) for step in name.split("/")):
+            if name in files or name in known or any(step.startswith(UNFINISHED) for step in name.split("/")):
                 continue
-            footer = _footer(f"{folder}/{name}", storage)
-            if footer is None:
+            entry = _footer(f"{folder}/{name}", storage)
+            if entry is None:
                 what = f"holds {name}, which is none of tipcast's scores"
                 raise refused(output, what, "name a new or an empty folder, or move the file away")
-            others[name] = footer
-    return Present(folder, manifest, others)
+            files[name] = entry
+    return replace(found, files=files)
 
 
 def _located(output: str) -> str:
@@ -152,14 +143,14 @@ def refused(output: str, what: str, fix: str) -> TipcastError:
     return TipcastError("C011", f"output {address.shown(output)}", what, fix)
 
 
-def _manifest(folder: str, storage: Mapping[str, Any]) -> Manifest:
+def _manifest(folder: str, storage: Mapping[str, Any]) -> Scores:
     try:
         with address.opened(f"{folder}/{MANIFEST}", storage) as file, address.reaching(folder):
-            return read_manifest(file.read()) or Manifest()
+            return read_manifest(folder, file.read())
     except TipcastError as problem:
         if problem.code != "D001":
             raise
-        return Manifest()
+        return Scores(folder)
 
 
 def _names(folder: str, storage: Mapping[str, Any]) -> Iterator[str]:
@@ -172,90 +163,56 @@ def _names(folder: str, storage: Mapping[str, Any]) -> Iterator[str]:
     yield from (path.removeprefix(f"{folder.removeprefix('s3://')}/") for path in found)
 
 
-def _footer(uri: str, storage: Mapping[str, Any]) -> Footer | None:
+def _footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
     """Return what a file of scores says of itself; None of any other file."""
     if not uri.lower().endswith(PARQUET):
         return None
     with address.opened(uri, storage) as file:
         try:
             found = pq.read_metadata(file)
-            return Footer(rows=found.num_rows, **json.loads((found.metadata or {})[FOOTER]))
+            return Entry(rows=found.num_rows, **json.loads((found.metadata or {})[FOOTER]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
 @contextlib.contextmanager
-def workplace(folder: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Keep other jobs out of a folder, and make a place in it for parts of files, which is removed at the end.
+def alone(folder: str) -> Iterator[None]:
+    """Keep other jobs out of a folder on a disk, and remove what a killed job or worker left unfinished.
 
     S011: another job scores into it. Stores, and disks that have no locks, keep nobody out.
     """
-    place = f"{folder}/{UNFINISHED}{uuid.uuid4().hex[:8]}"
     if address.scheme(folder):
-        storage = address.storage(folder, options)
-        _clear_store(folder, storage, "")
-        try:
-            yield place
-        finally:
-            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                _clear_store(folder, storage, place)
+        yield
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with _alone(folder) as locked:
-        mine = f"{UNFINISHED}*" if locked else Path(place).name
-        _clear(folder, mine)
+    descriptor, locked = os.open(folder, os.O_RDONLY), True
+    try:
         try:
-            Path(place).mkdir(mode=0o700)
-            yield place
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            what, fix = "another job is scoring into it", "wait for it to end, or stop it"
+            raise TipcastError("S011", f"output {folder}", what, fix) from problem
+        except OSError:
+            locked = False  # what looks unfinished may be another job's
+        _clear(folder if locked else "")
+        try:
+            yield
         finally:
-            _clear(folder, mine)
+            _clear(folder if locked else "")
             for empty, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):  # others have scores
                     Path(empty).rmdir()
-
-
-@contextlib.contextmanager
-def _alone(folder: str) -> Iterator[bool]:
-    """Lock a folder until the block or the process ends; False where the file system has no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locked = True
-    except BlockingIOError as problem:
-        os.close(descriptor)
-        what, fix = "another job is scoring into it", "wait for it to end, or stop it"
-        raise TipcastError("S011", f"output {folder}", what, fix) from problem
-    except OSError:
-        locked = False
-    try:
-        yield locked
     finally:
         os.close(descriptor)
 
 
-def _clear(folder: str, pattern: str) -> None:
-    for path in [*Path(folder).rglob(pattern)]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _clear_store(folder: str, storage: Mapping[str, Any], place: str) -> None:
-    """Remove what is unfinished: all below a place, and what is stale."""
-    stale = datetime.datetime.now(datetime.UTC) - STALE
-    with address.reaching(folder):
-        store = address.filesystem(folder, storage)
-        store.invalidate_cache()
-        objects = store.find(folder, prefix=UNFINISHED, detail=True).items()
-        old = [path for path, info in objects if info["LastModified"] < stale]
-        own = [path for path, _ in objects if place and f"s3://{path}".startswith(place)]
-        with ThreadPoolExecutor(AT_ONCE) as pool:  # stores differ in how they are asked to remove many at once
-            list(pool.map(store.rm_file, {*old, *own}))
+def _clear(folder: str) -> None:
+    for path in [*Path(folder).rglob(f"{UNFINISHED}*")] if folder else ():
+        path.unlink(missing_ok=True)
 
 
 def remove_scores(folder: str, names: Collection[str], options: Mapping[str, Any]) -> None:
     """Remove scored files."""
     storage = address.storage(folder, options)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: remove(f"{folder}/{name}", storage), names))

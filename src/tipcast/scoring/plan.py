@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import Dataset, Fragment, ScanRequest, counted
+from tipcast.datasets.base import Fragment, ScanRequest, counted
 from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.scoring.output_folder import Entry, Present, look, refused
-from tipcast.scoring.writing import added_columns, file_sha256, file_stamp, of_store
+from tipcast.scoring.output_folder import Entry, Scores, look, refused
+from tipcast.scoring.writing import file_sha256, file_stamp, of_store
 from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
@@ -34,8 +35,6 @@ RECIPE = 1
 REFUSED = "refused"
 """Of the manifest: name -> code, message, stamp of files that were refused."""
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
-_AT_ONCE = 8
-Looked = TypeVar("Looked", "Item", "Item | None")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Item:
 class ScorePlan:
     """All files, known before any worker starts."""
 
-    present: Present
+    present: Scores
     """What is where the scores go."""
     model_uri: str
     recipe: str
@@ -110,6 +109,17 @@ def task_of(manifest: Mapping[str, Any]) -> Task:
     return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
 
 
+def added_columns(task: Task) -> tuple[str, ...]:
+    """Return the names of the columns that scoring adds."""
+    predicted = {
+        "classification": ("probability", "prediction"),
+        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
+        "regression": ("prediction",),
+        "clustering": ("cluster", "distance"),
+    }[task.kind]
+    return (*predicted, "model_name", "model_version")
+
+
 def check_model(fetched: Fetched, config: ScoreConfig) -> None:
     """Refuse (C003, M006) a model that does not tell what it predicts, and columns to keep that scoring adds."""
     task = fetched.manifest.get("task")
@@ -123,7 +133,7 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 
-def look_into(config: ScoreConfig) -> Present:
+def look_into(config: ScoreConfig) -> Scores:
     """Look into the folder of scores, see ``look``; C011 where the scores would be among the files that they are of."""
     present = look(config.output, config.storage_options)
     for named in patterns(config.input, "input"):
@@ -134,26 +144,25 @@ def look_into(config: ScoreConfig) -> Present:
     return present
 
 
-def plan_unchanged(config: ScoreConfig, present: Present) -> ScorePlan | None:
+def plan_unchanged(config: ScoreConfig, present: Scores) -> ScorePlan | None:
     """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
 
     None where anything is due or looks different, or the store must be asked.
     """
-    manifest = present.manifest
-    model = manifest.about.get("model", {})
-    if present.others or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
+    model = present.about.get("model", {})
+    interrupted = not all(entry.named for entry in present.files.values())
+    if interrupted or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
-    request = ScanRequest((), storage=dict(config.storage_options))
-    files = output_names(config.input, request, "input")
-    items = _each(lambda name, uri: _unchanged(name, uri, request, recipe, present), files)
+    files = output_names(config.input, ScanRequest((), storage=dict(config.storage_options)), "input")
+    items = _each(lambda name, uri: _unchanged(name, uri, config, recipe, present), files)
     if None in items:
         return None
-    plan = _plan([item for item in items if item], config.model_uri, recipe, present)
-    return plan if plan.current and plan.kept == manifest.files else None
+    plan = _plan(items, config.model_uri, recipe, present)
+    return plan if plan.current and plan.kept == present.files else None
 
 
-def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> ScorePlan:
+def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     The only file's error is raised, others' are in the plan.
@@ -178,10 +187,18 @@ def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> Score
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
 
     def inspect(name: str, uri: str) -> Item:
-        same = _unchanged(name, uri, request, recipe, present)
-        return same or _inspect_file(name, uri, request, dataset)
+        if same := _unchanged(name, uri, config, recipe, present):
+            return same
+        stamp = file_stamp(uri, address.storage(uri, config.storage_options)) or ""
+        try:
+            found = dataset.scan_file(uri, request)  # the footer or the header alone
+        except TipcastError as problem:
+            if stops_all(problem):
+                raise
+            return Item(name, uri, stamp, problem=problem)
+        return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
 
-    items = _each(inspect, files)
+    items: list[Item] = _each(inspect, files)
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
     with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
@@ -191,74 +208,62 @@ def plan_files(config: ScoreConfig, present: Present, fetched: Fetched) -> Score
     return _plan(items, fetched.uri, recipe, present)
 
 
-def _each(inspect: Callable[[str, str], Looked], files: Mapping[str, str]) -> list[Looked]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+def _each(inspect: Callable[[str, str], Any], files: Mapping[str, str]) -> list[Any]:
+    with ThreadPoolExecutor() as pool:
         return list(pool.map(inspect, files, files.values()))
 
 
-def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Present) -> ScorePlan:
+def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Scores) -> ScorePlan:
     due = tuple(item for item in items if item.fragments)
     refused = tuple(item for item in items if item.problem)
     kept = {item.name: item.entry for item in items if item.entry}
-    before = present.manifest
-    names = {item.name for item in refused}
-    same = recipe == before.about.get("recipe") and names == set(before.about.get(REFUSED, {}))
-    current = same and not due and set(kept) == set(before.files) == present.names
+    names, before = {item.name for item in refused}, present.about
+    same = recipe == before.get("recipe") and names == set(before.get(REFUSED, {}))
+    whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
+    current = same and whole and not due
     return ScorePlan(present, model_uri, recipe, due, kept, refused, current)
 
 
-def _unchanged(name: str, uri: str, request: ScanRequest, recipe: str, present: Present) -> Item | None:
+def _unchanged(name: str, uri: str, config: ScoreConfig, recipe: str, present: Scores) -> Item | None:
     """Return a file that has not changed since it was scored or refused, without parsing it; None for others."""
-    storage = address.storage(uri, request.storage)
+    storage = address.storage(uri, config.storage_options)
     stamp = file_stamp(uri, storage) or ""
-    before = present.manifest
-    entry = before.files.get(name) or _interrupted(name, uri, stamp, request, recipe, present)
-    if entry and entry.recipe == recipe and entry.input == redact(uri):
+    entry = present.files.get(name)
+    if entry and entry.recipe == recipe and entry.input in ("", redact(uri)):
         scores = f"{present.folder}/{name}"
-        options = address.storage(scores, request.storage)
-        scored = _same(scores, options, entry.stamp, entry.sha256)
-        given = scored and _same(uri, storage, entry.input_stamp, entry.input_sha256)
-        if scored and given:
-            return Item(name, uri, stamp, entry=replace(entry, stamp=scored, input_stamp=given))
-    earlier = before.about.get(REFUSED, {}).get(name)
-    if earlier and earlier["stamp"] == stamp and before.about.get("recipe") == recipe:
+        options = address.storage(scores, config.storage_options)
+        given = _same(uri, storage, entry.input_stamp, entry.input_sha256)
+        scored = given and _same(scores, options, entry.stamp, entry.sha256)
+        if given and scored:
+            same = replace(
+                entry,
+                input=redact(uri),
+                input_stamp=given[0],
+                bytes=entry.bytes or address.size(scores, options),
+                sha256=scored[1],
+                stamp=scored[0],
+            )
+            return Item(name, uri, stamp, entry=same)
+    earlier = present.about.get(REFUSED, {}).get(name)
+    if earlier and earlier["stamp"] == stamp and present.about.get("recipe") == recipe:
         problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
         return Item(name, uri, stamp, problem=problem)
     return None
 
 
-def _interrupted(name: str, uri: str, stamp: str, request: ScanRequest, recipe: str, present: Present) -> Entry | None:
-    """Return the entry of scores that an interrupted job left whole, if they are of this input's content."""
-    footer, scores = present.others.get(name), f"{present.folder}/{name}"
-    if footer is None or footer.recipe != recipe:
-        return None
-    digest = file_sha256(uri, address.storage(uri, request.storage))
-    if digest != footer.input_sha256:
-        return None
-    storage = address.storage(scores, request.storage)
-    looks = file_stamp(scores, storage) or ""
-    size, sha256 = address.size(scores, storage), file_sha256(scores, storage)
-    return Entry(redact(uri), stamp, digest, recipe, footer.rows, size, sha256, looks, footer.unscored)
+def _same(uri: str, storage: Mapping[str, Any], stamp: str, sha256: str) -> tuple[str, str] | None:
+    """Return the stamp and the SHA-256 of a file that is what it was; None for others.
 
-
-def _same(uri: str, storage: Mapping[str, Any], stamp: str, digest: str) -> str | None:
-    """Return the stamp of a file that is what it was, by its looks or a local one by its content; None for others."""
+    It is compared by its looks, then by its content: one that looks different if it is local, one of whose looks
+    nothing is known wherever it is. Without a SHA-256 to compare with any content will do.
+    """
     now = file_stamp(uri, storage)
-    if now is None or now == stamp:
-        return now if now and not now.endswith("-") else None  # a server that tells the size alone tells too little
-    return now if not address.scheme(uri) and file_sha256(uri, storage) == digest else None
-
-
-def _inspect_file(name: str, uri: str, request: ScanRequest, dataset: Dataset) -> Item:
-    """Look at a file's footer or header."""
-    stamp = file_stamp(uri, address.storage(uri, request.storage)) or ""
-    try:
-        found = dataset.scan_file(uri, request)
-    except TipcastError as problem:
-        if stops_all(problem):
-            raise
-        return Item(name, uri, stamp, problem=problem)
-    return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
+    if now and now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
+        return now, sha256
+    if now is None or (stamp and address.scheme(uri)):
+        return None
+    found = file_sha256(uri, storage)
+    return (now, found) if found == (sha256 or found) else None
 
 
 def stops_all(problem: BaseException) -> bool:
@@ -295,19 +300,23 @@ def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
 
 def root(pattern: str) -> str:
     """Return the address below which files of a pattern keep their paths, without a slash at its end."""
-    if not address.scheme(pattern):
-        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
-        if path.is_dir():
-            return str(path)
-        pattern = str(path)
-    elif pattern.endswith("/") or not Path(address.last_name(pattern)).suffix:
-        return pattern.rstrip("/")
-    fixed = []
-    for step in pattern.split("/")[:-1]:
-        if glob.has_magic(step):
-            break
-        fixed.append(step)
+    if _is_folder(pattern):
+        return _whole(pattern)
+    fixed = itertools.takewhile(lambda step: not glob.has_magic(step), _whole(pattern).split("/")[:-1])
     return "/".join(fixed)
+
+
+def _whole(named: str) -> str:
+    """Return an address or an absolute path without a slash at its end."""
+    if address.scheme(named):
+        return named.rstrip("/")
+    return str(Path(named.removeprefix("file://")).expanduser().absolute())
+
+
+def _is_folder(named: str) -> bool:
+    if not address.scheme(named):
+        return Path(_whole(named)).is_dir()
+    return named.endswith("/") or not (glob.has_magic(named) or named.lower().endswith((*PARQUET, *CSV)))
 
 
 def output_name(uri: str, base: str) -> str:
@@ -319,15 +328,12 @@ def output_name(uri: str, base: str) -> str:
 
 def _steps(named: str) -> list[str]:
     """Return the pattern of all files that a name stands for, step by step, without links in its fixed part."""
-    magic = glob.has_magic(named)
-    if address.scheme(named):
-        whole = named.rstrip("/")
-        folder = whole != named or not (magic or named.lower().endswith((*PARQUET, *CSV)))
-    else:
-        path = Path(named.removeprefix("file://")).expanduser().absolute()
-        folder, base = path.is_dir(), root(named)
-        whole = str(Path(base or "/").resolve()).rstrip("/") + str(path)[len(base) :] if magic else str(path.resolve())
-    return [*whole.split("/"), *(["**"] if folder else [])]
+    base, whole = root(named), _whole(named)
+    rest = whole[len(base) :]
+    if not address.scheme(named):
+        fixed, rest = (base, rest) if glob.has_magic(named) else (whole, "")
+        whole = str(Path(fixed or "/").resolve()).rstrip("/") + rest
+    return [*whole.split("/"), *(["**"] if _is_folder(named) else [])]
 
 
 def _reaches(pattern: Sequence[str], folder: Sequence[str]) -> bool:

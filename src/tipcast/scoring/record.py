@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
 from tipcast.datasets import split
 from tipcast.evaluation import plots
-from tipcast.evaluation.base import Evaluation, Evaluator, bounds, shares
+from tipcast.evaluation.base import Evaluation, Evaluator, bounds, evaluator, shares
 from tipcast.evaluation.report import log_figure, metric_lines, plot, repeat, table
 from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin
 from tipcast.scoring.output_folder import Entry
 from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
-from tipcast.scoring.worker import Scored
+from tipcast.scoring.worker import Scored, total
 from tipcast.tasks.base import Task
 from tipcast.tracking.models import PREDICTIONS, Fetched
 from tipcast.tracking.run import Run
@@ -32,16 +33,32 @@ DIGEST = 16
 SCORES_PLOT = "plots/scores.png"
 
 
-@dataclass(frozen=True)
-class Account:
-    """What a scoring found, of the files that it scored now."""
+@dataclass
+class Results:
+    """What became of the files that were due, as they end."""
 
-    total: Scored
-    judge: Evaluator
-    labelled: Evaluation | None
-    """Of rows whose answer is known."""
-    timed: bool
-    """Whether the model tells of which period its training rows are."""
+    manifest: Mapping[str, Any]
+    """Of the model."""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """Name -> what the folder's manifest says."""
+    refused: list[Item] = field(default_factory=list)
+    total: Scored = field(init=False)
+    """The sums over all files: those of each are half a megabyte."""
+
+    def __post_init__(self) -> None:
+        self.judge = evaluator(task_of(self.manifest).kind)
+        self.total = total((), self.judge)
+
+    def add(self, name: str, entry: Entry, sums: Scored) -> None:
+        """Take in a file that was scored."""
+        self.entries[name] = entry
+        self.total = total([self.total, sums], self.judge)
+
+    @cached_property
+    def labelled(self) -> Evaluation | None:
+        """Of rows whose answer is known."""
+        found: Evaluation | None = self.judge.of_sums(self.total.predictions, self.manifest.get("threshold"))
+        return found
 
     @property
     def rows(self) -> int:
@@ -63,7 +80,7 @@ class Account:
         if self.labelled:
             found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
             found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
-            if self.timed:
+            if self.manifest.get("trained_until") is not None:
                 found["labelled/rows_of_training"] = self.total.seen
         return found
 
@@ -73,12 +90,6 @@ class Account:
         known = (f"labelled/{self.judge.headline.name}", "labelled/rows_of_training")
         names, metrics = ("score/mean", "score/predicted_rate", *known), self.metrics
         return {name: metrics[name] for name in names if name in metrics}
-
-
-def account(total: Scored, manifest: Mapping[str, Any], judge: Evaluator) -> Account:
-    """Evaluate the rows whose answer is known."""
-    labelled = judge.of_sums(total.predictions, manifest.get("threshold"))
-    return Account(total, judge, labelled, timed=manifest.get("trained_until") is not None)
 
 
 @dataclass(frozen=True)
@@ -97,26 +108,22 @@ class ScoreRecord:
         return task_of(self.fetched.manifest)
 
     def write(
-        self,
-        found: Account,
-        files: Mapping[str, Entry],
-        refused: Sequence[Item],
-        phases: Mapping[str, float],
-        memory: Mapping[str, int],
+        self, found: Results, refused: Sequence[Item], phases: Mapping[str, float], memory: Mapping[str, int]
     ) -> None:
-        """Record what was scored; ``files`` are those of this run."""
+        """Record what was scored; ``refused`` are all files that were, also before."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if warning := self._seen(found):
             LOG.warning(warning)
-        self._data(files, found)
-        self._table(files, refused)
+        self._data(found)
+        self._table(found.entries, refused)
         if found.rows:
             self._plots(found)
-        self.run.set_tags({"score.files": len(files), "score.kept": len(self.plan.kept), "score.refused": len(refused)})
-        self.run.note(self._note(found, files, refused, phases))
+        counts = {"files": len(found.entries), "kept": len(self.plan.kept), "refused": len(refused)}
+        self.run.set_tags({f"score.{name}": count for name, count in counts.items()})
+        self.run.note(self._note(found, refused, phases))
 
     @property
     def model(self) -> str:
@@ -124,7 +131,7 @@ class ScoreRecord:
         name, version = self.fetched.name, self.fetched.version
         return f"{name} version {version}" if version else self.fetched.uri
 
-    def _seen(self, found: Account) -> str:
+    def _seen(self, found: Results) -> str:
         """Return what is to be said of labelled rows that the model may have learnt; nothing where there are none."""
         period = self.fetched.seen({})
         if not found.labelled or not found.total.seen or period is None:
@@ -133,14 +140,12 @@ class ScoreRecord:
         why = f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
         return f"{rows} are of {split.describe(period)}, {why}"
 
-    def _note(
-        self, found: Account, files: Mapping[str, Entry], refused: Sequence[Item], phases: Mapping[str, float]
-    ) -> str:
+    def _note(self, found: Results, refused: Sequence[Item], phases: Mapping[str, float]) -> str:
         """Write the run's note in Markdown, cut at its end where MLflow would cut it."""
         warning = self._seen(found)
         parts = [
             f"### {self.model} scored {found.rows:,} rows",
-            table(["", ""], [[name, value] for name, value in self._facts(found, files).items()]),
+            table(["", ""], [[name, value] for name, value in self._facts(found).items()]),
             _refused(reasons(refused)),
             plot(self.run.id, SCORES_PLOT) if found.histogram.any() else "",
             _labelled(found.labelled, found.judge),
@@ -150,11 +155,11 @@ class ScoreRecord:
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def _facts(self, found: Account, files: Mapping[str, Entry]) -> dict[str, str]:
+    def _facts(self, found: Results) -> dict[str, str]:
         named = {
             "model": f"`{self.fetched.uri}`, {self.fetched.manifest.get('model', self.fetched.format)}",
             "trained by run": f"`{self.fetched.run_id}`",
-            "files scored, left as they were": f"{len(files):,}, {len(self.plan.kept):,}",
+            "files scored, left as they were": f"{len(found.entries):,}, {len(self.plan.kept):,}",
             "output": f"`{to_plain(self.plan.present.folder)}`",
         }
         rate, threshold = found.metrics.get("score/predicted_rate"), self.fetched.manifest.get("threshold")
@@ -162,7 +167,8 @@ class ScoreRecord:
             named[f"predicted {self.task.classes[-1]}"] = f"{rate:.1%} at {threshold:.4f}"
         return named | {f"not scored: {reason}": f"{rows:,}" for reason, rows in found.total.unscored.items()}
 
-    def _data(self, files: Mapping[str, Entry], found: Account) -> None:
+    def _data(self, found: Results) -> None:
+        files = found.entries
         if not files:
             return
         together = hashlib.sha256("\n".join(files[name].input_sha256 for name in sorted(files)).encode()).hexdigest()
@@ -178,7 +184,7 @@ class ScoreRecord:
         columns = {name: [line[at] for line in lines] for at, name in enumerate(FILES)}
         self.run.log_table(columns, "tables/files.json")
 
-    def _plots(self, found: Account) -> None:
+    def _plots(self, found: Results) -> None:
         subtitle = f"{self.model}, {found.rows:,} rows of {len(self.plan.due)} files"
         log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
         behind = f"{then['split']} rows at training" if then else ""

@@ -1,18 +1,23 @@
-"""What workers do in a scoring: score a fragment of a file into a part, put a file's parts together, digest inputs."""
+"""What a worker does in a scoring: read, score and write one file, part by part."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import secede
+from distributed import get_worker, secede
+from distributed.core import Status
 
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
@@ -24,32 +29,30 @@ from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
-from tipcast.scoring.output_folder import MANIFEST, Entry
-from tipcast.scoring.plan import Item
-from tipcast.scoring.writing import (
-    Footer,
-    added_columns,
-    file_sha256,
-    file_stamp,
-    join_parts,
-    remove,
-    write_part,
-    written,
-)
+from tipcast.scoring.output_folder import FOOTER, MANIFEST, Entry
+from tipcast.scoring.plan import Item, added_columns
+from tipcast.scoring.writing import file_sha256, file_stamp, remove, written
 from tipcast.tasks.base import Task
 
-WRITERS = threading.BoundedSemaphore(8)
-"""Files that a worker with one thread for its device writes at once."""
+ROW_GROUP = 1_000_000
+"""Most rows of a row group that is written."""
+GPU = threading.Lock()
+"""Held while a worker's GPU is used: files are read and written on the host beside it."""
+GPU_FILES = threading.BoundedSemaphore(8)
+"""Files that a worker with a GPU has in hand at once."""
 MISSING = -1.0
 """What features have where they are missing."""
 Choose = Callable[[Sequence[str]], list[str]]
 """Of the names that a file has, those that are kept."""
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Work:
     """What all tasks of a scoring share."""
 
+    frames: Frames
     dataset: Dataset
     task: Task
     threshold: float | None
@@ -74,6 +77,11 @@ class Work:
         return evaluator(self.task.kind)
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether a worker has one thread, for its GPU."""
+        return self.frames.batch_rows > 0
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """Canonical columns that the features are made of."""
         return tuple(self.dataset.code.needed_columns(self.task.features))
@@ -81,10 +89,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Scored:
-    """A part, or all parts of a file."""
+    """Sums over the rows of a part, or of all parts of a file."""
 
-    path: str
-    """Of a part."""
     rows: int
     unscored: Mapping[str, int]
     """Reason -> rows whose prediction is null."""
@@ -95,47 +101,110 @@ class Scored:
 
 
 @travelling
-def score_fragment(
-    fragment: Fragment, path: str, scorer: Scorer, frames: Frames, work: Work, seen: Period | None = None
-) -> Scored:
-    """Score all rows of one fragment and write them as a part of the file that gets its scores.
+def score_file(
+    item: Item,
+    scorer: Scorer,
+    work: Work,
+    seen: Period | None,
+    *,
+    input_storage: Mapping[str, Any],
+    replaces: bool,
+    threads: int,
+) -> tuple[Entry, Scored]:
+    """Score all rows of a file in their order; the scores appear whole or not at all.
 
-    ``seen`` is the period of the rows that the model was trained on, where this fragment's are of the same kind.
+    Parts are scored on ``threads`` of this file's own while the parts before them are written. A worker with a GPU has
+    several files in hand, so that its GPU does not wait for the host. ``seen`` is the period of the rows that the model
+    was trained on, where this file's are of the same kind. Where the scores replace some that the folder's manifest
+    names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
-    dataset, xp = work.dataset, frames.xp
+    path = f"{work.folder}/{item.name}"
+    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
+        if work.on_gpu:
+            secede()  # the worker begins its next file
+        digest = pool.submit(file_sha256, item.uri, input_storage)
+        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
+        with written(path, work.storage) as file:
+            table, sums = next(parts)
+            options = {"compression": work.compression, "write_page_checksum": True}
+            with pq.ParquetWriter(file, table.schema, **options) as writer:
+                _write(writer, table)
+                for table, scored in parts:
+                    _check_worker()
+                    _write(writer, table)
+                    sums = total([sums, scored], work.evaluator)
+                entry = Entry(
+                    input=redact(item.uri),
+                    input_stamp=item.stamp,
+                    input_sha256=digest.result(),
+                    recipe=work.recipe,
+                    rows=sums.rows,
+                    unscored=dict(sums.unscored),
+                )
+                writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
+            if file_stamp(item.uri, input_storage) != item.stamp:
+                raise address.changed(item.uri)
+            if replaces:
+                remove(f"{work.folder}/{MANIFEST}", work.storage)
+    return replace(entry, bytes=file.tell(), sha256=file.sha256(), stamp=file_stamp(path, work.storage) or ""), sums
+
+
+def ahead(pool: Executor, function: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:
+    """Apply a function to items on a pool's threads; yield what it returns in order, with ``most`` on their way.
+
+    ``Executor.map`` does so from Python 3.14 on, with ``buffersize``.
+    """
+    waiting: deque[Future[Made]] = deque()
+    for item in items:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _check_worker() -> None:
+    """Raise where this task's worker is closing: it waits for its tasks, and a file may take long."""
+    with suppress(ValueError):  # called outside a task
+        if get_worker().status in (Status.closing, Status.closed):
+            raise CancelledError
+
+
+def _write(writer: pq.ParquetWriter, table: pa.Table) -> None:
+    if table.num_rows:
+        writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+def score_part(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[pa.Table, Scored]:
+    """Score all rows of one fragment: return what is written of them, and sums over them."""
+    with GPU if work.on_gpu else nullcontext():
+        predicted, bad, sums = _predict(fragment, scorer, work, seen)
+    kept = read_passthrough(fragment, work.dataset, work.keep, added_columns(work.task))
+    return with_predictions(kept, predicted, bad, work).combine_chunks(), sums
+
+
+def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[Any, Any, Scored]:
+    """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and sums over them."""
+    dataset, frames, xp = work.dataset, work.frames, work.frames.xp
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *work.needed, *work.task.columns))
     columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
     target = _target(columns, fragment, frames, work)
     bad, unscored = dataset.code.impossible(columns, work.needed, xp)
-    matrix, predicted = predict(columns, scorer, frames, work)
-    good = slice(None) if bad is None else ~bad
-    alone = frames.batch_rows > 0  # then a worker has one thread for its device, and the host's cores are idle
-    kept = read_passthrough(fragment, dataset, work.keep, added_columns(work.task), threads=alone)
-    table = with_predictions(kept, to_host(predicted), None if bad is None else to_host(bad), work)
-    write_part(table, path, work.storage, threads=alone)
-    return Scored(
-        path=path,
-        rows=len(matrix),
-        unscored=unscored,
-        predictions=work.evaluator.count(
-            predicted[good],
-            None if target is None else target[good],
-            threshold=work.threshold,
-            edges=work.edges,
-        ),
-        seen=0 if target is None or seen is None else _within(columns[str(dataset.time)][good], target[good], seen),
-    )
-
-
-def predict(columns: dict[str, Array], scorer: Scorer, frames: Frames, work: Work) -> tuple[Array, Array]:
-    """Return features (rows, features) float32 and what ``Scorer.score`` makes of them, on the frames' device."""
-    xp = frames.xp
     rows = len(next(iter(columns.values())))
     lacking = {name: xp.full(rows, np.nan) for name in work.needed if name not in columns}
     with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
-        matrix = work.dataset.compute(columns | lacking, work.task.features, xp)
+        matrix = dataset.compute(columns | lacking, work.task.features, xp)
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
-    return matrix, scorer.score(frames.frame(matrix, work.task.features))
+    predicted = scorer.score(frames.frame(matrix, work.task.features))
+    good = slice(None) if bad is None else ~bad
+    known = None if target is None else target[good]
+    sums = Scored(
+        rows=rows,
+        unscored=unscored,
+        predictions=work.evaluator.count(predicted[good], known, threshold=work.threshold, edges=work.edges),
+        seen=0 if known is None or seen is None else _within(columns[str(dataset.time)][good], known, seen),
+    )
+    return to_host(predicted), None if bad is None else to_host(bad), sums
 
 
 def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work: Work) -> Array | None:
@@ -180,50 +249,10 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
     return pa.Table.from_arrays([*columns.values(), *added.values()], names=[*columns, *added])
 
 
-@travelling
-def join(
-    item: Item,
-    parts: Sequence[Scored],
-    input_sha256: str,
-    work: Work,
-    *,
-    input_storage: Mapping[str, Any],
-    replaces: bool,
-    alone: bool,
-) -> tuple[Entry, Scored]:
-    """Put a file's parts together, in their order, as its scores; they appear whole or not at all.
-
-    Where they replace scores that the folder's manifest names, the manifest goes first. Where a worker is ``alone``
-    with a device, several files are written beside the next one's scoring. D005: the input has changed meanwhile.
-    """
-    sums = total(parts, work.evaluator)
-    footer = Footer(sums.rows, work.recipe, input_sha256, sums.unscored)
-    path = f"{work.folder}/{item.name}"
-    with WRITERS if alone else nullcontext():
-        if alone:
-            secede()  # once a writer is free: or the next files' parts pile up on the disk
-        opened = [address.opened(part.path, work.storage) for part in parts]
-        with written(path, work.storage) as file:
-            rows, size, sha256 = join_parts(opened, file, work.compression, footer)
-            if rows != sums.rows:
-                what = f"{rows} rows of {sums.rows} are in its parts"
-                raise TipcastError("T008", address.shown(path), what, "check the disk, and repeat the command")
-            if file_stamp(item.uri, input_storage) != item.stamp:
-                raise address.changed(item.uri)
-            if replaces:
-                remove(f"{work.folder}/{MANIFEST}", work.storage)
-    stamp = file_stamp(path, work.storage) or ""
-    entry = Entry(
-        redact(item.uri), item.stamp, input_sha256, work.recipe, rows, size, sha256, stamp, dict(sums.unscored)
-    )
-    return entry, sums
-
-
 def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
     """Return the sums of several parts, or files."""
     reasons = dict.fromkeys(reason for part in parts for reason in part.unscored)
     return Scored(
-        path="",
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
         predictions=judge.total([part.predictions for part in parts]),
@@ -231,24 +260,17 @@ def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
     )
 
 
-@travelling
-def digest(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a file that was scored."""
-    return file_sha256(uri, storage)
-
-
 # The columns of their input that scored files keep: as the file has them, in the file's order, row by row
 
 
 def read_passthrough(
-    fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str], *, threads: bool = False
+    fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str]
 ) -> pa.Table:
     """Read what is kept of a fragment, on the host: in its row order, without the file's metadata.
 
     Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says.
 
-    Without names to keep it is every column that ``added`` does not name: those are of an earlier scoring. ``threads``
-    decodes several columns at once.
+    Without names to keep it is every column that ``added`` does not name: those are of an earlier scoring.
 
     Raises
     ------
@@ -257,27 +279,24 @@ def read_passthrough(
 
     """
     read = _parquet if fragment.format == "parquet" else _csv
-    return read(fragment, lambda names: _chosen(names, dataset, keep, added, fragment), dataset, threads)
+    return read(fragment, lambda names: _chosen(names, dataset, keep, added, fragment), dataset)
 
 
-def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) -> pa.Table:
-    with undamaged(fragment):
-        if address.scheme(fragment.uri):
-            with fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as remote:
-                return _row_groups(pq.ParquetFile(remote, page_checksum_verification=True), fragment, choose, threads)
-        file = pq.ParquetFile(fragment.uri, memory_map=True, page_checksum_verification=True)
-        return _row_groups(file, fragment, choose, threads)
+def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
+    uri, remote = fragment.uri, address.scheme(fragment.uri)
+    with (
+        undamaged(fragment),
+        fsspec.open(uri, "rb", **fragment.options["storage"]) if remote else nullcontext(uri) as source,
+    ):
+        file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
+        names = file.schema_arrow.names
+        chosen = choose(names)
+        every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
+        table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=False)
+        return table.select(chosen).replace_schema_metadata(None)
 
 
-def _row_groups(file: pq.ParquetFile, fragment: Fragment, choose: Choose, threads: bool) -> pa.Table:
-    names = file.schema_arrow.names
-    chosen = choose(names)
-    every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
-    table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=threads)
-    return table.select(chosen).replace_schema_metadata(None)
-
-
-def _csv(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) -> pa.Table:
+def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
     header = fragment.options["header"]
     chosen = choose([name for at, name in enumerate(header) if name != f"_{at}"])
     mapped = fragment.options.get(NAMES, {})
@@ -286,7 +305,7 @@ def _csv(fragment: Fragment, choose: Choose, dataset: Dataset, threads: bool) ->
     types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
     whole = [name for name in chosen if types.get(name) == pa.int64()]  # some files write 1.0
     types |= dict.fromkeys(whole, pa.float64())
-    table = read_table(fragment, chosen or header[:1], types, threads=threads)
+    table = read_table(fragment, chosen or header[:1], types)
     for name in whole:
         table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
     return table.select(chosen)

@@ -1,59 +1,24 @@
-"""Writing scored files, to a disk or an object store, each whole or not at all; errors of that in one line."""
+"""Files on a disk or in an object store: their looks, digests, writing whole or not at all, and errors in one line."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import io
-import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any
 
 from tipcast.config.disk import FULL, free
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.tasks.base import Task
 
-ROW_GROUP = 1_000_000
-"""Most rows of a row group that is written."""
 UNFINISHED = "_tipcast-"
-"""Begins the names of files and folders of unfinished work; readers of whole folders pass over an underscore."""
-FOOTER = b"tipcast"
-"""Of a scored Parquet file's metadata: the key of what the file says of itself."""
-PIECE = 8 << 20
+"""Begins the names of unfinished files; readers of whole folders pass over an underscore."""
 MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
 """What stores and servers tell of a content, the best first."""
-
-
-@dataclass(frozen=True)
-class Footer:
-    """What a scored file says of itself, so that an interrupted job does not score its rows again."""
-
-    rows: int
-    recipe: str
-    """Digest of all that the scored file depends on beside its input."""
-    input_sha256: str
-    unscored: Mapping[str, int]
-    """Reason -> rows without a prediction."""
-
-
-def added_columns(task: Task) -> tuple[str, ...]:
-    """Return the names of the columns that scoring adds."""
-    predicted = {
-        "classification": ("probability", "prediction"),
-        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
-        "regression": ("prediction",),
-        "clustering": ("cluster", "distance"),
-    }[task.kind]
-    return (*predicted, "model_name", "model_version")
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
@@ -81,17 +46,39 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
 
 
 def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a file's content, read in pieces."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of a file's content."""
     with address.opened(uri, storage) as file, address.reaching(uri):
-        while piece := file.read(PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readinto: all have it
+
+
+class Output(io.RawIOBase):
+    """A file that is written: counts and digests its content, and tells in one line what its disk or store refuses."""
+
+    def __init__(self, uri: str, file: Any) -> None:
+        self.uri, self.file, self._digest, self._at = uri, file, hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, content: Any) -> int:
+        with failures(self.uri):
+            self.file.write(content)
+        self._digest.update(content)
+        self._at += len(content)
+        return len(content)
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
 
 
 @contextlib.contextmanager
-def written(uri: str, storage: Mapping[str, Any], *, synced: bool = True) -> Iterator[BinaryIO]:
-    """Open a file for writing; it appears whole or not at all.
+def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
+    """Open a file for writing; it appears whole or not at all, and on a disk outlasts a power cut.
+
+    What the block raises passes through as it is.
 
     Parameters
     ----------
@@ -99,8 +86,6 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = True) -> Ite
         Path in a folder that exists (one that a job has given up must not come back), or an address.
     storage
         Options as ``address.storage`` returns them.
-    synced
-        Whether a file on a disk is to outlast a power cut.
 
     Raises
     ------
@@ -108,22 +93,36 @@ def written(uri: str, storage: Mapping[str, Any], *, synced: bool = True) -> Ite
         T008 a disk that is full or may not be written to, T009 an object store that does not answer or refuses.
 
     """
-    with failures(uri):
-        if address.scheme(uri):
-            with _given_up(address.filesystem(uri, storage).open(uri, "wb")) as remote:
-                yield remote
-            return
-        path = Path(uri)
-        unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+    if address.scheme(uri):
+        with failures(uri):
+            remote = address.filesystem(uri, storage).open(uri, "wb")
         try:
-            with unfinished.open("wb") as file:
-                yield file
-                if synced:
-                    file.flush()
-                    os.fsync(file.fileno())
-            unfinished.replace(path)
+            yield Output(uri, remote)
+            with failures(uri):
+                remote.close()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                remote.discard()
+            remote.closed = True  # or it would be written as far as it came
+            raise
+        return
+    path = Path(uri)
+    unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+    try:
+        with failures(uri):
+            file = unfinished.open("wb")
+        try:
+            yield Output(uri, file)
+            with failures(uri):
+                file.flush()
+                os.fsync(file.fileno())
         finally:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # of a full disk, which has been told
+                file.close()
+        with failures(uri):
+            unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def remove(uri: str, storage: Mapping[str, Any]) -> None:
@@ -134,76 +133,6 @@ def remove(uri: str, storage: Mapping[str, Any]) -> None:
             return
         with contextlib.suppress(FileNotFoundError):
             address.filesystem(uri, storage).rm_file(uri)
-
-
-def write_part(table: pa.Table, path: str, storage: Mapping[str, Any], *, threads: bool) -> None:
-    """Write rows that a file gets as a stream of Arrow record batches, each of them a row group of the file."""
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=threads)
-    with written(path, storage) as file, pa.ipc.new_stream(file, table.schema, options=options) as stream:
-        stream.write_table(table.combine_chunks(), max_chunksize=ROW_GROUP)
-
-
-class _Counted(io.RawIOBase):
-    """Counts and digests what is written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._digest, self._at = file, hashlib.sha256(), 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, content: Any) -> int:
-        self._file.write(content)
-        self._digest.update(content)
-        self._at += len(content)
-        return len(content)
-
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-
-def join_parts(
-    parts: Sequence[AbstractContextManager[BinaryIO]], target: BinaryIO, compression: str, footer: Footer
-) -> tuple[int, int, str]:
-    """Write the rows of parts of one schema, in their order, as one Parquet file with checksums of its pages.
-
-    Returns its rows, bytes and SHA-256.
-    A row group is in memory at a time; ``compression`` is pyarrow's name. ValueError: a part is no Arrow stream, or its
-    schema is another one.
-    """
-    about = {name: value for name, value in asdict(footer).items() if name != "rows"}
-    out, rows = _Counted(target), 0
-    with contextlib.ExitStack() as stack:
-        writer: pq.ParquetWriter | None = None
-        for part in parts:
-            with part as file, pa.ipc.open_stream(file) as stream:
-                if writer is None:
-                    schema = stream.schema.with_metadata({FOOTER: json.dumps(about)})
-                    writer = stack.enter_context(
-                        pq.ParquetWriter(out, schema, compression=compression, write_page_checksum=True)
-                    )
-                elif not stream.schema.equals(writer.schema):
-                    raise ValueError(f"the schema of a part is {stream.schema}, of the first one {writer.schema}")
-                for batch in stream:
-                    rows += batch.num_rows
-                    writer.write_batch(batch, row_group_size=ROW_GROUP)
-    return rows, out.tell(), out.sha256()
-
-
-@contextlib.contextmanager
-def _given_up(remote: Any) -> Iterator[BinaryIO]:
-    """Close an object, or give up what was written of it: fsspec would write that much."""
-    try:
-        yield remote
-    except BaseException:
-        with contextlib.suppress(Exception):
-            remote.discard()
-        remote.closed = True
-        raise
-    remote.close()
 
 
 @contextlib.contextmanager

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
-from moto.s3.models import s3_backends
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import ScanRequest
 from tipcast.scoring.output_folder import (
+    FOOTER,
     MANIFEST,
-    STALE,
-    Manifest,
-    Present,
+    Entry,
+    Scores,
+    alone,
     look,
     manifest_bytes,
     read_manifest,
-    workplace,
 )
 from tipcast.scoring.plan import look_into, output_name, output_names, root
-from tipcast.scoring.writing import UNFINISHED, Footer, join_parts, write_part, written
+from tipcast.scoring.writing import UNFINISHED
 
-FOOTER = Footer(2, "r", "5" * 64, {"bad": 1})
-OURS = manifest_bytes(Manifest({}, {"recipe": "r"}))
+SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
+OURS = manifest_bytes(Scores("", {}, {"recipe": "r"}))
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def everything(folder: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-def checked(output: str, *trips: str) -> Present:
+def checked(output: str, *trips: str) -> Scores:
     config: Any = SimpleNamespace(output=output, input=list(trips), storage_options={})
     return look_into(config)
 
@@ -63,12 +62,9 @@ def code(output: str, *trips: str) -> str:
 
 
 def scores(path: Path) -> None:
-    """Write a whole file of scores as a worker does."""
-    part = path.with_name("part")
-    write_part(pa.table({"prediction": [1.0, 2.0]}), str(part), {}, threads=False)
-    with part.open("rb") as opened, path.open("wb") as file:
-        join_parts([opened], file, "zstd", FOOTER)
-    part.unlink()
+    """Write a whole file of scores that says of itself what a worker's does."""
+    table = pa.table({"prediction": [1.0, 2.0]})
+    pq.write_table(table.replace_schema_metadata({FOOTER: json.dumps(SCORED.footer)}), path)
 
 
 def test_folders_that_must_not_get_scores(here: Path) -> None:
@@ -92,13 +88,13 @@ def test_folders_that_may_get_scores(here: Path) -> None:
     for output in ("scored", "empty", "new", "new/deep", "mine/empty"):
         for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
             present = checked(given, "trips/*.parquet")
-            assert (present.folder, present.others) == (str(here / output), {})
-            assert (present.manifest.about != {}) is (output == "scored")
+            assert (present.folder, present.files) == (str(here / output), {})
+            assert (present.about != {}) is (output == "scored")
     assert everything(here) == before
-    (here / "new" / f"{UNFINISHED}x").mkdir(parents=True)
-    (here / "new" / f"{UNFINISHED}x" / "0").touch()
+    (here / "new").mkdir()
+    (here / "new" / f"{UNFINISHED}x").touch()
     scores(here / "new" / "a.parquet")
-    assert look("new", {}).others == {"a.parquet": FOOTER}, "of a job that was killed"
+    assert look("new", {}).files == {"a.parquet": SCORED}, "of a job that was killed"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +114,7 @@ def test_folders_that_may_get_scores(here: Path) -> None:
 def test_scores_are_not_among_their_trips(here: Path, output: str, trips: str, apart: bool) -> None:
     for given in (trips, str(here / trips), f"file://{here / trips}"):
         if apart:
-            assert checked(output, "https://host/other.parquet", given).manifest == Manifest()
+            assert checked(output, "https://host/other.parquet", given).about == {}
         else:
             assert code(output, "https://host/other.parquet", given) == "C011"
 
@@ -150,24 +146,22 @@ def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
      b'{"kind": "tipcast scores", "version": 1, "files": {"a": {"b": 1}}}'],
 )  # fmt: skip
 def test_a_manifest_of_another_kind(content: bytes) -> None:
-    assert read_manifest(content) is None
+    assert read_manifest("there", content) == Scores("there")
 
 
 def test_one_job_scores_into_a_folder_at_a_time(tmp_path: Path) -> None:
     output = tmp_path / "scored"
-    left = output / "2019" / f"{UNFINISHED}killed"
-    left.mkdir(parents=True)
-    (left / "half").touch()
-    with workplace(str(output), {}) as place:
-        assert [*output.rglob(f"{UNFINISHED}*")] == [Path(place)], "what a killed job left is gone"
-        assert Path(place).stat().st_mode & 0o777 == 0o700
-        with pytest.raises(TipcastError, match="S011"), workplace(str(output), {}):
+    for name in ("2019/a", f"2019/{UNFINISHED}killed"):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).touch()
+    with alone(str(output)):
+        assert [*output.rglob(f"{UNFINISHED}*")] == [], "what a killed job left is gone"
+        with pytest.raises(TipcastError, match="S011"), alone(str(output)):
             pass
-        assert Path(place).exists()
-        (output / "a").touch()
-    assert [path.name for path in output.iterdir()] == ["a"]
-    (output / "a").unlink()
-    with pytest.raises(RuntimeError), workplace(str(output), {}):
+        (output / f"{UNFINISHED}killed").touch()
+    assert [path.name for path in output.rglob("*") if path.is_file()] == ["a"], "so is what a killed worker left"
+    (output / "2019" / "a").unlink()
+    with pytest.raises(RuntimeError), alone(str(output)):
         raise RuntimeError
     assert not output.exists(), "it got no scores"
 
@@ -178,18 +172,6 @@ def test_a_store(bucket: Any) -> None:
         assert code(output, trips) == "C011"
     bucket.pipe_file("trips/a_tipcast-b/scored_other/letter", b"")
     bucket.pipe_file(f"trips/a_tipcast-b/scored/{MANIFEST}", OURS)
-    for name in ("killed/0", "busy/0"):
-        bucket.pipe_file(f"trips/a_tipcast-b/scored/{UNFINISHED}{name}", b"")
-    (key,) = (key for name, key in s3_backends[ACCOUNT]["aws"].buckets["trips"].keys.items() if "killed" in name)
-    key.last_modified -= STALE + timedelta(seconds=1)
-    assert look(output, {}) == Present(output, read_manifest(OURS) or Manifest())
-    with workplace(output, {}) as place:
-        with written(f"{place}/0", {"endpoint_url": bucket.client_kwargs.get("endpoint_url")}) as file:
-            file.write(b"part")
-        bucket.invalidate_cache()
-        assert len(bucket.find("trips/a_tipcast-b/scored")) == 3, "another job's part may be in use"
-    bucket.invalidate_cache()
-    found = {path.removeprefix("trips/a_tipcast-b/") for path in bucket.find("trips")}
-    assert found == {"scored_other/letter", f"scored/{MANIFEST}", f"scored/{UNFINISHED}busy/0"}
+    assert look(output, {}) == Scores(output, {}, {"recipe": "r", "rows": 0})
     bucket.pipe_file("trips/a_tipcast-b/scored/letter", b"")
     assert code(output, "trips") == "C011"

@@ -13,7 +13,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
 from tipcast.scoring import plan
-from tipcast.scoring.output_folder import Entry, Manifest, Present
+from tipcast.scoring.output_folder import Entry, Scores
 from tipcast.scoring.writing import file_sha256, file_stamp
 from tipcast.tasks.base import Task
 
@@ -44,12 +44,22 @@ def test_a_version_of_the_same_registry_is_not_asked_for(tmp_path: Path, monkeyp
     recipe = plan.recipe_of(config(), "models:/a/1", "digest")
     stamps = [file_stamp(path, {}) or "" for path in (given, scored)]
     digests = [file_sha256(path, {}) for path in (given, scored)]
-    entry = Entry(given, stamps[0], digests[0], recipe, 1, 1, digests[1], stamps[1])
+    entry = Entry(
+        input=given,
+        input_stamp=stamps[0],
+        input_sha256=digests[0],
+        recipe=recipe,
+        rows=1,
+        bytes=1,
+        sha256=digests[1],
+        stamp=stamps[1],
+        unscored={},
+    )
     model = {"uri": "models:/a/1", "registry": plan.registry(config()), "manifest_sha256": "digest"}
 
     def unchanged(**more: Any) -> bool:
-        manifest = Manifest({"a.parquet": entry}, {"recipe": recipe, "model": model | more})
-        return plan.plan_unchanged(config(), Present(str(tmp_path / "scored"), manifest)) is not None
+        present = Scores(str(tmp_path / "scored"), {"a.parquet": entry}, {"recipe": recipe, "model": model | more})
+        return plan.plan_unchanged(config(), present) is not None
 
     assert unchanged()
     assert not unchanged(registry="sqlite:////other.db")
@@ -70,7 +80,7 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Pat
     task = Task("t", "regression", ("a",)).facts()
     manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": task, "features": ["a"]}
     model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
-    present = Present(str(tmp_path / "scored"), Manifest({}, {}))
+    present = Scores(str(tmp_path / "scored"))
     found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     assert [item.name for item in found.due] == ["a.parquet"]
     assert not found.refused

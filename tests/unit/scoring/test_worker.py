@@ -1,17 +1,35 @@
-"""The columns that scoring adds, for every kind of task."""
+"""A file's scores, part by part, and the columns that scoring adds for every kind of task."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from distributed.core import Status
 
+from tipcast.compute.cpu import CpuFrames
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
+from tipcast.datasets.table import Table
 from tipcast.evaluation.base import KINDS
-from tipcast.scoring.worker import Work, with_predictions
-from tipcast.scoring.writing import added_columns
+from tipcast.scoring import worker
+from tipcast.scoring.output_folder import FOOTER
+from tipcast.scoring.plan import Item, added_columns
+from tipcast.scoring.worker import Work, ahead, score_file, with_predictions
+from tipcast.scoring.writing import file_stamp
 from tipcast.tasks.base import Task
 
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}
@@ -45,7 +63,7 @@ def test_columns_by_kind(kind: str) -> None:
     classes, predicted, expected = CASES[kind]
     task = Task("t", kind, ("x0",), classes=classes)
     threshold = 0.5 if kind == "classification" else None
-    work = Work(Blobs(1), task, threshold, None, "m", "7", "zstd", "", {}, "", None)
+    work = Work(CpuFrames(), Blobs(1), task, threshold, None, "m", "7", "zstd", "", {}, "", None)
     bad = np.array([False, True, False])
     for kept in (pa.table({"id": [1, 2, 3]}), pa.table({})):
         made = with_predictions(kept, predicted, bad, work)
@@ -53,3 +71,96 @@ def test_columns_by_kind(kind: str) -> None:
         assert tuple(made.column_names[kept.num_columns :]) == added_columns(task)
     with pytest.raises(ValueError, match="2 rows were kept and 3 scored"):
         with_predictions(pa.table({"id": [1, 2]}), predicted, bad, work)
+
+
+class Doubles:
+    """A model that predicts twice its only feature."""
+
+    def score(self, x: Any) -> Any:
+        return 2 * x["number"].to_numpy()
+
+
+def rows(count: int, seed: int) -> pa.Table:
+    draw = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "number": pa.array(draw.normal(size=count), mask=draw.random(count) < 0.1),
+            "time": pa.array(draw.integers(0, 10**15, count).view("datetime64[us]")),
+            "text": pa.array([f"value {i % 7}" if i % 5 else None for i in range(count)], pa.string()),
+            "many": pa.array([[i, i + 1] if i % 3 else [] for i in range(count)], pa.list_(pa.int32())),
+        }
+    )
+
+
+@pytest.fixture
+def score(tmp_path: Path) -> Callable[..., Any]:
+    """Score a file of one row group for each table into `scored/a.parquet`."""
+    (tmp_path / "scored").mkdir()
+    given = str(tmp_path / "a.parquet")
+
+    def run(tables: Sequence[pa.Table], **more: Any) -> Any:
+        with pq.ParquetWriter(given, tables[0].schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+        dataset = Table((RawColumn("number", ("number",)),))
+        task = Task("t", "regression", ("number",), columns=("answer",))
+        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", "zstd", f"{tmp_path}/scored", {}, "recipe", None)
+        found = dataset.scan_file(given, ScanRequest(("number",), any_columns=True))
+        parts = tuple(replace(found.fragments[0], part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
+        item = Item("a.parquet", given, file_stamp(given, {}) or "", parts)
+        return score_file(replace(item, **more), Doubles(), work, None, input_storage={}, replaces=False, threads=2)
+
+    return run
+
+
+@pytest.mark.parametrize("sizes", [(1000, 1, 2500, 7), (0, 700, 0)])
+def test_a_file_of_several_parts(sizes: Sequence[int], score: Callable[..., Any], tmp_path: Path) -> None:
+    tables = [rows(size, seed) for seed, size in enumerate(sizes)]
+    entry, sums = score(tables)
+    content = (tmp_path / "scored" / "a.parquet").read_bytes()
+    assert (entry.rows, entry.bytes, entry.sha256) == (sum(sizes), len(content), hashlib.sha256(content).hexdigest())
+    assert entry.input_sha256 == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
+    assert sums.rows == entry.rows
+    file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
+    table, whole = file.read(), pa.concat_tables(tables)
+    assert table.select(whole.column_names).equals(whole)
+    known = whole["number"].is_valid().to_numpy()
+    assert np.allclose(table["prediction"].to_numpy()[known], 2 * whole["number"].to_numpy()[known])
+    assert json.loads(file.metadata.metadata[FOOTER]) == entry.footer
+    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    assert groups == [size for size in sizes if size]
+    damaged = bytearray(content)
+    damaged[file.metadata.row_group(0).column(1).data_page_offset + 100] ^= 1
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        pq.ParquetFile(io.BytesIO(damaged), page_checksum_verification=True).read()
+
+
+def test_a_file_that_changes_meanwhile_has_no_scores(score: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(TipcastError, match="D005.*has changed"):
+        score([rows(10, 0)], stamp="as it was")
+    assert [*(tmp_path / "scored").iterdir()] == []
+
+
+def test_a_worker_that_closes_does_not_wait_for_a_file(
+    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "get_worker", lambda: SimpleNamespace(status=Status.closing))
+    with pytest.raises(CancelledError):
+        score([rows(10, 0), rows(10, 1)])
+    assert [*(tmp_path / "scored").iterdir()] == []
+
+
+def test_few_parts_are_on_their_way() -> None:
+    begun, let_go = [], threading.Event()
+
+    def slow(item: int) -> int:
+        begun.append(item)
+        assert item == 0 or let_go.wait(60)
+        return item
+
+    with ThreadPoolExecutor(8) as pool:
+        found = ahead(pool, slow, range(9), 2)
+        assert next(found) == 0
+        assert set(begun) <= {0, 1, 2}
+        let_go.set()
+        assert list(found) == [*range(1, 9)]
