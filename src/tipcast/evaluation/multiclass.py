@@ -13,8 +13,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, computed
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, mean_interval, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
+from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, kept, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -44,6 +44,11 @@ class ClassSums:
         return int(self.confusion.sum())
 
     @property
+    def histogram(self) -> Ints:
+        """Rows by predicted class."""
+        return self.predicted
+
+    @property
     def recall(self) -> Floats:
         """Share of each class's rows (classes,) that is found; 0 of a class without rows."""
         found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
@@ -63,14 +68,6 @@ class ClassSums:
         return found
 
 
-METRICS = (
-    Metric("log_loss", False, lambda sums: sums.log_loss / sums.rows, label="log loss"),
-    Metric("accuracy", True, lambda sums: np.trace(sums.confusion) / sums.rows),
-    Metric("f1_macro", True, lambda sums: sums.f1.mean()),
-    Metric("brier", False, lambda sums: sums.brier / sums.rows),
-)
-
-
 def log_loss(predictions: Array, target: Array) -> Array:
     """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
     xp = module_of(predictions)
@@ -79,26 +76,24 @@ def log_loss(predictions: Array, target: Array) -> Array:
     return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
 
 
-@dataclass(frozen=True)
-class MulticlassEvaluation(Evaluation):
-    """How well probabilities tell several classes apart."""
-
-    sums: ClassSums
-
-
 @final
 class Multiclass(Evaluator):
     """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
 
     kind = "multiclass"
     sums = ClassSums
-    metrics = METRICS
+    metrics = (
+        Metric("log_loss", False, label="log loss"),
+        Metric("accuracy", True),
+        Metric("f1_macro", True),
+        Metric("brier", False),
+    )
     interval_remark = "Beside a log loss is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
     figure = "plots/confusion.png"
     loss = staticmethod(log_loss)
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> MulticlassEvaluation:
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum one pass over the rows."""
         sums: ClassSums = parts.add(self.count, self.total)
         known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
@@ -108,7 +103,7 @@ class Multiclass(Evaluator):
             ("D030", sums.not_numbers, what, fix),
             ("D031", sums.unknown, known, "check the target"),
         )
-        return _evaluation(sums)
+        return self.of_sums(sums)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw the confusion matrix, and recall and precision of each class."""
@@ -133,21 +128,13 @@ class Multiclass(Evaluator):
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         found = values_of(predictions)
         xp, classes = module_of(found), found.shape[1]
-        good = ((found >= 0) & (found <= 1)).all(axis=1)
-        odd = len(found) - int(xp.count_nonzero(good))
-        if odd:
-            found = found[good]
+        odd, (found, truth) = kept(((found >= 0) & (found <= 1)).all(axis=1), found, target)
         called = found.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
-        nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
-        if target is None or not len(found):
-            return nothing
-        truth = values_of(target)
-        truth = (truth[good] if odd else truth).astype(xp.int64)
-        known = (truth >= 0) & (truth < classes)
-        unknown = len(truth) - int(xp.count_nonzero(known))
-        if unknown:
-            found, truth, called = found[known], truth[known], called[known]
+        if truth is None or not len(found):
+            return ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
+        truth = truth.astype(xp.int64)
+        unknown, (found, truth, called) = kept((truth >= 0) & (truth < classes), found, truth, called)
         cells = xp.bincount(truth * classes + called, minlength=classes * classes)
         losses = log_loss(found, truth)
         came = found[xp.arange(len(found)), truth].astype(xp.float64)
@@ -167,23 +154,22 @@ class Multiclass(Evaluator):
         rows = max(int(sums.predicted.sum()), 1)
         return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.predicted[:MOST_CLASSES].tolist())}
 
-    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> MulticlassEvaluation | None:
+    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None where there are none."""
-        return _evaluation(sums) if sums.rows else None
+        if not sums.rows:
+            return None
+        metrics = {
+            "log_loss": sums.log_loss / sums.rows,
+            "accuracy": float(np.trace(sums.confusion) / sums.rows),
+            "f1_macro": float(sums.f1.mean()),
+            "brier": sums.brier / sums.rows,
+        }
+        if len(sums.predicted) <= MOST_CLASSES:
+            for name, values in (("recall", sums.recall), ("precision", sums.precision)):
+                metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
+        metrics[ROWS] = float(sums.rows)
+        return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
 
-    def histogram(self, counted: Any) -> Any:
-        """Return rows by predicted class."""
-        return counted.sums.predicted if isinstance(counted, MulticlassEvaluation) else counted.predicted
 
-
-def _names(evaluation: MulticlassEvaluation, classes: Sequence[str]) -> Sequence[str]:
+def _names(evaluation: Evaluation, classes: Sequence[str]) -> Sequence[str]:
     return classes or [str(at) for at in range(len(evaluation.sums.predicted))]
-
-
-def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
-    details: dict[str, float] = {}
-    if len(sums.predicted) <= MOST_CLASSES:
-        for name, values in (("recall", sums.recall), ("precision", sums.precision)):
-            details |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
-    interval = mean_interval(sums.rows, sums.log_loss, sums.squares)
-    return MulticlassEvaluation(computed(METRICS, sums, sums.rows, **details), interval, sums)

@@ -75,25 +75,15 @@ class Ranks:
     """Different scores."""
 
 
-def bootstrap(
-    client: Any,
-    first: Sequence[Any],
-    second: Sequence[Any],
-    labels: Sequence[Any],
-    aucs: tuple[float, float],
-    *,
-    parts: Sequence[int],
-    replicates: int,
-    seed: int,
-) -> Difference:
+def bootstrap(parts: Parts, aucs: tuple[float, float], *, replicates: int, seed: int) -> Difference:
     """Compare two models' AUC by a paired bootstrap, stratified by class.
 
     Positives and negatives are drawn with replacement, each as many as there are; both models are measured on the
     same draw. Of more rows than ``MOST_ROWS`` one part, the same for all replicates, stands for all of them, and the
     replicates' spread is scaled by the root of the part's share: the spread of an AUC falls so with the number of rows.
 
-    ``aucs`` are of all rows, and ``parts`` the rows of each future. The same seed gives the same interval for
-    any number of workers.
+    ``parts`` are futures of both models' scores and of the labels, ``aucs`` of all their rows. The same seed gives the
+    same interval for any number of workers.
 
     References
     ----------
@@ -101,11 +91,12 @@ def bootstrap(
     Robin et al. (2011), pROC, BMC Bioinformatics 12:77.
 
     """
-    rows = sum(parts)
-    step, starts = even(parts, MOST_ROWS)
+    client, sizes = parts.client, parts.client.gather([parts.client.submit(len, y) for y in parts.columns[2]])
+    rows = sum(sizes)
+    step, starts = even(sizes, MOST_ROWS)
     taken = [
-        client.submit(sample, *each, start, step, pure=False)
-        for *each, start in zip(first, second, labels, starts, strict=True)
+        client.submit(sample, *part, start, step, pure=False)
+        for *part, start in zip(*parts.columns, starts, strict=True)
     ]
     held = client.submit(ranked, taken, pure=False)
     here = client.submit(measured, held, pure=False)
@@ -125,14 +116,16 @@ def bootstrap(
 
 def sample(first: Any, second: Any, labels: Any, start: int, step: int) -> tuple[Any, Any, Any]:
     """Return every ``step``-th row of a part, on the host."""
-    found = (to_host(getattr(values, "values", values)[start::step]) for values in (first, second, labels))
+    found = (to_host(values_of(values)[start::step]) for values in (first, second, labels))
     return tuple(np.ascontiguousarray(values) for values in found)  # type: ignore[return-value]
 
 
 def ranked(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Ranks, Ranks]:
     """Return both models' ranks of the rows of all parts."""
-    first, second, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return _ranks(first, labels), _ranks(second, labels)
+    *scores, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    places = [np.unique(values, return_inverse=True) for values in scores]
+    first, second = (Ranks(ranks[labels == 1], ranks[labels == 0], len(values)) for values, ranks in places)
+    return first, second
 
 
 def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int]) -> list[float]:
@@ -158,8 +151,3 @@ def area(positives: Ints, negatives: Ints, number: int) -> float:
     below = np.bincount(negatives, minlength=number)
     twice = 2 * np.cumsum(below) - below
     return float(twice[positives].sum()) / (2 * len(positives) * len(negatives))
-
-
-def _ranks(scores: Any, labels: Any) -> Ranks:
-    values, ranks = np.unique(scores, return_inverse=True)
-    return Ranks(ranks[labels == 1], ranks[labels == 0], len(values))

@@ -17,13 +17,12 @@ from matplotlib.image import imread
 
 from tipcast.evaluation import plots
 from tipcast.evaluation.base import Interval, Metric
-from tipcast.evaluation.classification import Classification
+from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.regression import RegressionEvaluation
-from tipcast.evaluation.two_classes import ClassificationEvaluation, wilson
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
@@ -79,14 +78,16 @@ def _regression() -> RegressionEvaluation:
     residual_axis = np.linspace(-3, 3, 51)
     residuals = np.histogram(predicted - truth, residual_axis)[0]
     metrics = {"rmse": 1.0, "r2": 0.9, "bias": 0.01, "rows": 5000.0}
-    return RegressionEvaluation(metrics, Interval(0.98, 1.02), axis, joint, residual_axis, residuals)
+    return RegressionEvaluation(
+        metrics, Interval(0.98, 1.02), None, axis, joint, residual_axis, residuals, np.zeros(50)
+    )
 
 
 def _map() -> tuple[Map, np.ndarray]:
     r = np.random.default_rng(2)
     centroids = np.array([[-2.0, 1.0], [1.0, -2.0], [2.5, 2.0]])
     places = centroids[r.integers(0, 3, 3000)] + r.normal(0, 0.6, (3000, 2))
-    axes = (np.linspace(-5, 5, 61),) * 2
+    axes = np.stack([np.linspace(-5, 5, 61)] * 2)
     cells = np.histogram2d(*places.T, axes)[0].astype(int)
     return Map(axes, cells, centroids, (0.6, 0.25)), np.array([1000, 1500, 500])
 
@@ -106,7 +107,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "roc": lambda: plots.roc({"test": found, "validation": found}, SUBTITLE),
         "precision_recall": lambda: plots.precision_recall(found, SUBTITLE),
         "calibration": lambda: plots.calibration(found, SUBTITLE),
-        "confusion": lambda: plots.confusion(found.confusion.matrix, SUBTITLE, ("low", "high")),
+        "confusion": lambda: plots.confusion(found.confusion, SUBTITLE, ("low", "high")),
         "classes": lambda: plots.classes(["a", "bb", "ccc"], np.array([0.2, 0.9, 1]), np.array([0.4, 0, 1]), SUBTITLE),
         "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
         "residuals": lambda: plots.residuals(_regression(), SUBTITLE),
@@ -174,8 +175,8 @@ def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluatio
     text = f"AUC {evaluation.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
     assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
     ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
-    c = evaluation.confusion
-    wrong = c.false_positives / (c.false_positives + c.true_negatives)
+    true_negatives, false_positives = evaluation.confusion[0]
+    wrong = false_positives / (false_positives + true_negatives)
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
 
 
@@ -185,10 +186,10 @@ def test_pictures_of_notes(evaluation: ClassificationEvaluation) -> None:
 
 
 def test_confusion_shows_counts_and_shares_of_rows(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
-    plots.confusion(evaluation.confusion.matrix, SUBTITLE, ("low", "high"))
-    c, said = evaluation.confusion, words(drawn[0])
-    assert f"{c.true_positives:,} rows" in said
-    assert f"{100 * c.false_negatives / (c.false_negatives + c.true_positives):.1f} %" in said
+    plots.confusion(evaluation.confusion, SUBTITLE, ("low", "high"))
+    (misses, hits), said = evaluation.confusion[1], words(drawn[0])
+    assert f"{hits:,} rows" in said
+    assert f"{100 * misses / (misses + hits):.1f} %" in said
     assert {"low", "high"} <= set(said)
 
 
@@ -216,12 +217,6 @@ def test_short_histories(rounds: dict[str, dict[str, list[float]]]) -> None:
 def test_importance_of_nothing() -> None:
     assert plots.importance({}, SUBTITLE).startswith(b"\x89PNG")
     assert plots.importance({"a": 0.0}, SUBTITLE).startswith(b"\x89PNG")
-
-
-def test_wilson_bounds_stay_inside_and_cover() -> None:
-    low, high = wilson(np.asarray([0.0, 0.5, 1.0]), np.asarray([4, 100, 4]))
-    assert low == pytest.approx([0, 0.4038, 0.5101], abs=1e-4)
-    assert high == pytest.approx([0.4899, 0.5962, 1], abs=1e-4)
 
 
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:

@@ -11,10 +11,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tipcast.evaluation.base import Metric
+from tipcast.evaluation.classification import ClassificationEvaluation
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
 from tipcast.evaluation.sums import Z95, Floats, Ints
-from tipcast.evaluation.two_classes import ClassificationEvaluation
 
 MOST_WRITTEN = 12
 """Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
@@ -77,16 +77,15 @@ def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: s
 def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tuple[str, ...] = ("0", "1")) -> bytes:
     """Draw the distribution of scores in each class (adding to 100 %) and the threshold."""
     figure, axes = style.page("Scores by class", subtitle)
-    bins = evaluation.histogram
-    highest = 0.0
-    for rows, color, name in ((bins.negatives, style.ORANGE, classes[0]), (bins.positives, style.BLUE, classes[1])):
+    highest, edges = 0.0, np.linspace(0, 1, evaluation.histogram.shape[1] + 1)
+    for rows, color, name in zip(evaluation.histogram, (style.ORANGE, style.BLUE), classes, strict=True):
         share = rows / max(rows.sum(), 1)
         highest = max(highest, float(share.max()))
-        style.filled(axes, share, bins.edges, color, f"{name}: {rows.sum():,} rows")
+        style.filled(axes, share, edges, color, f"{name}: {rows.sum():,} rows")
     style.mark_threshold(axes, evaluation.threshold, highest * 1.12)
     style.shares(axes, y=False)
     style.bin_shares(axes, highest)
-    of_bin = f"share of the class's rows in a bin of 1/{len(bins.negatives)}"
+    of_bin = f"share of the class's rows in a bin of 1/{len(edges) - 1}"
     style.name_axes(axes, f"score: predicted probability of class {classes[1]}", of_bin)
     return style.png(figure)
 

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from tipcast.evaluation.classification import ClassificationEvaluation, wilson
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.two_classes import ClassificationEvaluation, wilson
 
 LEAST_ROWS = 10
 """Of a bin of the calibration curve."""
@@ -24,8 +24,8 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
         text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
         axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=style.BLUE, alpha=0.06, linewidth=0)
-    found = evaluation.confusion
-    wrong = found.false_positives / (found.false_positives + found.true_negatives)
+    right, wrong = evaluation.confusion[0]
+    wrong = wrong / (right + wrong)
     _operating_point(axes, wrong, evaluation.metrics["recall"], evaluation.threshold)
     style.shares(axes)
     style.name_axes(axes, "false-positive rate", "true-positive rate")
@@ -36,12 +36,11 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
 def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
     """Draw precision against recall with the base rate and the operating point."""
     figure, axes = style.page("Precision and recall", subtitle)
-    curve, rate = evaluation.precision_recall, evaluation.metrics["positive_rate"]
+    curve, rate = evaluation.roc, evaluation.metrics["positive_rate"]
     base = f"base rate {style.percent(rate, 1)}"
     axes.axhline(rate, **style.GUIDE, label=base)
     text = f"average precision {evaluation.metrics['average_precision']:.3f}"
-    recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
-    axes.plot(recall, precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    axes.plot(curve.tpr, curve.precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
     x, y = evaluation.metrics["recall"], evaluation.metrics["precision"]
     _operating_point(axes, x, y, evaluation.threshold, above=x < 0.62)  # the curve falls to the right
     style.shares(axes)
@@ -75,7 +74,9 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     style.write(axes, 0.97, 0.05, "below the line: scores too high", style.MUTED, ha="right")
     style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
     style.write(axes, 0.97, 0.14, f"Brier score {evaluation.metrics['brier']:.4f}", ha="right")
-    style.write(axes, 0.97, 0.23, f"expected calibration error {bins.error:.4f}", ha="right")
+    style.write(
+        axes, 0.97, 0.23, f"expected calibration error {evaluation.metrics['calibration_error']:.4f}", ha="right"
+    )
     style.shares(axes)
     style.name_axes(axes, "", f"share of rows of class {name}")
     axes.tick_params(labelbottom=False)
