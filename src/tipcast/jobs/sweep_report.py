@@ -80,10 +80,6 @@ def _plots(sweep: SweepRecord) -> list[str]:
     pictures = {f"sweep/{name}.png": picture for name, picture in drawn.items()}
     for path, picture in pictures.items():
         log_figure(run.log_bytes, picture, path)
-    if sweep.busy:
-        busy = {address.partition("://")[2]: spent for address, spent in sweep.busy.items()}
-        slots = {address.partition("://")[2]: number for address, number in sweep.slots.items()}
-        run.log_bytes(plots.busy(busy, slots, sweep.search_s, subtitle), "sweep/busy.png")
     return list(pictures)
 
 

@@ -21,7 +21,6 @@ from tipcast.evaluation.classification import Classification, ClassificationEval
 from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.regression import RegressionEvaluation
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
@@ -128,7 +127,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
         "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
         "called": lambda: plots.distribution([0.2, 0.8], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
-        "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
         "ladder": lambda: plots.ladder({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"}, SUBTITLE),
     }
     return each[kind]()
@@ -235,9 +233,10 @@ def held_by_pyplot() -> list[int]:
     return [] if module is None else module.get_fignums()
 
 
-def test_the_pareto_front_has_what_none_is_quicker_and_better_than() -> None:
-    assert pareto_front([1.0, 2.0, 3.0, 2.0, 0.5], [0.6, 0.7, 0.65, 0.71, 0.6]) == [4, 3]
-    assert pareto_front([1.0, 1.0], [0.5, 0.6]) == [1]
+def test_the_pareto_front_has_what_none_is_quicker_and_better_than(drawn: list[Figure]) -> None:
+    plots.pareto([1.0, 2.0, 3.0, 2.0, 0.5, 0.5], [0.6, 0.7, 0.65, 0.71, 0.5, 0.6], SUBTITLE)
+    front = drawn[0].axes[0].lines[1]
+    assert [*zip(front.get_xdata(), front.get_ydata(), strict=True)] == [(0.5, 0.6), (2.0, 0.71)]
 
 
 def test_parallel_coordinates_show_both_ends_and_the_best_on_top(drawn: list[Figure]) -> None:
@@ -249,13 +248,6 @@ def test_parallel_coordinates_show_both_ends_and_the_best_on_top(drawn: list[Fig
     assert len(lines) == 4
     best = max(lines, key=lambda line: line.get_zorder())
     assert list(best.get_ydata())[-1] == 1
-
-
-def test_busy_workers_show_their_share(drawn: list[Figure]) -> None:
-    plots.busy({"a:1": 30.0, "b:2": 5.0}, {"a:1": 2}, 20.0, SUBTITLE)
-    shown = " ".join(words(drawn[0]))
-    assert "30.0 s: 75 % busy" in shown
-    assert "5.0 s: 25 % busy" in shown
 
 
 @pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])
