@@ -1,7 +1,7 @@
 """What predictions are judged by: metrics with their direction, and one evaluator for each kind of task.
 
 An evaluator adds up sums of each part where its rows lie and makes metrics of the sums in the driver, whose memory does
-not grow with the rows. Of clusters, which have no target, the features take its place: see ``judged_by``.
+not grow with the rows. Of clusters, which have no target, the features take its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
 from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, summed
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, summed
 from tipcast.evaluation.sums import Interval as Interval
 from tipcast.evaluation.sums import values_of as values_of
 
@@ -131,19 +131,10 @@ class Evaluator(ABC):
 
         D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
 
-        Parameters
-        ----------
-        client
-            A ``distributed.Client``.
-        predictions
-            Futures of what ``Scorer.score`` returns for the kind.
-        targets
-            Futures of (rows,) Series or arrays in the same order, for clustering of (rows, features) frames.
-        threshold
-            Of classification: scores at or above it are called positive; None takes the most accurate.
-        where
-            The data's name in error messages.
-
+        ``predictions`` are futures of what ``Scorer.score`` returns for the kind, ``targets`` of (rows,) Series or
+        arrays in the same order, for clustering of (rows, features) frames; ``client`` None: not futures, but arrays
+        of this process. Two classes: scores at or above ``threshold`` are positive; None takes the most accurate.
+        ``where`` is the data's name in error messages.
         """
         _load_entry_points()
         parts, own = Parts((predictions, targets), client, where), _OWN[self.kind]
@@ -192,9 +183,7 @@ class Evaluator(ABC):
         return self.interval_remark
 
     @abstractmethod
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Any:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
         ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row. ``edges`` are,
@@ -258,12 +247,6 @@ def ranking(kind: str, name: str | None, where: str) -> Metric:
     return found[name or judge.headline.name]
 
 
-def judged_by(rows: Any) -> Sequence[Any]:
-    """Return what predictions of rows (``data.rows.Rows``) are judged by: their target, or their features."""
-    found: Sequence[Any] = rows.y or rows.x
-    return found
-
-
 def logged(evaluation: Evaluation, split: str, headline: Metric) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: the headline first, the bounds of its interval last."""
     found = {f"{split}/{name}": value for name, value in evaluation.metrics.items() if name != ROWS}
@@ -284,20 +267,12 @@ _OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
 
 
 def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
-    """Make a function a metric of all tasks of a kind: it is logged, and stands in every table.
+    """Make a function a metric of all tasks of a kind (see ``KINDS``): it is logged, and stands in every table.
 
     The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
-    metric is their mean over all rows, exact for any number of parts. Workers must be able to import
-    the function's module, which an installed package makes known by an entry point of the group ``tipcast.metrics``.
-
-    Parameters
-    ----------
-    kind
-        ``classification``, ``multiclass``, ``regression`` or ``clustering``.
-    maximize
-        Whether more is better.
-    name
-        Its key; the function's name where None.
+    metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where
+    None. Workers must be able to import the function's module, which an installed package makes known by an entry point
+    of the group ``tipcast.metrics``. C003 where the name is reserved, or not possible in MLflow.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
-from tipcast.evaluation.sums import Z95, Edges, Floats, Interval, Ints, Parts, added, kept, values_of
+from tipcast.evaluation.sums import Z95, Cut, Edges, Floats, Interval, Ints, Parts, added, kept, values_of
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -37,21 +37,18 @@ TRIAL_STEPS = 25
 MAX_POINTS = 2000
 """Of a curve: those at even distances along it."""
 Counts = np.ndarray[Any, Any]
-
-
-def _no_counts() -> Counts:
-    return np.zeros(0, dtype=np.int64)
+NO_COUNTS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Binned:
     """Sums over rows with a score in 0..1, on the host. Each labelled row is counted in ``rows`` too."""
 
-    rows: Counts = field(default_factory=_no_counts)
+    rows: Counts = field(default_factory=NO_COUNTS.copy)
     """(bins,) all rows that have a score."""
-    positives: Counts = field(default_factory=_no_counts)
+    positives: Counts = field(default_factory=NO_COUNTS.copy)
     """(bins,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
-    negatives: Counts = field(default_factory=_no_counts)
+    negatives: Counts = field(default_factory=NO_COUNTS.copy)
     called: int = 0
     """All rows with a score at or above the threshold."""
     score_sum: float = 0.0
@@ -214,9 +211,7 @@ class Classification(Evaluator):
         at = f"at threshold {evaluation.threshold:.4f}, {basis}"
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Binned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
         predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, kept, mean_interval, summed, values_of
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -152,9 +152,7 @@ class Clustering(Evaluator):
         kind, title = "rows", "Rows of each cluster"
         yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         found = values_of(predictions)
         xp = module_of(found)

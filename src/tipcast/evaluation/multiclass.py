@@ -14,7 +14,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, kept, mean_interval, values_of
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -122,9 +122,7 @@ class Multiclass(Evaluator):
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> ClassSums:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         found = values_of(predictions)
         xp, classes = module_of(found), found.shape[1]

@@ -91,15 +91,12 @@ def bootstrap(parts: Parts, aucs: tuple[float, float], *, replicates: int, seed:
     Robin et al. (2011), pROC, BMC Bioinformatics 12:77.
 
     """
-    client, sizes = parts.client, parts.client.gather([parts.client.submit(len, y) for y in parts.columns[2]])
-    rows = sum(sizes)
-    step, starts = even(sizes, MOST_ROWS)
-    taken = [
-        client.submit(sample, *part, start, step, pure=False)
-        for *part, start in zip(*parts.columns, starts, strict=True)
-    ]
-    held = client.submit(ranked, taken, pure=False)
-    here = client.submit(measured, held, pure=False)
+    client, (*models, labels) = parts.client, parts.columns
+    sizes = client.gather([client.submit(len, part) for part in labels])
+    rows, (step, starts) = sum(sizes), even(sizes, MOST_ROWS)
+    columns = zip(*models, labels, starts, strict=True)
+    held = client.submit(ranked, [client.submit(sample, *part, step, pure=False) for part in columns], pure=False)
+    here = client.submit(draw, held, seed, [None], pure=False)
     tasks = [
         client.submit(draw, held, seed, range(at, replicates, TASKS), pure=False)
         for at in range(min(TASKS, replicates))
@@ -107,20 +104,18 @@ def bootstrap(parts: Parts, aucs: tuple[float, float], *, replicates: int, seed:
     drawn = np.empty(replicates)
     for at, found in enumerate(client.gather(tasks)):
         drawn[at::TASKS] = found
-    centre, resampled = here.result()
-    value = aucs[0] - aucs[1]
+    value, resampled, (centre,) = aucs[0] - aucs[1], -(-rows // step), here.result()
     drawn = value + (drawn - centre) * math.sqrt(resampled / rows)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Difference(value, Interval(float(low), float(high)), drawn, rows, resampled)
 
 
-def sample(first: Any, second: Any, labels: Any, start: int, step: int) -> tuple[Any, Any, Any]:
+def sample(first: Any, second: Any, labels: Any, start: int, step: int) -> list[Any]:
     """Return every ``step``-th row of a part, on the host."""
-    found = (to_host(values_of(values)[start::step]) for values in (first, second, labels))
-    return tuple(np.ascontiguousarray(values) for values in found)  # type: ignore[return-value]
+    return [np.ascontiguousarray(to_host(values_of(values)[start::step])) for values in (first, second, labels)]
 
 
-def ranked(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Ranks, Ranks]:
+def ranked(parts: Sequence[Sequence[Any]]) -> tuple[Ranks, Ranks]:
     """Return both models' ranks of the rows of all parts."""
     *scores, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     places = [np.unique(values, return_inverse=True) for values in scores]
@@ -128,22 +123,17 @@ def ranked(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Ranks, Ranks]:
     return first, second
 
 
-def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int]) -> list[float]:
-    """Return the difference of both AUCs in each replicate."""
-    positives, negatives = len(models[0].positives), len(models[0].negatives)
-    found = []
+def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int | None]) -> list[float]:
+    """Return the difference of both AUCs in each replicate; None: of the rows as they are."""
+    found, sizes = [], (len(models[0].positives), len(models[0].negatives))
     for at in replicates:
-        random = np.random.default_rng([seed, at])
-        hits, misses = random.integers(0, positives, positives), random.integers(0, negatives, negatives)
+        hits, misses = (np.arange(size) for size in sizes)
+        if at is not None:
+            random = np.random.default_rng([seed, at])
+            hits, misses = (random.integers(0, size, size) for size in sizes)
         first, second = (area(each.positives[hits], each.negatives[misses], each.number) for each in models)
         found.append(first - second)
     return found
-
-
-def measured(models: tuple[Ranks, Ranks]) -> tuple[float, int]:
-    """Return the difference of both AUCs on the rows as they are, and their number."""
-    first, second = (area(each.positives, each.negatives, each.number) for each in models)
-    return first - second, len(models[0].positives) + len(models[0].negatives)
 
 
 def area(positives: Ints, negatives: Ints, number: int) -> float:

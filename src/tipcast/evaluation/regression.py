@@ -12,8 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, kept, mean_interval, summed, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, kept, mean_interval, summed, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -61,8 +61,6 @@ class RegressionEvaluation(Evaluation):
     """(BINS + 1,)"""
     residuals: Ints
     """(BINS,) rows by the bin of prediction - target."""
-    error_sums: Floats
-    """(BINS,) sums of errors by the bin of the prediction."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -107,9 +105,9 @@ class Regression(Evaluator):
         if low == high:
             low, high = low - 0.5, high + 0.5
         axes = np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
-        joint, residuals, error_sums = parts.add(functools.partial(_binned, *axes), summed)
+        joint, residuals = parts.add(functools.partial(_binned, *axes), summed)
         sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
-        return RegressionEvaluation(found.metrics, found.interval, sums, axes[0], joint, axes[1], residuals, error_sums)
+        return RegressionEvaluation(found.metrics, found.interval, sums, axes[0], joint, axes[1], residuals)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw predicted against true values, and the residuals."""
@@ -119,18 +117,7 @@ class Regression(Evaluator):
         yield self.figure, plots.predicted(first, subtitle)
         yield "plots/residuals.png", plots.residuals(first, subtitle)
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
-        """Return the mean true value by bin of the prediction, whose middle stands for its predictions."""
-        rows = evaluation.joint.sum(axis=0)
-        used = np.flatnonzero(rows)
-        middles = ((evaluation.axis[:-1] + evaluation.axis[1:]) / 2)[used]
-        true = middles - evaluation.error_sums[used] / rows[used]
-        columns = {"predicted": middles, "true": true, "rows": rows[used]}
-        return {"tables/predicted.json": lists(columns)}
-
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Errors:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
@@ -207,12 +194,10 @@ def _bins(values: Array, edges: Floats) -> Array:
     return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
 
 
-def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints, Floats]:
-    """Count a part's rows in the figures' bins, and sum errors by the prediction's."""
-    found, truth = values_of(predictions), values_of(target)
-    xp = module_of(found)
-    found, truth = found.astype(xp.float64), truth.astype(xp.float64)
-    bins, error = _bins(found, axis), found - truth
-    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + bins, minlength=BINS * BINS))
-    residuals = to_host(xp.bincount(_bins(error, residual_axis), minlength=BINS))
-    return joint.reshape(BINS, BINS), residuals, to_host(xp.bincount(bins, weights=error, minlength=BINS))
+def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints]:
+    """Count a part's rows in the figures' bins."""
+    xp = module_of(values_of(predictions))
+    found, truth = (values_of(values).astype(xp.float64) for values in (predictions, target))
+    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
+    residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
+    return joint.reshape(BINS, BINS), residuals

@@ -18,6 +18,8 @@ Z95 = 1.959963984540054
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Cut = float | None
+"""Score at and above which rows are called positive, of two classes."""
 Edges = Sequence[float] | None
 """(bins + 1,) edges of bins, where these are not always the same."""
 

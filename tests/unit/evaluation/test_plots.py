@@ -28,12 +28,6 @@ IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0
 HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
 GRID = [j / 50 for j in range(51)]
 CURVES = {f"run {i}: AUC 0.7{9 - i}": {"fpr": GRID, "tpr": [j ** (0.4 + 0.1 * i) for j in GRID]} for i in range(7)}
-PARAMS = {
-    "learning_rate": [0.01, 0.3, 0.1, 0.05],
-    "max_depth": [4, 6, 8, 10],
-    "max_features": ["sqrt", 0.5, "sqrt", None],
-    "subsample": [0.5, 0.5, 0.5, 0.5],
-}
 SCORES = [0.61, 0.64, 0.65, 0.6]
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
 AUC = Metric("auc", True, label="AUC")
@@ -76,10 +70,8 @@ def _regression() -> RegressionEvaluation:
     joint = np.histogram2d(truth, predicted, (axis, axis))[0].astype(int)
     residual_axis = np.linspace(-3, 3, 51)
     residuals = np.histogram(predicted - truth, residual_axis)[0]
-    metrics = {"rmse": 1.0, "r2": 0.9, "bias": 0.01, "rows": 5000.0}
-    return RegressionEvaluation(
-        metrics, Interval(0.98, 1.02), None, axis, joint, residual_axis, residuals, np.zeros(50)
-    )
+    found = {"rmse": 1.0, "r2": 0.9, "bias": 0.01, "rows": 5000.0}, Interval(0.98, 1.02), None
+    return RegressionEvaluation(*found, axis, joint, residual_axis, residuals)
 
 
 def _map() -> tuple[Map, np.ndarray]:
@@ -119,7 +111,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
-        "parallel": lambda: plots.parallel(PARAMS, SCORES, SUBTITLE, logs=["learning_rate"], metric="validation AUC"),
         "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
         "difference": lambda: plots.difference(
             _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
@@ -237,17 +228,6 @@ def test_the_pareto_front_has_what_none_is_quicker_and_better_than(drawn: list[F
     plots.pareto([1.0, 2.0, 3.0, 2.0, 0.5, 0.5], [0.6, 0.7, 0.65, 0.71, 0.5, 0.6], SUBTITLE)
     front = drawn[0].axes[0].lines[1]
     assert [*zip(front.get_xdata(), front.get_ydata(), strict=True)] == [(0.5, 0.6), (2.0, 0.71)]
-
-
-def test_parallel_coordinates_show_both_ends_and_the_best_on_top(drawn: list[Figure]) -> None:
-    draw("parallel", None)  # type: ignore[arg-type]
-    shown = words(drawn[0])
-    for text in ("0.01", "0.3", "4", "10", "sqrt", "None", "0.6", "0.65", "validation\nAUC"):
-        assert text in shown
-    lines = [line for line in drawn[0].axes[0].lines if len(line.get_xdata()) == 5]
-    assert len(lines) == 4
-    best = max(lines, key=lambda line: line.get_zorder())
-    assert list(best.get_ydata())[-1] == 1
 
 
 @pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])

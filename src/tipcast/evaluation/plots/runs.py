@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ from tipcast.evaluation.sums import Floats
 COLORS = (style.BLUE, style.ORANGE, "#009e73", "#cc79a7", "#8a6d00")
 """Of the Okabe-Ito palette, the yellow darkened: lines on white."""
 STYLES: tuple[Any, ...] = ("-", style.DASHES, ":")
-SHADES = LinearSegmentedColormap.from_list("scores", ["#d3d8de", "#7fb6dc", style.BLUE])
-"""From the worst score to the best."""
 VALUES = LinearSegmentedColormap.from_list("values", [style.BLUE, "#c3b7c9", style.ORANGE])
 """From the lowest value of a feature to the highest."""
 MOST_BARS = 15
@@ -124,52 +121,6 @@ def roc_overlay(curves: Mapping[str, Mapping[str, Sequence[float]]], subtitle: s
         axes.plot(table["fpr"], table["tpr"], label=label, **look)
     style.key(axes, "lower right", reverse=True)
     return style.png(figure)
-
-
-def parallel(
-    values: Mapping[str, Sequence[Any]],
-    scores: Sequence[float],
-    subtitle: str,
-    *,
-    logs: Sequence[str] = (),
-    metric: str = "score",
-    maximize: bool = True,
-) -> bytes:
-    """Draw one line a trial across one axis a parameter, darker for better scores, the best one on top.
-
-    Values are numbers, or words in the order in which they first come; ``logs`` are parameters on logarithmic axes.
-    """
-    figure, axes = style.page(f"Parameters and {metric}", subtitle, (0.075, 0.19, 0.85, 0.61))
-    columns = {**values, metric.replace(" ", "_"): scores}
-    order = np.argsort(scores if maximize else -np.asarray(scores))
-    places = [_placed(found, name in logs) for name, found in columns.items()]
-    for rank, trial in enumerate(order):
-        look: dict[str, Any] = {"color": SHADES(rank / max(len(order) - 1, 1)), "linewidth": 1.3, "alpha": 0.85}
-        if rank == len(order) - 1:
-            look = {"color": style.ORANGE, "linewidth": 3.2, "zorder": 5}
-        axes.plot([place[0][trial] for place in places], **look)
-    for at, (_, low, high) in enumerate(places):
-        axes.plot([at, at], [0, 1], color=style.INK, linewidth=1, zorder=4)
-        style.write(axes, at, -0.035, low, ha="center", va="top", bbox=None)
-        style.write(axes, at, 1.035, high, ha="center", va="bottom", bbox=None)
-    axes.set(xlim=(-0.02, len(places) - 0.98), ylim=(-0.02, 1.02), yticks=[])
-    axes.spines[:].set_visible(False)
-    axes.set_xticks(range(len(places)), [name.replace("_", "\n") for name in columns])
-    axes.tick_params(axis="x", pad=26, labelsize=style.SMALL if len(columns) < 7 else 9.5)
-    return style.png(figure)
-
-
-def _placed(values: Sequence[Any], log: bool) -> tuple[list[float], str, str]:
-    """Return values as heights 0 to 1, and what the axis's ends say."""
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        words = list(dict.fromkeys(map(str, values)))
-        top = max(len(words) - 1, 1)
-        return [words.index(str(value)) / top for value in values], words[0], words[-1] if len(words) > 1 else ""
-    numbers = [math.log(value) if log else float(value) for value in values]
-    low, high = min(numbers), max(numbers)
-    if high == low:
-        return [0.5] * len(numbers), f"{min(values):.3g}", ""
-    return [(number - low) / (high - low) for number in numbers], f"{min(values):.3g}", f"{max(values):.3g}"
 
 
 def pareto(
