@@ -48,24 +48,10 @@ class ClassSums:
         """Rows by predicted class."""
         return self.predicted
 
-    @property
-    def recall(self) -> Floats:
-        """Share of each class's rows (classes,) that is found; 0 of a class without rows."""
-        found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
-        return found
-
-    @property
-    def precision(self) -> Floats:
-        """Share of the rows called each class (classes,) that is of it; 0 where none is."""
-        found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=0), 1)
-        return found
-
-    @property
-    def f1(self) -> Floats:
-        """Harmonic mean (classes,) of recall and precision, of classes that are true or predicted of some row."""
-        rows = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)
-        found: Floats = 2 * np.diag(self.confusion)[rows > 0] / rows[rows > 0]
-        return found
+    def right(self, axis: int) -> Floats:
+        """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall, 0 the precision."""
+        shares: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=axis), 1)
+        return shares
 
 
 def log_loss(predictions: Array, target: Array) -> Array:
@@ -112,13 +98,13 @@ class Multiclass(Evaluator):
         first = next(iter(drawn.values()))
         sums, names = first.sums, _names(first, classes)
         yield self.figure, plots.confusion(sums.confusion, subtitle, names)
-        yield "plots/classes.png", plots.classes(names, sums.recall, sums.precision, subtitle)
+        yield "plots/classes.png", plots.classes(names, sums.right(1), sums.right(0), subtitle)
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
         sums, names = evaluation.sums, list(_names(evaluation, classes))
         columns = {"class": names, ROWS: sums.confusion.sum(axis=1).tolist()}
-        columns |= {"recall": sums.recall.tolist(), "precision": sums.precision.tolist()}
+        columns |= {"recall": sums.right(1).tolist(), "precision": sums.right(0).tolist()}
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
@@ -156,14 +142,16 @@ class Multiclass(Evaluator):
         """Evaluate the rows whose class is known; None where there are none."""
         if not sums.rows:
             return None
+        right, both = np.diag(sums.confusion), sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
+        some = both > 0  # classes that are true or predicted of some row
         metrics = {
             "log_loss": sums.log_loss / sums.rows,
-            "accuracy": float(np.trace(sums.confusion) / sums.rows),
-            "f1_macro": float(sums.f1.mean()),
+            "accuracy": float(right.sum() / sums.rows),
+            "f1_macro": float((2 * right[some] / both[some]).mean()),
             "brier": sums.brier / sums.rows,
         }
         if len(sums.predicted) <= MOST_CLASSES:
-            for name, values in (("recall", sums.recall), ("precision", sums.precision)):
+            for name, values in (("recall", sums.right(1)), ("precision", sums.right(0))):
                 metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
         metrics[ROWS] = float(sums.rows)
         return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)

@@ -110,12 +110,13 @@ class Regression(Evaluator):
         return RegressionEvaluation(found.metrics, found.interval, sums, axes[0], joint, axes[1], residuals)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw predicted against true values, and the residuals."""
+        """Draw predicted against true values, and the residuals, of what was evaluated over workers."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        yield self.figure, plots.predicted(first, subtitle)
-        yield "plots/residuals.png", plots.residuals(first, subtitle)
+        if isinstance(first, RegressionEvaluation):  # else there are no bins, as of rows counted while they are scored
+            yield self.figure, plots.predicted(first, subtitle)
+            yield "plots/residuals.png", plots.residuals(first, subtitle)
 
     def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""

@@ -47,7 +47,8 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
 
 def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
     """Draw precision against recall with the base rate and the operating point."""
-    figure, axes = style.page("Precision and recall", subtitle)
+    names = "recall: share of positives found", "precision: share of calls right"
+    figure, axes = style.page("Precision and recall", subtitle, *names)
     curve, metrics = evaluation.roc, evaluation.metrics
     rate = metrics["positive_rate"]
     axes.axhline(rate, **style.GUIDE, label=f"base rate {style.percent(rate, 1)}")
@@ -55,7 +56,6 @@ def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> byt
     text = f"average precision {metrics['average_precision']:.3f}"
     axes.plot(curve.tpr, curve.precision, color=style.BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
     style.shares(axes)
-    style.name_axes(axes, "recall: share of positives found", "precision: share of calls right")
     style.key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
     return style.png(figure)
 
@@ -65,24 +65,23 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
 
     Bins of fewer than 10 rows are left out of the curve: their rate says nothing.
     """
-    left, bottom, width, height = style.BOX
-    strip = 0.15
-    figure, axes = style.page("Calibration", subtitle, (left, bottom + strip + 0.03, width, height - strip - 0.03))
+    (left, bottom, width, height), strip, rate = style.BOX, 0.15, f"share of rows of class {name}"
+    box = left, bottom + strip + 0.03, width, height - strip - 0.03
+    figure, axes = style.page("Calibration", subtitle, "", rate, box)
     bins = evaluation.calibration
     some = bins.rows >= min(LEAST_ROWS, bins.rows.max())
     axes.plot([0, 1], [0, 1], **style.GUIDE)
-    mean, rate = bins.mean_score[some], bins.rate[some]
-    axes.vlines(mean, *wilson(rate, bins.rows[some]), color=style.BLUE, linewidth=1.8, alpha=0.45)
-    axes.plot(mean, rate, "o-", clip_on=False, color=style.BLUE, linewidth=2.2, markersize=6.5, markeredgecolor="white")
+    mean, rates = bins.mean_score[some], bins.rate[some]
+    axes.vlines(mean, *wilson(rates, bins.rows[some]), color=style.BLUE, linewidth=1.8, alpha=0.45)
+    axes.plot(mean, rates, "o-", clip_on=False, color=style.BLUE, linewidth=2.2, markersize=6.5, mec="white")
     style.write(axes, 0.03, 0.93, "above the line: scores too low", style.MUTED, va="top")
     style.write(axes, 0.97, 0.05, "below the line: scores too high", style.MUTED, ha="right")
     style.write(axes, 0.97, 0.14, f"Brier score {evaluation.metrics['brier']:.4f}", ha="right")
     error = evaluation.metrics["calibration_error"]
     style.write(axes, 0.97, 0.23, f"expected calibration error {error:.4f}", ha="right")
     style.shares(axes)
-    style.name_axes(axes, "", f"share of rows of class {name}")
     axes.tick_params(labelbottom=False)
-    below = style.dress(figure.add_axes((left, bottom, width, strip)))
+    below = style.axes_in(figure, (left, bottom, width, strip), "mean score of a bin", "of all rows")
     number, share = len(bins.rows), bins.rows / bins.rows.sum()
     below.bar((np.arange(number) + 0.5) / number, share, width=0.85 / number, color=style.BLUE, alpha=0.55)
     style.shares(below, y=False)
@@ -90,22 +89,20 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     most = float(share.max())
     below.set_ylim(0, most * 1.15)
     below.set_yticks([0, most], ["0 %", style.percent(most)])
-    style.name_axes(below, "mean score of a bin", "of all rows")
     figure.align_ylabels([axes, below])
     return style.png(figure)
 
 
 def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tuple[str, ...] = ("0", "1")) -> bytes:
     """Draw the distribution of scores in each class (adding to 100 %) and the threshold."""
-    figure, axes = style.page("Scores by class", subtitle)
     number = evaluation.histogram.shape[1]
+    x, y = f"score: predicted probability of class {classes[1]}", f"share of the class's rows in a bin of 1/{number}"
+    figure, axes = style.page("Scores by class", subtitle, x, y)
     shares = evaluation.histogram / evaluation.histogram.sum(axis=1, keepdims=True)
     for at, color in enumerate((style.ORANGE, style.BLUE)):
         label = f"{classes[at]}: {evaluation.histogram[at].sum():,} rows"
         style.filled(axes, shares[at], np.linspace(0, 1, number + 1), color, label)
     style.bin_shares(axes, float(shares.max()), evaluation.threshold)
-    share = f"share of the class's rows in a bin of 1/{number}"
-    style.name_axes(axes, f"score: predicted probability of class {classes[1]}", share)
     return style.png(figure)
 
 
@@ -126,19 +123,19 @@ def distribution(
     """
     many = max(len(now), len(then or ()))  # the last clusters may have no rows now
     now, then = [*now, *[0.0] * (many - len(now))], then and [*then, *[0.0] * (many - len(then))]
-    title = "Distribution of predictions" if threshold is None else "Distribution of scores"
-    figure, axes = style.page(title, subtitle)
-    what, bins, borders = "prediction", "a bin", np.asarray(edges)
+    title, what, bins, borders = "Distribution of predictions", "prediction", "a bin", np.asarray(edges)
     if threshold is not None:
-        what, bins, borders = "score: predicted probability", f"a bin of 1/{many}", np.linspace(0, 1, many + 1)
+        title, what, bins = "Distribution of scores", "score: predicted probability", f"a bin of 1/{many}"
+        borders = np.linspace(0, 1, many + 1)
     elif edges is None:
         what, bins, borders = "predicted class" if names else "cluster", "each", np.arange(many + 1)
+    figure, axes = style.page(title, subtitle, what, f"share of rows in {bins}")
+    if bins == "each":
         axes.set_xticks(borders[:-1] + 0.5, labels=names if len(names) == many else [str(at) for at in range(many)])
     if then:
         axes.stairs(then, borders, color=style.MUTED, linewidth=1.8, linestyle=style.DASHES, label=then_name)
     style.filled(axes, now, borders, label="scored rows")
     style.bin_shares(axes, max(*now, *(then or ()), 1e-9), threshold)
-    style.name_axes(axes, what, f"share of rows in {bins}")
     return style.png(figure)
 
 
@@ -147,7 +144,8 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
 
     ``called`` says on the axis how rows were called one class.
     """
-    figure, axes = style.page("Confusion matrix", subtitle, (0.165, 0.135, 0.8, 0.7))
+    truth = "in truth (each row adds to 100 %)"
+    figure, axes = style.page("Confusion matrix", subtitle, called, truth, (0.165, 0.135, 0.8, 0.7))
     many, few = len(classes), len(classes) < 5
     plain: dict[str, Any] = {"ha": "center", "va": "center", "bbox": None}
     for (row, column), rows in np.ndenumerate(matrix):
@@ -167,52 +165,49 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     axes.set_xticks(shown, names)
     axes.set_yticks(shown, names, rotation=90 if few else 0, va="center")
     axes.tick_params(labelsize=style.TEXT if few else 8)
-    style.name_axes(axes, called, "in truth (each row adds to 100 %)")
     return style.png(figure)
 
 
 def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
     """Draw recall and precision of each class as pairs of bars; of many classes the first."""
     names = [style.fit(name, 40) for name in names[:MOST_CLASSES]]
-    figure, axes = style.rows("Classes", subtitle, names, above=1.2)
+    figure, axes = style.rows("Classes", subtitle, names, "share of the class's rows", above=1.2)
     looks = (-0.19, style.BLUE, "recall: share found"), (0.19, style.ORANGE, "precision: share right")
     for values, (shift, color, label) in zip((recall, precision), looks, strict=True):
         places = np.arange(len(names)) + shift
         axes.barh(places, values[: len(names)], height=0.34, color=color, alpha=0.8, label=label)
     style.shares(axes, y=False)
     style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
-    style.name_axes(axes, "share of the class's rows", "")
     return style.png(figure)
 
 
 def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     """Draw predicted against true values as a two-dimensional histogram; rows beyond are in the outermost cells."""
-    figure, axes = style.page("Predicted and true values", subtitle)
+    figure, axes = style.page("Predicted and true values", subtitle, "true value", "predicted value")
     edges = evaluation.axis
     style.cells(axes, edges, edges, evaluation.joint)
     axes.plot(edges[[0, -1]], edges[[0, -1]], color=style.ORANGE, linewidth=1.8, linestyle=style.DASHES)
     text = f"RMSE {evaluation.interval.around(evaluation.headline)}\nR² {evaluation.metrics['r2']:.4f}"
     style.write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
-    style.name_axes(axes, "true value", "predicted value")
     return style.png(figure)
 
 
 def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     """Draw the distribution of prediction less truth."""
-    figure, axes = style.page("Residuals", subtitle)
+    names = "prediction less true value (all beyond are in the last bins)", "share of rows in a bin"
+    figure, axes = style.page("Residuals", subtitle, *names)
     share, bias = evaluation.residuals / max(int(evaluation.residuals.sum()), 1), evaluation.metrics["bias"]
     axes.axvline(0, **style.GUIDE)
     axes.axvline(bias, color=style.ORANGE, linewidth=1.8, label=f"mean {bias:+.4g}")
     style.filled(axes, share, evaluation.residual_axis)
     style.bin_shares(axes, float(share.max()) or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    style.name_axes(axes, "prediction less true value (all beyond are in the last bins)", "share of rows in a bin")
     return style.png(figure)
 
 
 def clusters(found: Map, rows: Ints, subtitle: str) -> bytes:
     """Draw rows and centroids on two principal components; the rings' areas tell the rows of each cluster."""
-    figure, axes = style.page("Clusters", subtitle)
+    figure, axes = style.page("Clusters", subtitle, *style.components(found.shares))
     style.cells(axes, found.axes[0], found.axes[1], found.cells)
     x, y = np.clip(found.centroids, found.axes[:, 0], found.axes[:, -1]).T
     areas = 60 + 500 * rows / max(int(rows.max(initial=0)), 1)
@@ -220,8 +215,6 @@ def clusters(found: Map, rows: Ints, subtitle: str) -> bytes:
     axes.scatter(x, y, s=areas, alpha=0.9, clip_on=False, **look)
     for at in range(len(rows) if len(rows) <= MOST_NAMED else 0):
         style.write(axes, x[at], y[at], str(at), ha="center", va="center", bbox=None, zorder=7)
-    first, second = (style.percent(share) for share in found.shares)
-    style.name_axes(axes, f"first component ({first} of variance)", f"second component ({second})")
     return style.png(figure)
 
 
@@ -230,11 +223,12 @@ def difference(found: Difference, margin: float, subtitle: str, *, first: str, s
 
     ``margin`` is the largest loss that is let pass, 0 or more.
     """
-    figure, axes = style.page(f"Difference of {metric.title}", subtitle)
     values, sampled = found.replicates, f"{len(found.replicates):,} bootstrap replicates"
     if not len(values):
         deviation, sampled = (found.interval.high - found.interval.low) / (2 * Z95), "asymptotic distribution"
         values = found.value + deviation * np.array([NormalDist().inv_cdf((at + 0.5) / 4000) for at in range(4000)])
+    names = f"{metric.title} of {first} less that of {second}", sampled
+    figure, axes = style.page(f"Difference of {metric.title}", subtitle, *names)
     limit = -margin if metric.maximize else margin
     spread = max(float(np.abs(values - found.value).max()), margin / 4, 1e-6)
     bins = np.linspace(found.value - spread, found.value + spread, DIFFERENCE_BINS + 1)
@@ -253,5 +247,4 @@ def difference(found: Difference, margin: float, subtitle: str, *, first: str, s
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    style.name_axes(axes, f"{metric.title} of {first} less that of {second}", sampled)
     return style.png(figure)

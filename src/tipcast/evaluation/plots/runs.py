@@ -35,7 +35,7 @@ def history(
     lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
     colors = (style.MUTED,) * (len(lines) - 2) + (style.ORANGE, style.BLUE)[max(2 - len(lines), 0) :]
     longest = max((len(values) for _, values in lines), default=1)
-    figure, axes = style.page(f"Training history: {metric}", subtitle)
+    figure, axes = style.page(f"Training history: {metric}", subtitle, "boosting round", metric)
     for (name, values), color in zip(lines, colors, strict=True):
         marker = "o" if longest == 1 else None
         axes.plot(range(1, len(values) + 1), values, color=color, linewidth=2.5, marker=marker, label=name)
@@ -45,7 +45,6 @@ def history(
         axes.axvline(best + 1, **style.GUIDE, zorder=1)
         style.ring(axes, best + 1, value, f"best round {best + 1}: {value:.4f}")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    style.name_axes(axes, "boosting round", metric)
     if lines:
         style.key(axes, "best")
     return style.png(figure)
@@ -58,12 +57,11 @@ def importance(
     total = sum(importance.values()) or 1.0
     ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
     values = [value / total for _, value in ranked]
-    figure, axes = style.rows(title, subtitle, [name for name, _ in ranked])
+    figure, axes = style.rows(title, subtitle, [name for name, _ in ranked], f"share of total {kind}")
     style.bars(axes, values)
     style.ends(axes, values, [style.percent(value, 1) for value in values], 1.17)
     axes.spines["bottom"].set_visible(False)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    style.name_axes(axes, f"share of total {kind}", "")
     return style.png(figure)
 
 
@@ -79,7 +77,8 @@ def contributions(
     chosen = np.argsort(-sizes, kind="stable")[:MOST_FEATURES]
     shown = [style.fit(names[at], 21) for at in chosen]
     left = 0.07 + 0.0165 * max(map(len, shown))
-    figure, axes = style.page("Contributions of features", subtitle, (left, 0.125, 0.82 - left, 0.65))
+    box = left, 0.125, 0.82 - left, 0.65
+    figure, axes = style.page("Contributions of features", subtitle, "added to the margin", "", box)
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     beside: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform(), "bbox": None}
     for place, at in enumerate(chosen):
@@ -98,7 +97,6 @@ def contributions(
     look: dict[str, Any] = {"bbox_to_anchor": (0.015, 0.835), "bbox_transform": figure.transFigure, "borderpad": 0}
     style.key(axes, "center left", ncols=2, columnspacing=1.2, handletextpad=0.2, **look)
     style.write(axes, 0.8, 0.835, "mean size", style.MUTED, va="center", transform=figure.transFigure, bbox=None)
-    style.name_axes(axes, "added to the margin", "")
     return style.png(figure)
 
 
@@ -127,7 +125,8 @@ def pareto(
     seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, metric: str = "score", maximize: bool = True
 ) -> bytes:
     """Draw each trial's score against its seconds, and those that none is both quicker and better than."""
-    figure, axes = style.page(f"{metric.capitalize()} and seconds of a trial", subtitle)
+    title = f"{metric.capitalize()} and seconds of a trial"
+    figure, axes = style.page(title, subtitle, "seconds of fitting and measuring", metric)
     x, y = np.asarray(seconds), np.asarray(scores)
     worth = y if maximize else -y
     order = np.lexsort((-worth, x))
@@ -140,7 +139,6 @@ def pareto(
     axes.margins(0.06, 0.1)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_locator(MaxNLocator(7))
-    style.name_axes(axes, "seconds of fitting and measuring", metric)
     style.key(axes, "best")
     return style.png(figure)
 
@@ -148,14 +146,13 @@ def pareto(
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, phases = list(seconds), list(next(iter(seconds.values())))
-    figure, axes = style.rows("The same training, from rung to rung", subtitle, names)
+    figure, axes = style.rows("The same training, from rung to rung", subtitle, names, "seconds")
     left = np.zeros(len(names))
     for phase, color in zip(phases, (style.FAINT, style.BLUE, style.ORANGE), strict=True):
         wide = [seconds[name][phase] for name in names]
         style.bars(axes, wide, left=left, color=color, label=phase)
         left = left + wide
     style.ends(axes, left.tolist(), [f"{total:.2f} s, {left[0] / total:.1f} x" for total in left], 1.4)
-    style.name_axes(axes, "seconds", "")
     style.key(axes, "lower right")
     return style.png(figure)
 
@@ -168,7 +165,7 @@ def centroids(
     ``groups`` (rows,) are those that rows were made of, None where nothing is known of such; ``found`` has the name of
     a clustering -> (clusters, 2) its centroids; ``shares`` are those of the variance, by component.
     """
-    figure, axes = style.page("Centroids of every rung", subtitle)
+    figure, axes = style.page("Centroids of every rung", subtitle, *style.components(shares))
     colors: Any = style.FAINT
     if groups is not None:
         _, numbers = np.unique(np.asarray(groups), return_inverse=True)
@@ -179,7 +176,5 @@ def centroids(
         size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
         axes.scatter(points[:, 0], points[:, 1], s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
     axes.margins(0.08, 0.16)
-    first, second = (style.percent(share) for share in shares)
-    style.name_axes(axes, f"first component ({first} of variance)", f"second component ({second})")
     style.key(axes, "upper center", ncols=min(len(found), 4), columnspacing=1.2, handletextpad=0.3)
     return style.png(figure)

@@ -40,30 +40,27 @@ GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
 """A line that others are read against."""
 
 
-def page(title: str, subtitle: str, box: tuple[float, float, float, float] = BOX) -> tuple[Figure, Axes]:
-    """Return a figure of 6 x 6 inches with title and subtitle, and its axes."""
+def page(title: str, subtitle: str, x: str, y: str, box: tuple[float, ...] = BOX) -> tuple[Figure, Axes]:
+    """Return a figure of 6 x 6 inches with title and subtitle, and its axes with the names ``x`` and ``y``."""
     figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center", family=FONT)
     figure.text(0.035, 0.9, fit(subtitle), fontsize=SMALL, color=MUTED, va="center", family=FONT)
-    return figure, dress(figure.add_axes(box))
+    return figure, axes_in(figure, box, x, y)
 
 
-def dress(axes: Axes) -> Axes:
-    """Give axes the light grid, the spines and the ticks of the style."""
-    axes.set_axisbelow(True)
+def axes_in(figure: Figure, box: tuple[float, ...], x: str, y: str) -> Axes:
+    """Return axes with the light grid, the spines and the ticks of the style, and names (empty: none)."""
+    left, bottom, width, height = box
+    axes = figure.add_axes((left, bottom, width, height), axisbelow=True)
+    axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
+    axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
     axes.grid(True, color=GRID, linewidth=1)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6, labelfontfamily=FONT[0])
     return axes
-
-
-def name_axes(axes: Axes, x: str, y: str) -> None:
-    """Label both axes (empty: none)."""
-    axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
-    axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
 
 
 def shares(axes: Axes, x: bool = True, y: bool = True) -> None:
@@ -83,17 +80,16 @@ def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options
 
 def roc_page(title: str, subtitle: str) -> tuple[Figure, Axes]:
     """Return a page for ROC curves, with the line of chance."""
-    figure, axes = page(title, subtitle, (0.165, 0.115, 0.74, 0.74))
+    figure, axes = page(title, subtitle, "false-positive rate", "true-positive rate", (0.165, 0.115, 0.74, 0.74))
     axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
     shares(axes)
-    name_axes(axes, "false-positive rate", "true-positive rate")
     return figure, axes
 
 
-def rows(title: str, subtitle: str, names: Sequence[str], above: float = 0.6) -> tuple[Figure, Axes]:
+def rows(title: str, subtitle: str, names: Sequence[str], x: str, above: float = 0.6) -> tuple[Figure, Axes]:
     """Return a page with a row for each name, the first on top with some room above, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
+    figure, axes = page(title, subtitle, x, "", (left, 0.125, 0.92 - left, 0.715))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 5) - 0.4, -above)
     axes.grid(False, axis="y")
@@ -150,6 +146,11 @@ def ring(axes: Axes, x: float, y: float, label: str | None = None) -> None:
 def percent(share: float, decimals: int = 0) -> str:
     """Return a share as ``12.3 %``."""
     return f"{100 * share:.{decimals}f} %"
+
+
+def components(shares: Sequence[float]) -> tuple[str, str]:
+    """Return the axes' names of two principal components, with their shares of the variance."""
+    return f"first component ({percent(shares[0])} of variance)", f"second component ({percent(shares[1])})"
 
 
 def key(axes: Axes, place: str, **options: Any) -> None:
