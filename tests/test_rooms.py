@@ -29,7 +29,7 @@ BUDGET = {
     "compute": 1642,
     "config": 2097,
     "datasets": 4707,
-    "evaluation": 2318,
+    "evaluation": 2306,
     "jobs": 3260,
     "measure": 455,
     "models": 2293,

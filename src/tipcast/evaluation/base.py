@@ -21,9 +21,7 @@ from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
 from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, summed
-from tipcast.evaluation.sums import Interval as Interval
-from tipcast.evaluation.sums import values_of as values_of
+from tipcast.evaluation.sums import Cut, Edges, Floats, Interval, Ints, Parts, added, summed, values_of
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
 ENTRY_POINTS = "tipcast.metrics"

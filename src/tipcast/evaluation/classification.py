@@ -169,9 +169,7 @@ class Classification(Evaluator):
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
         return self.of_sums(sums, threshold)
 
-    def difference(
-        self, parts: Parts, evaluations: tuple[Any, Any], *, replicates: int, seed: int
-    ) -> paired.Difference:
+    def difference(self, parts: Parts, evaluations: Any, *, replicates: int, seed: int) -> paired.Difference:
         """Compare two models' AUC by a paired bootstrap, see ``paired.bootstrap``."""
         aucs = evaluations[0].headline, evaluations[1].headline
         return paired.bootstrap(parts, aucs, replicates=replicates, seed=seed)

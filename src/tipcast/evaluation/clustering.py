@@ -32,17 +32,12 @@ MOST_CLUSTERS = 50
 class Assigned:
     """Rows by cluster, and sums of their distances to the model's centres."""
 
-    rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """(clusters,)"""
+    histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """(clusters,) rows."""
     squares: float = 0.0
     fourths: float = 0.0
     not_numbers: int = 0
     """Rows without a cluster or with a distance that is not finite."""
-
-    @property
-    def histogram(self) -> Ints:
-        """Rows by cluster."""
-        return self.rows
 
 
 @dataclass(frozen=True)
@@ -115,17 +110,17 @@ class Clustering(Evaluator):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum moments in one pass, distances from the rows' centroids in another."""
         assigned: Assigned = parts.add(self.count, self.total)
-        rows = int(assigned.rows.sum())
+        rows = int(assigned.histogram.sum())
         what, fix = "rows have no cluster or no finite distance", "check the model and its input"
         parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
-        moments: Moments = parts.add(functools.partial(_moments, len(assigned.rows)), _total_moments)
-        centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
+        moments: Moments = parts.add(functools.partial(_moments, len(assigned.histogram)), _total_moments)
+        centroids = moments.sums / np.maximum(assigned.histogram, 1)[:, None]
         components, deviations, shares = _principal(moments)
         axes = np.stack([np.linspace(-REACH, REACH, BINS + 1) * (deviation or 1.0) for deviation in deviations])
         distances, cells = parts.add(functools.partial(_view, axes, centroids, moments.mean, components), summed)
-        some = assigned.rows > 0  # clusters without rows count for nothing, as scikit-learn has it
-        counts, clusters = assigned.rows[some], int(some.sum())
-        between = float((assigned.rows * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
+        some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
+        counts, clusters = assigned.histogram[some], int(some.sum())
+        between = float((assigned.histogram * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
         within = max(float(np.trace(moments.scatter)) - between, 0.0)
         calinski_harabasz = 0.0  # Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27
         if 1 < clusters < rows:
@@ -135,8 +130,8 @@ class Clustering(Evaluator):
             "davies_bouldin": davies_bouldin(centroids[some], distances[some] / counts),
             "calinski_harabasz": calinski_harabasz,
         }
-        if len(assigned.rows) <= MOST_CLUSTERS:
-            metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.rows.tolist())}
+        if len(assigned.histogram) <= MOST_CLUSTERS:
+            metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.histogram.tolist())}
         metrics[ROWS] = float(rows)
         interval = mean_interval(rows, assigned.squares, assigned.fourths)
         found = Map(axes, cells, (centroids - moments.mean) @ components, shares)
@@ -147,8 +142,8 @@ class Clustering(Evaluator):
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(first.sums.rows)}
-        yield self.figure, plots.clusters(first.map, first.sums.rows, subtitle)
+        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(first.sums.histogram)}
+        yield self.figure, plots.clusters(first.map, first.sums.histogram, subtitle)
         kind, title = "rows", "Rows of each cluster"
         yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
@@ -165,8 +160,10 @@ class Clustering(Evaluator):
 
     def summary(self, sums: Assigned) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
-        rows = int(sums.rows.sum())
-        shares = {f"cluster_{at}_rate": count / rows for at, count in enumerate(sums.rows[:MOST_CLUSTERS].tolist())}
+        rows = int(sums.histogram.sum())
+        shares = {
+            f"cluster_{at}_rate": count / rows for at, count in enumerate(sums.histogram[:MOST_CLUSTERS].tolist())
+        }
         return {"inertia": sums.squares / rows} | shares if rows else {}
 
     def of_sums(self, sums: Assigned, threshold: float | None = None) -> Any:

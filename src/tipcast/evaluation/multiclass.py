@@ -22,9 +22,9 @@ MOST_CLASSES = 50
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over rows whose class is known; ``predicted`` is of all rows."""
+    """Sums over rows whose class is known; ``histogram`` is of all rows."""
 
-    predicted: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(classes,) rows by predicted class; a part without rows may know of no class."""
     confusion: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     """(classes, classes) rows by true and by predicted class."""
@@ -42,11 +42,6 @@ class ClassSums:
     def rows(self) -> int:
         """Rows whose class is known."""
         return int(self.confusion.sum())
-
-    @property
-    def histogram(self) -> Ints:
-        """Rows by predicted class."""
-        return self.predicted
 
     def right(self, axis: int) -> Floats:
         """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall, 0 the precision."""
@@ -82,10 +77,10 @@ class Multiclass(Evaluator):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum one pass over the rows."""
         sums: ClassSums = parts.add(self.count, self.total)
-        known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
+        known = f"labels are no class: the model knows 0 to {len(sums.histogram) - 1}"
         what, fix = "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"
         parts.refuse(
-            int(sums.predicted.sum()) + sums.not_numbers,
+            int(sums.histogram.sum()) + sums.not_numbers,
             ("D030", sums.not_numbers, what, fix),
             ("D031", sums.unknown, known, "check the target"),
         )
@@ -124,7 +119,7 @@ class Multiclass(Evaluator):
         came = found[xp.arange(len(found)), truth].astype(xp.float64)
         all_squares = float((found.astype(xp.float64) ** 2).sum())
         return ClassSums(
-            predicted=predicted,
+            histogram=predicted,
             confusion=to_host(cells).reshape(classes, classes),
             log_loss=float(losses.sum()),
             squares=float(xp.dot(losses, losses)),
@@ -135,8 +130,8 @@ class Multiclass(Evaluator):
 
     def summary(self, sums: ClassSums) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
-        rows = max(int(sums.predicted.sum()), 1)
-        return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.predicted[:MOST_CLASSES].tolist())}
+        rows = max(int(sums.histogram.sum()), 1)
+        return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.histogram[:MOST_CLASSES].tolist())}
 
     def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None where there are none."""
@@ -150,7 +145,7 @@ class Multiclass(Evaluator):
             "f1_macro": float((2 * right[some] / both[some]).mean()),
             "brier": sums.brier / sums.rows,
         }
-        if len(sums.predicted) <= MOST_CLASSES:
+        if len(sums.histogram) <= MOST_CLASSES:
             for name, values in (("recall", sums.right(1)), ("precision", sums.right(0))):
                 metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
         metrics[ROWS] = float(sums.rows)
@@ -158,4 +153,4 @@ class Multiclass(Evaluator):
 
 
 def _names(evaluation: Evaluation, classes: Sequence[str]) -> Sequence[str]:
-    return classes or [str(at) for at in range(len(evaluation.sums.predicted))]
+    return classes or [str(at) for at in range(len(evaluation.sums.histogram))]

@@ -195,9 +195,7 @@ def test_parts_add_up_and_rows_without_a_label_count_as_scores_only() -> None:
 
 def test_no_rows() -> None:
     nothing = JUDGE.total([])
-    assert nothing.rows.sum() == 0
-    assert JUDGE.summary(nothing) == {}
-    assert JUDGE.of_sums(nothing, 0.5) is None
+    assert (JUDGE.summary(nothing), JUDGE.of_sums(nothing, 0.5)) == ({}, None)
     assert JUDGE.count(np.empty(0, np.float32), np.empty(0, np.int8), threshold=0.5).called == 0
 
 
@@ -212,18 +210,6 @@ def test_the_interval_equals_delongs_definition(digits: int) -> None:
     found = JUDGE.evaluate_here(scores, labels).interval
     half = 1.959963984540054 * np.sqrt(variance)
     assert (found.low, found.high) == pytest.approx((kernel.mean() - half, kernel.mean() + half), abs=TIGHT)
-
-
-def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
-    r = np.random.default_rng(3)
-    truth = 0.760249938906523  # of two unit normals one apart: the normal distribution at 1 / sqrt(2)
-    hits = 0
-    for _ in range(200):
-        labels = np.repeat([1.0, 0.0], (80, 120))
-        labels = labels[np.argsort(r.normal(labels, 1))]
-        _, found = area_under(labels, 1 - labels)
-        hits += found.low <= truth <= found.high
-    assert 180 <= hits <= 198
 
 
 @pytest.mark.parametrize(

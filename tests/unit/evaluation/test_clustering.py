@@ -39,7 +39,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
         "calinski_harabasz": reference.calinski_harabasz_score(x.astype(float), labels),
     }
     assert found.shown() == pytest.approx(expected, rel=1e-8)
-    assert found.sums.rows.tolist() == np.bincount(labels).tolist()
+    assert found.sums.histogram.tolist() == np.bincount(labels).tolist()
     assert found.metrics["cluster_1/rows"] == (labels == 1).sum()
     assert found.interval.low < found.headline < found.interval.high
     assert JUDGE.evaluate_here(predictions, pd.DataFrame(x)).metrics == pytest.approx(found.metrics, rel=1e-8)
@@ -74,7 +74,7 @@ def test_a_cluster_without_rows(client: Client) -> None:
     found = JUDGE.evaluate_here(predictions[kept], x[kept])
     expected = reference.davies_bouldin_score(x[kept].astype(float), predictions[kept, 0])
     assert found.metrics["davies_bouldin"] == pytest.approx(expected)
-    assert found.sums.rows[1] == 0
+    assert found.sums.histogram[1] == 0
 
 
 def test_while_rows_are_scored() -> None:
@@ -84,7 +84,7 @@ def test_while_rows_are_scored() -> None:
     assert found.histogram.tolist() == whole.sums.histogram.tolist()
     assert JUDGE.summary(found)["inertia"] == pytest.approx(whole.headline)
     assert JUDGE.of_sums(found) is None
-    assert len(JUDGE.held_out(whole, "test")["shares"]) == len(whole.sums.rows)
+    assert len(JUDGE.held_out(whole, "test")["shares"]) == len(whole.sums.histogram)
 
 
 def test_refuses(client: Client) -> None:

@@ -73,22 +73,21 @@ def test_while_rows_are_scored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "label", "code", "said"),
-    [(np.nan, 0, "D030", "1 of 4000"), (1.5, 0, "D030", "1 of 4000"), (0.5, 4, "D031", "1 of 4000 labels")],
+    ("count", "odd", "label", "code", "said"),
+    [
+        (4000, np.nan, 0, "D030", "1 of 4000"),
+        (4000, 1.5, 0, "D030", "1 of 4000"),
+        (4000, 0.5, 4, "D031", "1 of 4000 labels"),
+        (0, 0.5, 0, "D014", "no rows"),
+    ],
 )
-def test_refuses(client: Client, odd: float, label: int, code: str, said: str) -> None:
+def test_refuses(client: Client, count: int, odd: float, label: int, code: str, said: str) -> None:
     probabilities, truth = rows()
     probabilities[5, 2], truth[5] = odd, label
+    columns = (spread(client, values[:count]) for values in (probabilities, truth))
     with pytest.raises(TipcastError, match=said) as caught:
-        JUDGE.evaluate(client, spread(client, probabilities), spread(client, truth), where="data.test")
+        JUDGE.evaluate(client, *columns, where="data.test")
     assert caught.value.code == code
-
-
-def test_no_rows_are_refused(client: Client) -> None:
-    probabilities, truth = rows()
-    with pytest.raises(TipcastError) as caught:
-        JUDGE.evaluate(client, spread(client, probabilities[:0]), spread(client, truth[:0]))
-    assert caught.value.code == "D014"
 
 
 def test_the_difference_and_its_interval(client: Client) -> None:

@@ -7,9 +7,10 @@ import pytest
 from distributed import Client
 
 from tipcast.evaluation import report
-from tipcast.evaluation.base import Evaluation, Interval
+from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.regression import Regression
+from tipcast.evaluation.sums import Interval
 
 SPLITS = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
 COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
