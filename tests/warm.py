@@ -142,7 +142,7 @@ if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks
 
     # what each process would make for itself: the schemas and Hydra's parser, MLflow's tables and its list of packages
     style.DPI = 10
-    BLANK = style.png(style.page("", "")[0])
+    BLANK = style.png(style.page("", "", "", "")[0])
     compose("train", [])
     configure_mappers()
     requirements_utils._init_packages_to_modules_map()

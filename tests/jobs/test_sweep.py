@@ -134,7 +134,7 @@ def test_the_leaderboard_the_plots_and_the_note(nine: Swept, client: Any) -> Non
     assert {row["run_id"] for row in rows} == {run.info.run_id for run in runs}
     assert all(row["run_id"] in row["run"] for row in rows)
     names = {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
-    for name in ("roc", "parallel", "seconds", "parameter_importance", "busy"):
+    for name in ("roc", "seconds", "parameter_importance"):
         assert f"sweep/{name}.png" in names
         with Image.open(io.BytesIO(artifact(client, parent, f"sweep/{name}.png"))) as picture:
             assert picture.size == (900, 900)

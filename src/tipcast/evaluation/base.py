@@ -1,7 +1,7 @@
 """What predictions are judged by: metrics with their direction, and one evaluator for each kind of task.
 
 An evaluator adds up sums of each part where its rows lie and makes metrics of the sums in the driver, whose memory does
-not grow with the rows. Of clusters, which have no target, the features take its place: see ``judged_by``.
+not grow with the rows. Of clusters, which have no target, the features take its place.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from numpy.typing import NDArray
+
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
 from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, summed
-from tipcast.evaluation.sums import Interval as Interval
-from tipcast.evaluation.sums import values_of as values_of
+from tipcast.evaluation.sums import Cut, Edges, Floats, Interval, Ints, Parts, added, summed, values_of
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
 ENTRY_POINTS = "tipcast.metrics"
@@ -30,8 +30,6 @@ SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
 ROWS = "rows"
 """The last entry of an evaluation's metrics."""
-
-
 Figures = Iterator[tuple[str, bytes]]
 """Artifact paths and PNGs."""
 Tables = dict[str, dict[str, list[Any]]]
@@ -45,8 +43,6 @@ class Metric:
     name: str
     """Its key below a split, as ``auc`` of ``test/auc``."""
     maximize: bool
-    of: Callable[[Any], float] | None = None
-    """Computes it of the evaluator's sums over all rows; None: a user's, see ``metric``."""
     label: str = ""
     """In titles, where it is not the name."""
     ranks: bool = True
@@ -66,6 +62,8 @@ class Evaluation:
     """The headline first, ``rows`` last; names with a slash are details, as ``class_0/recall``."""
     interval: Interval
     """Of the headline."""
+    sums: Any
+    """What the metrics are of, see ``Evaluator.sums``."""
     threshold: float | None = field(default=None, kw_only=True)
     """Scores at or above it are called positive; None where no score is called anything."""
 
@@ -94,7 +92,10 @@ class Evaluator(ABC):
 
     kind: ClassVar[str]
     sums: ClassVar[type]
-    """What ``count`` returns, a dataclass; without arguments it is of no rows."""
+    """What ``count`` returns, a dataclass; without arguments it is of no rows.
+
+    Its ``histogram`` has the rows by bin of their prediction: (bins,) whole numbers.
+    """
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
     interval_remark: ClassVar[str]
@@ -128,30 +129,14 @@ class Evaluator(ABC):
 
         D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
 
-        Parameters
-        ----------
-        client
-            A ``distributed.Client``.
-        predictions
-            Futures of what ``Scorer.score`` returns for the kind.
-        targets
-            Futures of (rows,) Series or arrays in the same order, for clustering of (rows, features) frames.
-        threshold
-            Of classification: scores at or above it are called positive; None takes the most accurate.
-        where
-            The data's name in error messages.
-
+        ``predictions`` are futures of what ``Scorer.score`` returns for the kind, ``targets`` of (rows,) Series or
+        arrays in the same order, for clustering of (rows, features) frames; ``client`` None: not futures, but arrays
+        of this process. Two classes: scores at or above ``threshold`` are positive; None takes the most accurate.
+        ``where`` is the data's name in error messages.
         """
-        return self._with_own(Parts((predictions, targets), client, where), threshold)
-
-    def evaluate_here(self, predictions: Array, target: Any) -> Any:
-        """Evaluate rows of this process: a trial; see ``evaluate``."""
-        return self._with_own(Parts(([predictions], [target])), None)
-
-    def _with_own(self, parts: Parts, threshold: float | None) -> Evaluation:
-        """Evaluate, and put users' metrics before the number of rows."""
         _load_entry_points()
-        found, own = self._evaluate(parts, threshold), _OWN[self.kind]
+        parts, own = Parts((predictions, targets), client, where), _OWN[self.kind]
+        found: Evaluation = self._evaluate(parts, threshold)
         if not own:
             return found
         rows, *sums = parts.add(functools.partial(_row_sums, own), summed)
@@ -159,47 +144,26 @@ class Evaluator(ABC):
         metrics |= {each.name: total / rows for each, total in zip(own, sums, strict=True)}
         return dataclasses.replace(found, metrics={**metrics, ROWS: found.metrics[ROWS]})
 
+    def evaluate_here(self, predictions: Array, target: Any) -> Any:
+        """Evaluate rows of this process: a trial; see ``evaluate``."""
+        return self.evaluate(None, [predictions], [target])
+
     @abstractmethod
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Evaluation:
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Evaluate parts, of this process without what only figures need."""
 
-    def warm_up(self, predictions: Array, target: Any) -> None:
-        """Run what an evaluation runs on a worker, so that what it compiles is compiled."""
-        self.evaluate_here(predictions, target)
-
     def difference(
-        self,
-        client: Any,
-        models: tuple[Sequence[Any], Sequence[Any]],
-        targets: Sequence[Any],
-        evaluations: tuple[Evaluation, Evaluation],
-        *,
-        parts: Sequence[int],
-        replicates: int,
-        seed: int,
+        self, parts: Parts, evaluations: tuple[Evaluation, Evaluation], *, replicates: int, seed: int
     ) -> Difference:
         """Compare two models' headline on the same rows, the first less the second, with an interval; or M021.
 
-        Parameters
-        ----------
-        client
-            A ``distributed.Client``.
-        models
-            Futures of both models' predictions of the same rows in the same order.
-        targets
-            See ``evaluate``.
-        evaluations
-            Of both, on these rows.
-        parts
-            Rows of each future.
-        replicates, seed
-            Of a bootstrap, where the interval is of one.
-
+        ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these.
+        ``replicates`` and ``seed`` are of a bootstrap, where the interval is of one.
         """
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"
             raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
-        return paired.difference_of_means(Parts((*models, targets), client), self.loss, root=self.root)
+        return paired.difference_of_means(parts, self.loss, root=self.root)
 
     @abstractmethod
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
@@ -217,9 +181,7 @@ class Evaluator(ABC):
         return self.interval_remark
 
     @abstractmethod
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Any:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
         ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row. ``edges`` are,
@@ -238,22 +200,13 @@ class Evaluator(ABC):
     def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
         """Evaluate the counted rows whose target is known; None where that is not possible."""
 
-    @abstractmethod
-    def histogram(self, counted: Any) -> Any:
-        """Return rows by bin of their prediction, of sums or of an evaluation: (bins,) whole numbers."""
-
-    def edges(self, evaluation: Any) -> Edges:
-        """Return the edges of the histogram's bins; None where all models of the kind have the same bins."""
-        return None
-
     def held_out(self, evaluation: Any, split: str) -> dict[str, Any]:
         """Describe a split's predictions for a model's manifest: ``split``, ``shares`` of rows by bin, ``edges``.
 
         Scorings draw theirs over these. The split is a held-out one: of training rows predictions are more extreme.
+        There are no edges where all models of the kind have the same bins.
         """
-        found = {"split": split, "shares": shares(self.histogram(evaluation)).tolist()}
-        edges = self.edges(evaluation)
-        return found if edges is None else {**found, "edges": list(edges)}
+        return {"split": split, "shares": shares(evaluation.sums.histogram).tolist()}
 
 
 def shares(histogram: Ints) -> Floats:
@@ -262,9 +215,9 @@ def shares(histogram: Ints) -> Floats:
     return found
 
 
-def computed(metrics: Sequence[Metric], sums: Any, rows: int, **details: float) -> dict[str, float]:
-    """Return the metrics of sums over rows, then their details, then the number of rows."""
-    return {**{each.name: float(each.of(sums)) for each in metrics if each.of}, **details, ROWS: float(rows)}
+def lists(columns: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
+    """Return a table's columns as lists."""
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def evaluator(kind: str) -> Evaluator:
@@ -292,12 +245,6 @@ def ranking(kind: str, name: str | None, where: str) -> Metric:
     return found[name or judge.headline.name]
 
 
-def judged_by(rows: Any) -> Sequence[Any]:
-    """Return what predictions of rows (``data.rows.Rows``) are judged by: their target, or their features."""
-    found: Sequence[Any] = rows.y or rows.x
-    return found
-
-
 def logged(evaluation: Evaluation, split: str, headline: Metric) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: the headline first, the bounds of its interval last."""
     found = {f"{split}/{name}": value for name, value in evaluation.metrics.items() if name != ROWS}
@@ -318,20 +265,12 @@ _OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
 
 
 def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
-    """Make a function a metric of all tasks of a kind: it is logged, and stands in every table.
+    """Make a function a metric of all tasks of a kind (see ``KINDS``): it is logged, and stands in every table.
 
     The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
-    metric is their mean over all rows, exact for any number of parts. Workers must be able to import
-    the function's module, which an installed package makes known by an entry point of the group ``tipcast.metrics``.
-
-    Parameters
-    ----------
-    kind
-        ``classification``, ``multiclass``, ``regression`` or ``clustering``.
-    maximize
-        Whether more is better.
-    name
-        Its key; the function's name where None.
+    metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where
+    None. Workers must be able to import the function's module, which an installed package makes known by an entry point
+    of the group ``tipcast.metrics``. C003 where the name is reserved, or not possible in MLflow.
 
     Examples
     --------

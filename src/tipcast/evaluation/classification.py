@@ -14,23 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import paired
-from tipcast.evaluation.base import Evaluator, Figures, Tables, computed
-from tipcast.evaluation.sums import Edges, Parts, added, values_of
-from tipcast.evaluation.two_classes import (
-    METRICS,
-    ClassificationEvaluation,
-    Confusion,
-    Sums,
-    area_under,
-    coarse,
-    curves,
-    in_bins,
-    wilson,
-)
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
+from tipcast.evaluation.sums import Z95, Cut, Edges, Floats, Interval, Ints, Parts, added, kept, values_of
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -40,22 +30,25 @@ NOBODY = float(np.nextafter(np.float32(1), np.float32(2)))
 """Threshold at which no row is called positive."""
 MOST_ROWS = 1 << 20
 """Rows counted at a time, so that temporaries stay small."""
+CALIBRATION_BINS = 16
+HISTOGRAM_BINS = 64
+TRIAL_STEPS = 25
+"""Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
+MAX_POINTS = 2000
+"""Of a curve: those at even distances along it."""
 Counts = np.ndarray[Any, Any]
-
-
-def _no_counts() -> Counts:
-    return np.zeros(0, dtype=np.int64)
+NO_COUNTS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Binned:
     """Sums over rows with a score in 0..1, on the host. Each labelled row is counted in ``rows`` too."""
 
-    rows: Counts = field(default_factory=_no_counts)
+    rows: Counts = field(default_factory=NO_COUNTS.copy)
     """(bins,) all rows that have a score."""
-    positives: Counts = field(default_factory=_no_counts)
+    positives: Counts = field(default_factory=NO_COUNTS.copy)
     """(bins,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
-    negatives: Counts = field(default_factory=_no_counts)
+    negatives: Counts = field(default_factory=NO_COUNTS.copy)
     called: int = 0
     """All rows with a score at or above the threshold."""
     score_sum: float = 0.0
@@ -64,6 +57,7 @@ class Binned:
     false_positives: int = 0
     log_loss: float = 0.0
     squares: float = 0.0
+    """Sum of squared differences of score and label."""
     not_numbers: int = 0
     """Scores that are NaN or outside 0..1."""
     ranked: Counts = field(default_factory=lambda: np.zeros((2, 0)))
@@ -86,6 +80,52 @@ class Binned:
         pairs = float(self.positives.sum()) * float(self.negatives.sum())
         return float((self.positives * self.negatives).sum()) / (2 * pairs)
 
+    @property
+    def histogram(self) -> Ints:
+        """All rows by 1/64 of the score."""
+        rows: Ints = coarse(self.rows, HISTOGRAM_BINS)
+        return rows
+
+
+@dataclass(frozen=True)
+class Roc:
+    """Points (points,) by falling threshold of the ROC and, with the precision, of the precision-recall curve.
+
+    Calling scores >= threshold positive gives the point; the first, where none is called, has the second's precision.
+    """
+
+    fpr: Floats
+    tpr: Floats
+    precision: Floats
+    thresholds: Floats
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """16 equal-width bins of scores; mean score and rate of positives are NaN where no rows are."""
+
+    mean_score: Floats
+    rate: Floats
+    rows: Ints
+
+
+@dataclass(frozen=True)
+class ClassificationEvaluation(Evaluation):
+    """How well scores tell two classes apart."""
+
+    threshold: float = field(kw_only=True)
+    confusion: Ints
+    """Rows (2, 2) by true class and by the class they were called."""
+    roc: Roc
+    calibration: Calibration
+    histogram: Ints
+    """Rows (2, 64) by class and by 1/64 of the score."""
+
+    @property
+    def trial_curve(self) -> Sequence[float]:
+        """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
+        return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
+
 
 @final
 class Classification(Evaluator):
@@ -93,13 +133,22 @@ class Classification(Evaluator):
 
     kind = "classification"
     sums = Binned
-    metrics = METRICS
+    metrics = (
+        Metric("auc", True, label="AUC"),
+        Metric("average_precision", True),
+        Metric("log_loss", False),
+        Metric("brier", False),
+        Metric("accuracy", True),
+        Metric("precision", True),
+        Metric("recall", True),
+        Metric("f1", True),
+    )
     interval_remark = "Beside an AUC is its 95 % interval by DeLong, which is asymptotic."
     difference_remark = "That of the difference is of a paired bootstrap."
     figure = "plots/roc.png"
     threshold = 0.5
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> ClassificationEvaluation:
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Evaluate scores with their labels in one pass over the rows."""
         sums: Binned = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows, positives, negatives = (int(each.sum()) for each in (sums.rows, sums.positives, sums.negatives))
@@ -108,28 +157,22 @@ class Classification(Evaluator):
             ("D030", sums.not_numbers, "scores are outside 0..1 or NaN", "let the model return probabilities"),
             ("D031", rows - positives - negatives, "labels are neither 0 nor 1", "check the target"),
         )
-        if threshold is None:
-            sums, threshold = _most_accurate(sums)
-        found = self.of_sums(sums, threshold)
-        if found is None:
+        if not positives or not negatives:
             what = f"all {rows} rows are of class {int(positives > 0)}: no curve separates one class"
             raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
-        return found
+        if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
+            borders, *counts = sums.vertices()
+            below = [np.append(0, np.cumsum(each)) for each in counts]
+            best = int(np.argmax(below[1] - below[0]))
+            tp, fp = (int(each[-1] - each[best]) for each in below)
+            threshold = float(borders[best]) if best < len(borders) else NOBODY
+            sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
+        return self.of_sums(sums, threshold)
 
-    def difference(
-        self,
-        client: Any,
-        models: tuple[Sequence[Any], Sequence[Any]],
-        targets: Sequence[Any],
-        evaluations: tuple[Any, Any],
-        *,
-        parts: Sequence[int],
-        replicates: int,
-        seed: int,
-    ) -> paired.Difference:
+    def difference(self, parts: Parts, evaluations: Any, *, replicates: int, seed: int) -> paired.Difference:
         """Compare two models' AUC by a paired bootstrap, see ``paired.bootstrap``."""
         aucs = evaluations[0].headline, evaluations[1].headline
-        return paired.bootstrap(client, *models, targets, aucs, parts=parts, replicates=replicates, seed=seed)
+        return paired.bootstrap(parts, aucs, replicates=replicates, seed=seed)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
@@ -140,13 +183,12 @@ class Classification(Evaluator):
         yield self.figure, plots.roc(drawn, subtitle)
         yield "plots/precision_recall.png", plots.precision_recall(first, subtitle)
         yield "plots/calibration.png", plots.calibration(first, subtitle, name=names[1])
-        yield "plots/confusion.png", plots.confusion(first.confusion.matrix, subtitle, names, called)
+        yield "plots/confusion.png", plots.confusion(first.confusion, subtitle, names, called)
         yield "plots/scores.png", plots.scores(first, subtitle, classes=names)
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
         roc, bins = evaluation.roc, evaluation.calibration
-        columns = {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist(), "threshold": roc.thresholds.tolist()}
         some = np.flatnonzero(bins.rows)
         low, high = wilson(bins.rate[some], bins.rows[some])
         reliability = {
@@ -158,10 +200,8 @@ class Classification(Evaluator):
             "rate_low": low,
             "rate_high": high,
         }
-        return {
-            "tables/roc.json": columns,
-            "tables/calibration.json": {name: values.tolist() for name, values in reliability.items()},
-        }
+        columns = {"fpr": roc.fpr, "tpr": roc.tpr, "threshold": roc.thresholds}
+        return {"tables/roc.json": lists(columns), "tables/calibration.json": lists(reliability)}
 
     def remark(self, evaluation: Any, *, chosen: bool) -> str:
         """Return at which threshold rows are called positive."""
@@ -169,9 +209,7 @@ class Classification(Evaluator):
         at = f"at threshold {evaluation.threshold:.4f}, {basis}"
         return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
 
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Binned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
         predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
@@ -179,10 +217,7 @@ class Classification(Evaluator):
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
             pairs = ((predictions[cut], None if target is None else target[cut]) for cut in cuts)
             return self.total([self.count(*pair, threshold=threshold) for pair in pairs])
-        good = (predictions >= 0) & (predictions <= 1)
-        odd = len(predictions) - int(xp.count_nonzero(good))
-        if odd:
-            predictions, target = predictions[good], None if target is None else target[good]
+        odd, (predictions, target) = kept((predictions >= 0) & (predictions <= 1), predictions, target)
         wide = predictions.astype(xp.float64)
         places = xp.minimum((predictions * BINS).astype(xp.int32), BINS - 1)
         called = predictions >= (self.threshold if threshold is None else threshold)
@@ -222,53 +257,106 @@ class Classification(Evaluator):
         rows = int(sums.rows.sum())
         return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows} if rows else {}
 
-    def of_sums(self, sums: Binned, threshold: float | None = None) -> ClassificationEvaluation | None:
+    def of_sums(self, sums: Binned, threshold: float | None = None) -> Any:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
-        p_all, n_all = int(sums.positives.sum()), int(sums.negatives.sum())
-        if not p_all or not n_all:
+        positives, negatives = int(sums.positives.sum()), int(sums.negatives.sum())
+        if not positives or not negatives:
             return None
-        borders, p, n = sums.vertices()
-        below, above = np.cumsum(p) - p, np.cumsum(n) - n  # positives and negatives in lower bins
+        scores, p, n = sums.vertices()
         auc, interval = area_under(p, n)
-        hits, alarms = p_all - below, n_all - above
-        tp, fp = sums.true_positives, sums.false_positives
-        confusion = Confusion(n_all - fp, fp, p_all - tp, tp)
-        precision = float((p * hits / (hits + alarms)).sum())
-        bins = len(sums.rows)
-        edges = np.append(borders, math.inf)
-        middles = (np.arange(bins) + 0.5) / bins
-        calibration, histogram = in_bins(sums.negatives, sums.positives, (sums.positives + sums.negatives) * middles)
-        metrics = computed(
-            METRICS,
-            Sums(auc, precision, sums.log_loss, sums.squares, confusion),
-            confusion.rows,
-            positive_rate=confusion.positives / confusion.rows,
-            mean_prediction=calibration.mean,
-            calibration_error=calibration.error,
-            auc_resolution=sums.resolution,
-        )
+        hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
+        rows, tp, fp = positives + negatives, sums.true_positives, sums.false_positives
+        tn = negatives - fp
+        middles = (np.arange(len(sums.rows)) + 0.5) / len(sums.rows)
+        in_bin = (sums.positives + sums.negatives) * middles, sums.positives, sums.positives + sums.negatives
+        total, of_one, binned = (coarse(values, CALIBRATION_BINS) for values in in_bin)
+        with np.errstate(invalid="ignore"):  # bins without rows
+            calibration = Calibration(total / binned, of_one / binned, binned)
+        errors = np.abs(calibration.mean_score - calibration.rate)  # Naeini et al. (2015)
+        metrics = {
+            "auc": auc,
+            "average_precision": float((p * hits / (hits + alarms)).sum()) / positives,
+            "log_loss": sums.log_loss / rows,
+            "brier": sums.squares / rows,
+            "accuracy": (tp + tn) / rows,
+            "precision": tp / max(tp + fp, 1),
+            "recall": tp / positives,
+            "f1": 2 * tp / (tp + fp + positives),
+            "positive_rate": positives / rows,
+            "mean_prediction": float(np.nansum(calibration.mean_score * binned) / rows),
+            "calibration_error": float(np.nansum(errors * binned) / rows),
+            "auc_resolution": sums.resolution,
+            ROWS: float(rows),
+        }
         return ClassificationEvaluation(
             metrics,
             interval,
-            confusion,
-            *curves(np.append(below, p_all), np.append(above, n_all), lambda at: edges[at]),
-            calibration,
-            histogram,
+            sums,
+            confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
+            roc=curve(scores, p, n),
+            calibration=calibration,
+            histogram=np.stack([coarse(counts, HISTOGRAM_BINS) for counts in (sums.negatives, sums.positives)]),
             threshold=self.threshold if threshold is None else threshold,
         )
 
-    def histogram(self, counted: Any) -> Any:
-        """Return rows by 1/64 of the score."""
-        if isinstance(counted, Binned):
-            return coarse(counted.rows)
-        return counted.histogram.negatives + counted.histogram.positives
+
+def coarse(counts: Any, number: int) -> Any:
+    """Return counts in fewer bins."""
+    return np.asarray(counts).reshape(number, -1).sum(axis=1)
 
 
-def _most_accurate(sums: Binned) -> tuple[Binned, float]:
-    """Return labelled sums at the lowest score, or border of a bin, of highest accuracy, and that threshold."""
-    borders, *counts = sums.vertices()
-    below = [np.append(0, np.cumsum(each)) for each in counts]
-    best = int(np.argmax(below[1] - below[0]))
-    tp, fp = (int(counts[-1] - counts[best]) for counts in below)
-    threshold = float(borders[best]) if best < len(borders) else NOBODY
-    return replace(sums, true_positives=tp, false_positives=fp, called=tp + fp), threshold
+def curve(scores: Floats, positives: Floats, negatives: Floats) -> Roc:
+    """Return the curves of rows of each class (vertices,) by rising score; the last point is below all of them."""
+    below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
+    chosen = thin(above / above[-1], below / below[-1])[::-1]
+    hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
+    precision = hits / np.maximum(hits + alarms, 1)
+    precision[0] = precision[1]
+    return Roc(alarms / above[-1], hits / below[-1], precision, np.append(scores, math.inf)[chosen])
+
+
+def area_under(positives: Floats, negatives: Floats) -> tuple[float, Interval]:
+    """Return the AUC of rows of each class (vertices,) by rising score, and its 95 % interval by DeLong's variance.
+
+    The interval is cut to 0..1, and all of it where a class has fewer than two rows. A positive's component is the
+    share of negatives below it, a negative's the share of positives above it (ties as halves). The variance of the AUC
+    is the sum over both classes of the components' sample variance over their number. The AUC is near to normal where
+    both classes have many rows; of few, or close to 1, the interval is too short.
+
+    References
+    ----------
+    DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44(3), 837-845.
+
+    """
+    numbers = positives.sum(), negatives.sum()
+    below, above = np.cumsum(positives) - positives, np.cumsum(negatives) - negatives
+    auc = float((positives * (2 * above + negatives)).sum() / (2 * numbers[0] * numbers[1]))
+    if min(numbers) < 2:
+        return auc, Interval(0.0, 1.0)
+    # of the components' complements, so that nothing cancels when the AUC is close to 1
+    misses = 1 - (above + negatives / 2) / numbers[1], (below + positives / 2) / numbers[0]
+    miss, variance = 1.0 - auc, 0.0
+    for rows, number, share in zip((positives, negatives), numbers, misses, strict=True):
+        variance += max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
+    half = Z95 * math.sqrt(variance)
+    return auc, Interval(max(auc - half, 0.0), min(auc + half, 1.0))
+
+
+def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
+    """Choose vertices of a monotone curve (points,) at even distances, the first and the last among them."""
+    turns = np.ones(len(x), dtype=bool)  # not inside a horizontal or a vertical stretch
+    dx, dy = np.diff(x) == 0, np.diff(y) == 0
+    turns[1:-1] = ~((dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1]))
+    corners = np.flatnonzero(turns)
+    if len(corners) <= MAX_POINTS:
+        return corners
+    along = (x + y)[corners]
+    return corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
+
+
+def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
+    z = Z95 * Z95 / rows
+    middle = (rate + z / 2) / (1 + z)
+    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
+    return middle - half, middle + half

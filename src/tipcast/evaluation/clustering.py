@@ -15,8 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, computed
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, mean_interval, summed, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -32,8 +32,8 @@ MOST_CLUSTERS = 50
 class Assigned:
     """Rows by cluster, and sums of their distances to the model's centres."""
 
-    rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """(clusters,)"""
+    histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """(clusters,) rows."""
     squares: float = 0.0
     fourths: float = 0.0
     not_numbers: int = 0
@@ -57,8 +57,8 @@ class Moments:
 class Map:
     """Rows on two principal components of the standardised features."""
 
-    axes: tuple[Floats, Floats]
-    """Edges (BINS + 1,) of the cells along each component."""
+    axes: Floats
+    """(2, BINS + 1) edges of the cells along each component."""
     cells: Ints
     """(BINS, BINS) rows by first and by second component."""
     centroids: Floats
@@ -67,62 +67,28 @@ class Map:
     """Of the variance, by component."""
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What metrics are made of."""
-
-    assigned: Assigned
-    between: float
-    """Sum over rows of the squared distance of their cluster's centroid from the mean of all."""
-    within: float
-    """Sum over rows of their squared distance from their cluster's centroid."""
-    centroids: Floats
-    distances: Floats
-    """(clusters,) mean distance of a cluster's rows from their centroid."""
-
-
-def davies_bouldin(facts: _Facts) -> float:
+def davies_bouldin(centroids: Floats, distances: Floats) -> float:
     """Return the mean over clusters of the worst ratio of two clusters' spread to their distance.
+
+    ``centroids`` are (clusters, features), ``distances`` (clusters,) those of their rows from them, in the mean.
 
     References
     ----------
     Davies, Bouldin (1979), IEEE Transactions on Pattern Analysis and Machine Intelligence 1(2), 224-227.
 
     """
-    apart = np.linalg.norm(facts.centroids[:, None] - facts.centroids[None], axis=2)
-    spread = facts.distances[:, None] + facts.distances[None]
+    apart = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
+    spread = distances[:, None] + distances[None]
     if len(apart) < 2 or not spread.any():
         return 0.0
     apart[apart == 0] = np.inf  # a cluster and itself, as scikit-learn has it
     return float((spread / apart).max(axis=1).mean())
 
 
-def calinski_harabasz(facts: _Facts) -> float:
-    """Return the ratio of the variance between clusters to that within them.
-
-    References
-    ----------
-    Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27.
-
-    """
-    clusters, rows = len(facts.centroids), int(facts.assigned.rows.sum())
-    if clusters < 2 or rows <= clusters:
-        return 0.0
-    return facts.between * (rows - clusters) / (facts.within * (clusters - 1)) if facts.within > 0 else 1.0
-
-
-METRICS = (
-    Metric("inertia", False, lambda facts: facts.assigned.squares / facts.assigned.rows.sum(), label="inertia per row"),
-    Metric("davies_bouldin", False, davies_bouldin),
-    Metric("calinski_harabasz", True, calinski_harabasz),
-)
-
-
 @dataclass(frozen=True)
 class ClusteringEvaluation(Evaluation):
     """How tight clusters are, and how far apart."""
 
-    cluster_rows: Ints
     map: Map
 
 
@@ -132,53 +98,60 @@ class Clustering(Evaluator):
 
     kind = "clustering"
     sums = Assigned
-    metrics = METRICS
+    metrics = (
+        Metric("inertia", False, label="inertia per row"),
+        Metric("davies_bouldin", False),
+        Metric("calinski_harabasz", True),
+    )
     interval_remark = "Beside the inertia is its asymptotic 95 % interval; more clusters always lower it."
     difference_remark = ""
     figure = "plots/clusters.png"
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> ClusteringEvaluation:
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum moments in one pass, distances from the rows' centroids in another."""
         assigned: Assigned = parts.add(self.count, self.total)
-        rows = int(assigned.rows.sum())
+        rows = int(assigned.histogram.sum())
         what, fix = "rows have no cluster or no finite distance", "check the model and its input"
         parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
-        moments: Moments = parts.add(functools.partial(_moments, len(assigned.rows)), _total_moments)
-        centroids = moments.sums / np.maximum(assigned.rows, 1)[:, None]
+        moments: Moments = parts.add(functools.partial(_moments, len(assigned.histogram)), _total_moments)
+        centroids = moments.sums / np.maximum(assigned.histogram, 1)[:, None]
         components, deviations, shares = _principal(moments)
-        first, second = (np.linspace(-REACH, REACH, BINS + 1) * (deviation or 1.0) for deviation in deviations)
-        view = functools.partial(_view, (first, second), centroids, moments.mean, components)
-        distances, cells = parts.add(view, summed)
-        facts = _facts(assigned, moments, centroids, distances)
-        told = assigned.rows.tolist() if len(assigned.rows) <= MOST_CLUSTERS else []
-        details = {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(told)}
-        return ClusteringEvaluation(
-            metrics=computed(METRICS, facts, rows, **details),
-            interval=mean_interval(rows, assigned.squares, assigned.fourths),
-            cluster_rows=assigned.rows,
-            map=Map((first, second), cells, (centroids - moments.mean) @ components, shares),
-        )
+        axes = np.stack([np.linspace(-REACH, REACH, BINS + 1) * (deviation or 1.0) for deviation in deviations])
+        distances, cells = parts.add(functools.partial(_view, axes, centroids, moments.mean, components), summed)
+        some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
+        counts, clusters = assigned.histogram[some], int(some.sum())
+        between = float((assigned.histogram * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
+        within = max(float(np.trace(moments.scatter)) - between, 0.0)
+        calinski_harabasz = 0.0  # Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27
+        if 1 < clusters < rows:
+            calinski_harabasz = between * (rows - clusters) / (within * (clusters - 1)) if within > 0 else 1.0
+        metrics = {
+            "inertia": assigned.squares / rows,
+            "davies_bouldin": davies_bouldin(centroids[some], distances[some] / counts),
+            "calinski_harabasz": calinski_harabasz,
+        }
+        if len(assigned.histogram) <= MOST_CLUSTERS:
+            metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.histogram.tolist())}
+        metrics[ROWS] = float(rows)
+        interval = mean_interval(rows, assigned.squares, assigned.fourths)
+        found = Map(axes, cells, (centroids - moments.mean) @ components, shares)
+        return ClusteringEvaluation(metrics, interval, assigned, found)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw rows and centroids on two principal components, and the rows of each cluster."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(first.cluster_rows)}
-        yield self.figure, plots.clusters(first.map, first.cluster_rows, subtitle)
+        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(first.sums.histogram)}
+        yield self.figure, plots.clusters(first.map, first.sums.histogram, subtitle)
         kind, title = "rows", "Rows of each cluster"
         yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         found = values_of(predictions)
         xp = module_of(found)
-        good = xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0)
-        odd = len(found) - int(xp.count_nonzero(good))
-        if odd:
-            found = found[good]
+        odd, (found,) = kept(xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0), found)
         if not len(found):
             return Assigned(not_numbers=odd)
         squares = found[:, 1].astype(xp.float64) ** 2
@@ -187,25 +160,15 @@ class Clustering(Evaluator):
 
     def summary(self, sums: Assigned) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
-        rows = int(sums.rows.sum())
-        shares = {f"cluster_{at}_rate": count / rows for at, count in enumerate(sums.rows[:MOST_CLUSTERS].tolist())}
+        rows = int(sums.histogram.sum())
+        shares = {
+            f"cluster_{at}_rate": count / rows for at, count in enumerate(sums.histogram[:MOST_CLUSTERS].tolist())
+        }
         return {"inertia": sums.squares / rows} | shares if rows else {}
 
-    def of_sums(self, sums: Assigned, threshold: float | None = None) -> ClusteringEvaluation | None:
+    def of_sums(self, sums: Assigned, threshold: float | None = None) -> Any:
         """Return None: there is no target."""
         return None
-
-    def histogram(self, counted: Any) -> Any:
-        """Return rows by cluster."""
-        return counted.cluster_rows if isinstance(counted, ClusteringEvaluation) else counted.rows
-
-
-def _facts(assigned: Assigned, moments: Moments, centroids: Floats, distances: Floats) -> _Facts:
-    """Leave out clusters without rows, as scikit-learn does."""
-    some = assigned.rows > 0
-    between = float((assigned.rows * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
-    within = max(float(np.trace(moments.scatter)) - between, 0.0)
-    return _Facts(assigned, between, within, centroids[some], distances[some] / assigned.rows[some])
 
 
 def _blocks(predictions: Any, x: Any) -> Any:
@@ -260,12 +223,7 @@ def _principal(moments: Moments) -> tuple[Floats, Floats, tuple[float, float]]:
 
 
 def _view(
-    axes: tuple[Floats, Floats],
-    centroids: Floats,
-    mean: Floats,
-    components: Floats,
-    predictions: Any,
-    x: Any,
+    axes: Floats, centroids: Floats, mean: Floats, components: Floats, predictions: Any, x: Any
 ) -> tuple[Floats, Ints]:
     """Sum a part's distances from centroids, and count its rows in the figure's cells."""
     distances, cells = np.zeros(len(centroids)), np.zeros(BINS * BINS, dtype=np.int64)

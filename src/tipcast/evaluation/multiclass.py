@@ -13,8 +13,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, computed
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, mean_interval, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, values_of
 
 MOST_CLASSES = 50
 """Of which each has its own recall and precision among the metrics; of more they are in the table only."""
@@ -22,9 +22,9 @@ MOST_CLASSES = 50
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over rows whose class is known; ``predicted`` is of all rows."""
+    """Sums over rows whose class is known; ``histogram`` is of all rows."""
 
-    predicted: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(classes,) rows by predicted class; a part without rows may know of no class."""
     confusion: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     """(classes, classes) rows by true and by predicted class."""
@@ -43,32 +43,10 @@ class ClassSums:
         """Rows whose class is known."""
         return int(self.confusion.sum())
 
-    @property
-    def recall(self) -> Floats:
-        """Share of each class's rows (classes,) that is found; 0 of a class without rows."""
-        found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
-        return found
-
-    @property
-    def precision(self) -> Floats:
-        """Share of the rows called each class (classes,) that is of it; 0 where none is."""
-        found: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=0), 1)
-        return found
-
-    @property
-    def f1(self) -> Floats:
-        """Harmonic mean (classes,) of recall and precision, of classes that are true or predicted of some row."""
-        rows = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)
-        found: Floats = 2 * np.diag(self.confusion)[rows > 0] / rows[rows > 0]
-        return found
-
-
-METRICS = (
-    Metric("log_loss", False, lambda sums: sums.log_loss / sums.rows, label="log loss"),
-    Metric("accuracy", True, lambda sums: np.trace(sums.confusion) / sums.rows),
-    Metric("f1_macro", True, lambda sums: sums.f1.mean()),
-    Metric("brier", False, lambda sums: sums.brier / sums.rows),
-)
+    def right(self, axis: int) -> Floats:
+        """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall, 0 the precision."""
+        shares: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=axis), 1)
+        return shares
 
 
 def log_loss(predictions: Array, target: Array) -> Array:
@@ -79,36 +57,34 @@ def log_loss(predictions: Array, target: Array) -> Array:
     return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
 
 
-@dataclass(frozen=True)
-class MulticlassEvaluation(Evaluation):
-    """How well probabilities tell several classes apart."""
-
-    sums: ClassSums
-
-
 @final
 class Multiclass(Evaluator):
     """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
 
     kind = "multiclass"
     sums = ClassSums
-    metrics = METRICS
+    metrics = (
+        Metric("log_loss", False, label="log loss"),
+        Metric("accuracy", True),
+        Metric("f1_macro", True),
+        Metric("brier", False),
+    )
     interval_remark = "Beside a log loss is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
     figure = "plots/confusion.png"
     loss = staticmethod(log_loss)
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> MulticlassEvaluation:
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum one pass over the rows."""
         sums: ClassSums = parts.add(self.count, self.total)
-        known = f"labels are no class: the model knows 0 to {len(sums.predicted) - 1}"
+        known = f"labels are no class: the model knows 0 to {len(sums.histogram) - 1}"
         what, fix = "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"
         parts.refuse(
-            int(sums.predicted.sum()) + sums.not_numbers,
+            int(sums.histogram.sum()) + sums.not_numbers,
             ("D030", sums.not_numbers, what, fix),
             ("D031", sums.unknown, known, "check the target"),
         )
-        return _evaluation(sums)
+        return self.of_sums(sums)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw the confusion matrix, and recall and precision of each class."""
@@ -117,43 +93,33 @@ class Multiclass(Evaluator):
         first = next(iter(drawn.values()))
         sums, names = first.sums, _names(first, classes)
         yield self.figure, plots.confusion(sums.confusion, subtitle, names)
-        yield "plots/classes.png", plots.classes(names, sums.recall, sums.precision, subtitle)
+        yield "plots/classes.png", plots.classes(names, sums.right(1), sums.right(0), subtitle)
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
         sums, names = evaluation.sums, list(_names(evaluation, classes))
         columns = {"class": names, ROWS: sums.confusion.sum(axis=1).tolist()}
-        columns |= {"recall": sums.recall.tolist(), "precision": sums.precision.tolist()}
+        columns |= {"recall": sums.right(1).tolist(), "precision": sums.right(0).tolist()}
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> ClassSums:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         found = values_of(predictions)
         xp, classes = module_of(found), found.shape[1]
-        good = ((found >= 0) & (found <= 1)).all(axis=1)
-        odd = len(found) - int(xp.count_nonzero(good))
-        if odd:
-            found = found[good]
+        odd, (found, truth) = kept(((found >= 0) & (found <= 1)).all(axis=1), found, target)
         called = found.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
-        nothing = ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
-        if target is None or not len(found):
-            return nothing
-        truth = values_of(target)
-        truth = (truth[good] if odd else truth).astype(xp.int64)
-        known = (truth >= 0) & (truth < classes)
-        unknown = len(truth) - int(xp.count_nonzero(known))
-        if unknown:
-            found, truth, called = found[known], truth[known], called[known]
+        if truth is None or not len(found):
+            return ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
+        truth = truth.astype(xp.int64)
+        unknown, (found, truth, called) = kept((truth >= 0) & (truth < classes), found, truth, called)
         cells = xp.bincount(truth * classes + called, minlength=classes * classes)
         losses = log_loss(found, truth)
         came = found[xp.arange(len(found)), truth].astype(xp.float64)
         all_squares = float((found.astype(xp.float64) ** 2).sum())
         return ClassSums(
-            predicted=predicted,
+            histogram=predicted,
             confusion=to_host(cells).reshape(classes, classes),
             log_loss=float(losses.sum()),
             squares=float(xp.dot(losses, losses)),
@@ -164,26 +130,27 @@ class Multiclass(Evaluator):
 
     def summary(self, sums: ClassSums) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
-        rows = max(int(sums.predicted.sum()), 1)
-        return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.predicted[:MOST_CLASSES].tolist())}
+        rows = max(int(sums.histogram.sum()), 1)
+        return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.histogram[:MOST_CLASSES].tolist())}
 
-    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> MulticlassEvaluation | None:
+    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None where there are none."""
-        return _evaluation(sums) if sums.rows else None
+        if not sums.rows:
+            return None
+        right, both = np.diag(sums.confusion), sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
+        some = both > 0  # classes that are true or predicted of some row
+        metrics = {
+            "log_loss": sums.log_loss / sums.rows,
+            "accuracy": float(right.sum() / sums.rows),
+            "f1_macro": float((2 * right[some] / both[some]).mean()),
+            "brier": sums.brier / sums.rows,
+        }
+        if len(sums.histogram) <= MOST_CLASSES:
+            for name, values in (("recall", sums.right(1)), ("precision", sums.right(0))):
+                metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
+        metrics[ROWS] = float(sums.rows)
+        return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
 
-    def histogram(self, counted: Any) -> Any:
-        """Return rows by predicted class."""
-        return counted.sums.predicted if isinstance(counted, MulticlassEvaluation) else counted.predicted
 
-
-def _names(evaluation: MulticlassEvaluation, classes: Sequence[str]) -> Sequence[str]:
-    return classes or [str(at) for at in range(len(evaluation.sums.predicted))]
-
-
-def _evaluation(sums: ClassSums) -> MulticlassEvaluation:
-    details: dict[str, float] = {}
-    if len(sums.predicted) <= MOST_CLASSES:
-        for name, values in (("recall", sums.recall), ("precision", sums.precision)):
-            details |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
-    interval = mean_interval(sums.rows, sums.log_loss, sums.squares)
-    return MulticlassEvaluation(computed(METRICS, sums, sums.rows, **details), interval, sums)
+def _names(evaluation: Evaluation, classes: Sequence[str]) -> Sequence[str]:
+    return classes or [str(at) for at in range(len(evaluation.sums.histogram))]

@@ -75,25 +75,15 @@ class Ranks:
     """Different scores."""
 
 
-def bootstrap(
-    client: Any,
-    first: Sequence[Any],
-    second: Sequence[Any],
-    labels: Sequence[Any],
-    aucs: tuple[float, float],
-    *,
-    parts: Sequence[int],
-    replicates: int,
-    seed: int,
-) -> Difference:
+def bootstrap(parts: Parts, aucs: tuple[float, float], *, replicates: int, seed: int) -> Difference:
     """Compare two models' AUC by a paired bootstrap, stratified by class.
 
     Positives and negatives are drawn with replacement, each as many as there are; both models are measured on the
     same draw. Of more rows than ``MOST_ROWS`` one part, the same for all replicates, stands for all of them, and the
     replicates' spread is scaled by the root of the part's share: the spread of an AUC falls so with the number of rows.
 
-    ``aucs`` are of all rows, and ``parts`` the rows of each future. The same seed gives the same interval for
-    any number of workers.
+    ``parts`` are futures of both models' scores and of the labels, ``aucs`` of all their rows. The same seed gives the
+    same interval for any number of workers.
 
     References
     ----------
@@ -101,14 +91,12 @@ def bootstrap(
     Robin et al. (2011), pROC, BMC Bioinformatics 12:77.
 
     """
-    rows = sum(parts)
-    step, starts = even(parts, MOST_ROWS)
-    taken = [
-        client.submit(sample, *each, start, step, pure=False)
-        for *each, start in zip(first, second, labels, starts, strict=True)
-    ]
-    held = client.submit(ranked, taken, pure=False)
-    here = client.submit(measured, held, pure=False)
+    client, (*models, labels) = parts.client, parts.columns
+    sizes = client.gather([client.submit(len, part) for part in labels])
+    rows, (step, starts) = sum(sizes), even(sizes, MOST_ROWS)
+    columns = zip(*models, labels, starts, strict=True)
+    held = client.submit(ranked, [client.submit(sample, *part, step, pure=False) for part in columns], pure=False)
+    here = client.submit(draw, held, seed, [None], pure=False)
     tasks = [
         client.submit(draw, held, seed, range(at, replicates, TASKS), pure=False)
         for at in range(min(TASKS, replicates))
@@ -116,41 +104,36 @@ def bootstrap(
     drawn = np.empty(replicates)
     for at, found in enumerate(client.gather(tasks)):
         drawn[at::TASKS] = found
-    centre, resampled = here.result()
-    value = aucs[0] - aucs[1]
+    value, resampled, (centre,) = aucs[0] - aucs[1], -(-rows // step), here.result()
     drawn = value + (drawn - centre) * math.sqrt(resampled / rows)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Difference(value, Interval(float(low), float(high)), drawn, rows, resampled)
 
 
-def sample(first: Any, second: Any, labels: Any, start: int, step: int) -> tuple[Any, Any, Any]:
+def sample(first: Any, second: Any, labels: Any, start: int, step: int) -> list[Any]:
     """Return every ``step``-th row of a part, on the host."""
-    found = (to_host(getattr(values, "values", values)[start::step]) for values in (first, second, labels))
-    return tuple(np.ascontiguousarray(values) for values in found)  # type: ignore[return-value]
+    return [np.ascontiguousarray(to_host(values_of(values)[start::step])) for values in (first, second, labels)]
 
 
-def ranked(parts: Sequence[tuple[Any, Any, Any]]) -> tuple[Ranks, Ranks]:
+def ranked(parts: Sequence[Sequence[Any]]) -> tuple[Ranks, Ranks]:
     """Return both models' ranks of the rows of all parts."""
-    first, second, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return _ranks(first, labels), _ranks(second, labels)
+    *scores, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    places = [np.unique(values, return_inverse=True) for values in scores]
+    first, second = (Ranks(ranks[labels == 1], ranks[labels == 0], len(values)) for values, ranks in places)
+    return first, second
 
 
-def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int]) -> list[float]:
-    """Return the difference of both AUCs in each replicate."""
-    positives, negatives = len(models[0].positives), len(models[0].negatives)
-    found = []
+def draw(models: tuple[Ranks, Ranks], seed: int, replicates: Sequence[int | None]) -> list[float]:
+    """Return the difference of both AUCs in each replicate; None: of the rows as they are."""
+    found, sizes = [], (len(models[0].positives), len(models[0].negatives))
     for at in replicates:
-        random = np.random.default_rng([seed, at])
-        hits, misses = random.integers(0, positives, positives), random.integers(0, negatives, negatives)
+        hits, misses = (np.arange(size) for size in sizes)
+        if at is not None:
+            random = np.random.default_rng([seed, at])
+            hits, misses = (random.integers(0, size, size) for size in sizes)
         first, second = (area(each.positives[hits], each.negatives[misses], each.number) for each in models)
         found.append(first - second)
     return found
-
-
-def measured(models: tuple[Ranks, Ranks]) -> tuple[float, int]:
-    """Return the difference of both AUCs on the rows as they are, and their number."""
-    first, second = (area(each.positives, each.negatives, each.number) for each in models)
-    return first - second, len(models[0].positives) + len(models[0].negatives)
 
 
 def area(positives: Ints, negatives: Ints, number: int) -> float:
@@ -158,8 +141,3 @@ def area(positives: Ints, negatives: Ints, number: int) -> float:
     below = np.bincount(negatives, minlength=number)
     twice = 2 * np.cumsum(below) - below
     return float(twice[positives].sum()) / (2 * len(positives) * len(negatives))
-
-
-def _ranks(scores: Any, labels: Any) -> Ranks:
-    values, ranks = np.unique(scores, return_inverse=True)
-    return Ranks(ranks[labels == 1], ranks[labels == 0], len(values))

@@ -12,8 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric, Tables, computed
-from tipcast.evaluation.sums import Edges, Floats, Ints, Parts, added, mean_interval, summed, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, kept, mean_interval, summed, values_of
 
 BINS = 50
 """Of predictions, of true values and of residuals, each."""
@@ -49,28 +49,18 @@ class Errors:
     """(rows, 2) target and prediction of some rows."""
 
 
-METRICS = (
-    Metric("rmse", False, lambda errors: math.sqrt(errors.squares / errors.rows), label="RMSE"),
-    Metric("mae", False, lambda errors: errors.absolute / errors.rows),
-    Metric("r2", True, lambda errors: 1 - errors.squares / errors.target_scatter if errors.target_scatter else 0.0),
-    Metric("bias", False, lambda errors: errors.error_sum / errors.rows, ranks=False),
-    Metric("max_error", False, lambda errors: errors.largest),
-)
-
-
 @dataclass(frozen=True)
 class RegressionEvaluation(Evaluation):
-    """How far predictions are from the target."""
+    """How far predictions are from the target, with what figures are drawn from."""
 
-    axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(0, 1, BINS + 1))
+    axis: Floats
     """(BINS + 1,) edges of the bins of predictions and of true values."""
-    joint: Ints = dataclasses.field(default_factory=lambda: np.zeros((BINS, BINS), dtype=np.int64))
-    """Rows by the bins of true value and prediction."""
-    residual_axis: Floats = dataclasses.field(default_factory=lambda: np.linspace(-1, 1, BINS + 1))
-    residuals: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
-    """Rows by the bin of prediction - target."""
-    error_sums: Floats = dataclasses.field(default_factory=lambda: np.zeros(BINS))
-    """(BINS,) sums of errors by the bin of the prediction."""
+    joint: Ints
+    """(BINS, BINS) rows by the bins of true value and prediction."""
+    residual_axis: Floats
+    """(BINS + 1,)"""
+    residuals: Ints
+    """(BINS,) rows by the bin of prediction - target."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -85,14 +75,20 @@ class Regression(Evaluator):
 
     kind = "regression"
     sums = Errors
-    metrics = METRICS
+    metrics = (
+        Metric("rmse", False, label="RMSE"),
+        Metric("mae", False),
+        Metric("r2", True),
+        Metric("bias", False, ranks=False),
+        Metric("max_error", False),
+    )
     interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
     difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
     figure = "plots/predicted.png"
     loss = staticmethod(squared_error)
     root = True
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> RegressionEvaluation:
+    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum errors in one pass, and count the figures' bins in another."""
         errors: Errors = parts.add(self.count, self.total)
         parts.refuse(
@@ -100,50 +96,42 @@ class Regression(Evaluator):
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
             ("D031", errors.unknown, "targets are not finite", "check the target"),
         )
-        found = _evaluation(errors)
+        found = self.of_sums(errors)
         if parts.client is None:
             return found
-        axis, residual_axis = _axes(errors.sample)
-        joint, residuals, error_sums = parts.add(functools.partial(_binned, axis, residual_axis), summed)
-        return dataclasses.replace(
-            found, axis=axis, joint=joint, residual_axis=residual_axis, residuals=residuals, error_sums=error_sums
-        )
+        residual = np.quantile(np.abs(errors.sample[:, 1] - errors.sample[:, 0]), 1 - 2 * TAIL) or 1.0
+        low = np.quantile(errors.sample, TAIL, axis=0).min()
+        high = np.quantile(errors.sample, 1 - TAIL, axis=0).max()
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        axes = np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
+        joint, residuals = parts.add(functools.partial(_binned, *axes), summed)
+        sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
+        return RegressionEvaluation(found.metrics, found.interval, sums, axes[0], joint, axes[1], residuals)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw predicted against true values, and the residuals."""
+        """Draw predicted against true values, and the residuals, of what was evaluated over workers."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        yield self.figure, plots.predicted(first, subtitle)
-        yield "plots/residuals.png", plots.residuals(first, subtitle)
+        if isinstance(first, RegressionEvaluation):  # else there are no bins, as of rows counted while they are scored
+            yield self.figure, plots.predicted(first, subtitle)
+            yield "plots/residuals.png", plots.residuals(first, subtitle)
 
-    def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
-        """Return the mean true value by bin of the prediction, whose middle stands for its predictions."""
-        rows = evaluation.joint.sum(axis=0)
-        used = np.flatnonzero(rows)
-        middles = ((evaluation.axis[:-1] + evaluation.axis[1:]) / 2)[used]
-        true = middles - evaluation.error_sums[used] / rows[used]
-        columns = {"predicted": middles, "true": true, "rows": rows[used]}
-        return {"tables/predicted.json": {name: values.tolist() for name, values in columns.items()}}
-
-    def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None, edges: Edges = None
-    ) -> Errors:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
-        finite = xp.isfinite(predicted)
-        odd = len(predicted) - int(xp.count_nonzero(finite))
-        scores = (predicted[finite] if odd else predicted).astype(xp.float64)
-        found = Errors(len(scores), float(scores.sum()), _histogram(scores, edges), not_numbers=odd)
-        if target is None or not len(scores):
+        odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
+        scores = scores.astype(xp.float64)
+        found = Errors(len(scores), float(scores.sum()), not_numbers=odd)
+        if edges is not None:
+            bins = xp.bincount(_bins(scores, np.asarray(edges)), minlength=BINS)
+            found = dataclasses.replace(found, histogram=to_host(bins))
+        if truth is None or not len(scores):
             return found
-        truth = values_of(target)
-        truth = (truth[finite] if odd else truth).astype(xp.float64)
-        known = xp.isfinite(truth)
-        unknown = len(truth) - int(xp.count_nonzero(known))
-        if unknown:
-            truth, scores = truth[known], scores[known]
+        truth = truth.astype(xp.float64)
+        unknown, (truth, scores) = kept(xp.isfinite(truth), truth, scores)
         if not len(truth):
             return dataclasses.replace(found, unknown=unknown)
         error = scores - truth
@@ -182,41 +170,23 @@ class Regression(Evaluator):
         """Return the mean prediction."""
         return {"mean": sums.score_sum / sums.scored} if sums.scored else {}
 
-    def of_sums(self, sums: Errors, threshold: float | None = None) -> RegressionEvaluation | None:
+    def of_sums(self, sums: Errors, threshold: float | None = None) -> Any:
         """Evaluate the rows whose target is known; None where there are none."""
-        return _evaluation(sums) if sums.rows else None
+        if not sums.rows:
+            return None
+        metrics = {
+            "rmse": math.sqrt(sums.squares / sums.rows),
+            "mae": sums.absolute / sums.rows,
+            "r2": 1 - sums.squares / sums.target_scatter if sums.target_scatter else 0.0,
+            "bias": sums.error_sum / sums.rows,
+            "max_error": sums.largest,
+            ROWS: float(sums.rows),
+        }
+        return Evaluation(metrics, mean_interval(sums.rows, sums.squares, sums.fourths, root=True), sums)
 
-    def histogram(self, counted: Any) -> Any:
-        """Return rows by the bin of their prediction."""
-        return counted.joint.sum(axis=0) if isinstance(counted, RegressionEvaluation) else counted.histogram
-
-    def edges(self, evaluation: RegressionEvaluation) -> list[float]:
-        """Return the axis of predictions."""
-        edges: list[float] = evaluation.axis.tolist()
-        return edges
-
-
-def _evaluation(errors: Errors) -> RegressionEvaluation:
-    interval = mean_interval(errors.rows, errors.squares, errors.fourths, root=True)
-    return RegressionEvaluation(computed(METRICS, errors, errors.rows), interval)
-
-
-def _axes(sample: Floats) -> tuple[Floats, Floats]:
-    """Return the edges of the bins of values and of residuals."""
-    residual = np.quantile(np.abs(sample[:, 1] - sample[:, 0]), 1 - 2 * TAIL) or 1.0
-    low, high = np.quantile(sample[:, 0], TAIL), np.quantile(sample[:, 0], 1 - TAIL)
-    low, high = min(low, np.quantile(sample[:, 1], TAIL)), max(high, np.quantile(sample[:, 1], 1 - TAIL))
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    return np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
-
-
-def _histogram(values: Array, edges: Edges) -> Ints:
-    """Return rows by the bin of their value; zeros where no edges are known."""
-    if edges is None:
-        return np.zeros(BINS, dtype=np.int64)
-    found: Ints = to_host(module_of(values).bincount(_bins(values, np.asarray(edges)), minlength=BINS))
-    return found
+    def held_out(self, evaluation: RegressionEvaluation, split: str) -> dict[str, Any]:
+        """Describe a split's predictions, with the edges of their bins."""
+        return super().held_out(evaluation, split) | {"edges": evaluation.axis.tolist()}
 
 
 def _bins(values: Array, edges: Floats) -> Array:
@@ -225,12 +195,10 @@ def _bins(values: Array, edges: Floats) -> Array:
     return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
 
 
-def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints, Floats]:
-    """Count a part's rows in the figures' bins, and sum errors by the prediction's."""
-    found, truth = values_of(predictions), values_of(target)
-    xp = module_of(found)
-    found, truth = found.astype(xp.float64), truth.astype(xp.float64)
-    bins, error = _bins(found, axis), found - truth
-    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + bins, minlength=BINS * BINS))
-    residuals = to_host(xp.bincount(_bins(error, residual_axis), minlength=BINS))
-    return joint.reshape(BINS, BINS), residuals, to_host(xp.bincount(bins, weights=error, minlength=BINS))
+def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints]:
+    """Count a part's rows in the figures' bins."""
+    xp = module_of(values_of(predictions))
+    found, truth = (values_of(values).astype(xp.float64) for values in (predictions, target))
+    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
+    residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
+    return joint.reshape(BINS, BINS), residuals

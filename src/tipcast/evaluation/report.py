@@ -34,18 +34,19 @@ def note(
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
-    MLflow shows Markdown and removes ``data:`` images, but keeps images of relative addresses: the leading figure is
-    shown from the run's own artifacts, through the tracking server that serves the page.
-
     It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
     seconds. ``changes`` says in a sentence what the command needs beside a commit to repeat the run.
     """
+    shown = {"test": test} | ({"validation": validation} if validation else {})
+    lines = [[name, *values] for name, values in metric_lines(list(shown.values()))]
+    seconds = [[name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))]
     parts = [
         headline(model, judge, test),
         plot(run_id, judge.figure),
-        _scores(judge, test, validation),
+        table(["metric", *shown], lines),
+        judge.remark(test, chosen=validation is not None),
         _splits(splits),
-        _phases(phases),
+        table(["phase", "seconds"], seconds),
         repeat(command, changes),
         remark,
     ]
@@ -53,13 +54,7 @@ def note(
 
 
 def version_page(
-    uri: str,
-    model: str,
-    judge: Evaluator,
-    test: Evaluation,
-    *,
-    splits: Sequence[Split],
-    run_id: str,
+    uri: str, model: str, judge: Evaluator, test: Evaluation, *, splits: Sequence[Split], run_id: str
 ) -> str:
     """Write a registered version's description: what it predicts, how well, from what, and how to use it.
 
@@ -95,20 +90,8 @@ def number(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 10_000 else f"{value:.6g}"
 
 
-def _scores(judge: Evaluator, test: Evaluation, validation: Evaluation | None) -> str:
-    found = {"test": test} | ({"validation": validation} if validation else {})
-    lines = [[name, *values] for name, values in metric_lines(list(found.values()))]
-    return table(["metric", *found], lines) + "\n\n" + judge.remark(test, chosen=validation is not None)
-
-
 def _splits(splits: Sequence[Split]) -> str:
     return table(["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits])
-
-
-def _phases(phases: Mapping[str, float]) -> str:
-    total = sum(phases.values())
-    lines = [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]
-    return table(["phase", "seconds"], [*lines, ["all", f"{total:.2f}"]])
 
 
 def small_name(figure: str) -> str:
@@ -125,7 +108,7 @@ def log_figure(log: Callable[[bytes, str], None], picture: bytes, figure: str) -
 
 
 def plot(run_id: str, figure: str) -> str:
-    """Return what shows the small version of a run's figure on MLflow's pages."""
+    """Return what shows the small version of a run's figure on MLflow's pages, which remove ``data:`` images."""
     path = small_name(figure)
     return f"![artifact {path}](get-artifact?{urlencode({'path': path, 'run_uuid': run_id})})"
 
@@ -140,11 +123,8 @@ def repeat(command: str, changes: str = "") -> str:
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is text, the others are numbers."""
-    ruler = ["---", *["---:"] * (len(head) - 1)]
-    rows = [_spaced(head), ruler, *(_spaced([cell.replace("|", "\\|") for cell in line]) for line in lines)]
+    rows = [list(head), *([cell.replace("|", "\\|") for cell in line] for line in lines)]
+    for row in rows:  # em spaces: MLflow's page sets the columns of a table close together
+        row[1:] = [f"\u2003{cell}" for cell in row[1:]]
+    rows.insert(1, ["---", *["---:"] * (len(head) - 1)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _spaced(cells: Sequence[str]) -> list[str]:
-    """Put em spaces before all cells but the first: MLflow's page sets the columns of a table close together."""
-    return [cells[0], *(f"\u2003{cell}" for cell in cells[1:])]

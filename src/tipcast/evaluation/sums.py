@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.compute.base import Array
+from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 
 Z95 = 1.959963984540054
@@ -18,6 +18,8 @@ Z95 = 1.959963984540054
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Cut = float | None
+"""Score at and above which rows are called positive, of two classes."""
 Edges = Sequence[float] | None
 """(bins + 1,) edges of bins, where these are not always the same."""
 
@@ -45,15 +47,11 @@ class Parts:
     where: str = "predictions"
     """The rows' name in error messages."""
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Return the columns of each part."""
-        if len({len(column) for column in self.columns}) != 1:
-            raise ValueError(f"partitions differ in number: {[len(column) for column in self.columns]}")
-        return list(zip(*self.columns, strict=True))
-
     def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
         """Count each part where it lies, by ``count`` of its columns, and return the total."""
-        parts = self.rows()
+        if len({len(column) for column in self.columns}) != 1:
+            raise ValueError(f"partitions differ in number: {[len(column) for column in self.columns]}")
+        parts = list(zip(*self.columns, strict=True))
         if self.client is None:
             return total([count(*part) for part in parts])
         return self.client.submit(total, [self.client.submit(count, *part, pure=False) for part in parts]).result()
@@ -75,17 +73,17 @@ def added(parts: Sequence[Any], but: Collection[str] = ()) -> dict[str, Any]:
 
 def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
     """Return the sums of columns of numbers, exactly, or of arrays, each as large as the largest."""
-    return [_sum(column) for column in zip(*parts, strict=True)]
-
-
-def _sum(values: Sequence[Any]) -> Any:
-    if not isinstance(values[0], np.ndarray):
-        return sum(values) if all(isinstance(value, int) for value in values) else math.fsum(values)
-    shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
-    total = np.zeros(shape, dtype=np.result_type(np.int64, *(value.dtype for value in values)))
-    for value in values:
-        total[tuple(slice(size) for size in value.shape)] += value
-    return total
+    sums: list[Any] = []
+    for values in zip(*parts, strict=True):
+        if isinstance(values[0], np.ndarray):
+            shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
+            total = np.zeros(shape, dtype=np.result_type(np.int64, *(value.dtype for value in values)))
+            for value in values:
+                total[tuple(slice(size) for size in value.shape)] += value
+            sums.append(total)
+        else:
+            sums.append(sum(values) if all(isinstance(value, int) for value in values) else math.fsum(values))
+    return sums
 
 
 def even(parts: Sequence[int], most: int) -> tuple[int, list[int]]:
@@ -97,6 +95,12 @@ def even(parts: Sequence[int], most: int) -> tuple[int, list[int]]:
 def values_of(values: Any) -> Array:
     """Return the array of a Series, a frame or an array."""
     return getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
+
+
+def kept(good: Array, *columns: Any) -> tuple[int, list[Any]]:
+    """Return how many rows are not good, and the arrays of the columns of those that are; a column may be None."""
+    odd, arrays = len(good) - int(module_of(good).count_nonzero(good)), [values_of(column) for column in columns]
+    return odd, [array if array is None or not odd else array[good] for array in arrays]
 
 
 def mean_interval(rows: int, total: float, squares: float, *, root: bool = False) -> Interval:

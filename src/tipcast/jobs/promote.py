@@ -24,6 +24,7 @@ from tipcast.datasets.rows import Recipe
 from tipcast.datasets.split import held_out
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluation
+from tipcast.evaluation.sums import Parts
 from tipcast.jobs import closing, promote_gate
 from tipcast.jobs.promote_gate import Candidate, Check, Comparison
 from tipcast.jobs.run_context import run_context
@@ -176,11 +177,8 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> Co
     difference = None
     if len(evaluations) == 2 and test.y:
         difference = judge.difference(
-            client,
-            (predictions[0], predictions[1]),
-            test.y,
+            Parts((*predictions, test.y), client),
             (evaluations[0], evaluations[1]),
-            parts=test.parts,
             replicates=config.replicates,
             seed=config.seed,
         )

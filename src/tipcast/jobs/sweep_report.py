@@ -12,7 +12,7 @@ from tipcast.evaluation.report import log_figure, plot, table
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train_record import CURVE
 from tipcast.search.proposals import importance
-from tipcast.search.space import LOGARITHMIC, inside
+from tipcast.search.space import inside
 
 BEST = 5
 """Trials whose ROC curves are drawn."""
@@ -68,10 +68,7 @@ def _plots(sweep: SweepRecord) -> list[str]:
     if curves:
         drawn["roc"] = plots.roc_overlay(curves, subtitle)
     if own := [trial for trial in ranked if inside(space, trial.params)]:
-        values = {name: [trial.params[name] for trial in own] for name in space}
-        logs = [name for name, axis in space.items() if axis.kind in LOGARITHMIC]
-        of, scores = f"{about}{len(own)} trials", [trial.score for trial in own]
-        drawn["parallel"] = plots.parallel(values, scores, of, logs=logs, metric=label, maximize=maximize)
+        of = f"{about}{len(own)} trials"
         if found := importance(own, space, sweep.objective):
             picture = plots.importance(found, of, kind="variance of the score", title="Parameter importance")
             run.log_bytes(picture, "sweep/parameter_importance.png")
@@ -80,10 +77,6 @@ def _plots(sweep: SweepRecord) -> list[str]:
     pictures = {f"sweep/{name}.png": picture for name, picture in drawn.items()}
     for path, picture in pictures.items():
         log_figure(run.log_bytes, picture, path)
-    if sweep.busy:
-        busy = {address.partition("://")[2]: spent for address, spent in sweep.busy.items()}
-        slots = {address.partition("://")[2]: number for address, number in sweep.slots.items()}
-        run.log_bytes(plots.busy(busy, slots, sweep.search_s, subtitle), "sweep/busy.png")
     return list(pictures)
 
 

@@ -14,7 +14,7 @@ from tipcast.compute.session import recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
-from tipcast.evaluation.base import evaluator, judged_by
+from tipcast.evaluation.base import evaluator
 from tipcast.jobs import closing
 from tipcast.jobs.repeat import original
 from tipcast.jobs.run_context import run_context, run_names
@@ -110,9 +110,9 @@ def evaluate(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Ou
     validation, threshold, held = None, judge.threshold, hold(client, fitted.scorer)
     if rows := splits.get("validation"):
         predictions = predict(client, held, rows.x)
-        validation = judge.evaluate(client, predictions, judged_by(rows), where=WHERE["validation"])
+        validation = judge.evaluate(client, predictions, rows.y or rows.x, where=WHERE["validation"])
         threshold = validation.threshold
-    predictions, truth = predict(client, held, splits["test"].x), judged_by(splits["test"])
+    predictions, truth = predict(client, held, splits["test"].x), splits["test"].y or splits["test"].x
     test = judge.evaluate(client, predictions, truth, threshold=threshold, where=WHERE["test"])
     return Outcome(splits, fitted, validation, test)
 

@@ -55,5 +55,5 @@ def _whole_job(
     estimator = build(model, device, task.categorical, task.kind, len(task.classes))
     scores = estimator.fit(Split(part.x, part.y, (part.x, part.y)), seed=0).scorer.score(tested.x)
     judge = evaluator(task.kind)
-    judge.warm_up(scores, tested.x if tested.y is None else tested.y)
+    judge.evaluate_here(scores, tested.x if tested.y is None else tested.y)
     return part.x, part.y

@@ -68,7 +68,7 @@ class Results:
     @property
     def histogram(self) -> Ints:
         """(bins,) rows by bin of their prediction; zeros where a model of numbers does not tell its bins."""
-        found: Ints = self.judge.histogram(self.total.predictions)
+        found: Ints = self.total.predictions.histogram
         return found
 
     @property

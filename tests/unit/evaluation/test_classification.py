@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
+from tests.unit.evaluation.conftest import spread
 
-from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import classification
-from tipcast.evaluation.classification import Binned, Classification
+from tipcast.evaluation.classification import MAX_POINTS, Classification, area_under, thin, wilson
+from tipcast.evaluation.sums import Interval
 
 JUDGE = Classification()
 TIGHT = 1e-12
@@ -22,13 +21,7 @@ BINNED = 2e-6
 THRESHOLD = 0.45
 
 
-def spread(client: Client, values: np.ndarray, parts: int = 3) -> list:
-    """Put an array on the workers in uneven partitions."""
-    cuts = np.sort(np.random.default_rng(len(values)).integers(0, len(values) + 1, parts - 1))
-    return [client.submit(np.array, part, pure=False) for part in np.split(values, cuts)]
-
-
-def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def rows(count: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Continuous float32 scores, and labels that they are the probabilities of."""
     draw = np.random.default_rng(seed)
     scores = draw.beta(3, 4, count).astype(np.float32)
@@ -82,7 +75,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
     assert {key: found.metrics[key] for key in expected} == pytest.approx(expected, abs=TIGHT, rel=1e-9)
     assert found.metrics["mean_prediction"] == pytest.approx(wide.mean(), abs=1e-5)
     assert list(found.metrics)[0] == "auc"
-    assert found.confusion.matrix.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
+    assert found.confusion.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
 
 
 @pytest.mark.parametrize("name", list(cases()))
@@ -92,7 +85,7 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
     best = max(np.mean((scores >= t) == labels) for t in [*np.arange(0, 1, 2**-16), 1.0, 2.0])
     assert found.metrics["accuracy"] == pytest.approx(best, abs=TIGHT)
     assert np.mean((scores >= found.threshold) == labels) == pytest.approx(best, abs=TIGHT)
-    roc, pr = found.roc, found.precision_recall
+    roc = found.roc
     assert len(roc.fpr) <= 2000
     assert (roc.fpr[0], roc.tpr[0], roc.fpr[-1], roc.tpr[-1]) == (0, 0, 1, 1)
     assert np.trapezoid(roc.tpr, roc.fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
@@ -102,10 +95,8 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
         called = scores >= roc.thresholds[i]
         assert roc.tpr[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
         assert roc.fpr[i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
-    for i in np.linspace(0, len(pr.recall) - 1, 25).astype(int):
-        called = scores >= pr.thresholds[i]
-        assert pr.precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
-        assert pr.recall[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
+        assert roc.precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
+    assert roc.precision[0] == roc.precision[1]
 
 
 def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,15 +125,13 @@ def test_bins_count_every_row(client: Client) -> None:
         error += abs((scores[inside] - labels[inside]).sum()) / len(scores)
     assert found.metrics["calibration_error"] == pytest.approx(error, abs=1e-5)
     fine = np.minimum((scores * 64).astype(int), 63)
-    for counts, label in ((found.histogram.negatives, 0), (found.histogram.positives, 1)):
+    for label, counts in enumerate(found.histogram):
         assert counts.tolist() == np.bincount(fine[labels == label], minlength=64).tolist()
 
 
 def test_series_and_empty_partitions_and_bins(client: Client) -> None:
     scores, labels = cases()["two values"]
-    s = [client.submit(pd.Series, part, pure=False) for part in (scores[:0], scores, scores[:0])]
-    y = [client.submit(pd.Series, part, pure=False) for part in (labels[:0], labels, labels[:0])]
-    found = JUDGE.evaluate(client, s, y)
+    found = JUDGE.evaluate(client, *(spread(client, values, (0, 5000), pd.Series) for values in (scores, labels)))
     assert found.headline == pytest.approx(reference.roc_auc_score(labels, scores), abs=TIGHT)
     assert np.flatnonzero(found.calibration.rows).tolist() == [3, 11]
     assert np.isnan(found.calibration.rate).sum() == 14
@@ -163,7 +152,7 @@ def test_series_and_empty_partitions_and_bins(client: Client) -> None:
     ],
 )
 def test_refuses(client: Client, scores: list, labels: list, code: str, said: str) -> None:
-    columns = [spread(client, np.asarray(scores, np.float32), 2), spread(client, np.asarray(labels, dtype=int), 2)]
+    columns = [spread(client, np.asarray(scores, np.float32)), spread(client, np.asarray(labels, dtype=int))]
     with pytest.raises(TipcastError) as caught:
         JUDGE.evaluate(client, *columns, where="data.test")
     assert caught.value.code == code
@@ -174,7 +163,7 @@ def test_refuses(client: Client, scores: list, labels: list, code: str, said: st
 def test_partitions_of_unlike_number_are_a_mistake(client: Client) -> None:
     two = np.asarray([0.5, 0.6])
     with pytest.raises(ValueError, match="differ in number"):
-        JUDGE.evaluate(client, spread(client, two, 2), spread(client, np.asarray([0, 1]), 1))
+        JUDGE.evaluate(client, spread(client, two), spread(client, np.asarray([0, 1]), (1,)))
 
 
 def test_the_same_in_this_process_as_over_workers(client: Client) -> None:
@@ -182,7 +171,8 @@ def test_the_same_in_this_process_as_over_workers(client: Client) -> None:
     whole = JUDGE.evaluate(client, spread(client, scores), spread(client, labels))
     here = JUDGE.evaluate_here(scores, labels)
     assert here.metrics == pytest.approx(whole.metrics, abs=TIGHT)
-    assert (here.threshold, here.confusion, here.interval) == (whole.threshold, whole.confusion, whole.interval)
+    assert (here.threshold, here.interval) == (whole.threshold, whole.interval)
+    assert here.confusion.tolist() == whole.confusion.tolist()
 
 
 def test_parts_add_up_and_rows_without_a_label_count_as_scores_only() -> None:
@@ -205,25 +195,55 @@ def test_parts_add_up_and_rows_without_a_label_count_as_scores_only() -> None:
 
 def test_no_rows() -> None:
     nothing = JUDGE.total([])
-    assert nothing.rows.sum() == 0
-    assert JUDGE.summary(nothing) == {}
-    assert JUDGE.of_sums(nothing, 0.5) is None
+    assert (JUDGE.summary(nothing), JUDGE.of_sums(nothing, 0.5)) == ({}, None)
     assert JUDGE.count(np.empty(0, np.float32), np.empty(0, np.int8), threshold=0.5).called == 0
 
 
-def test_each_device_counts_alike(backend: Session) -> None:
-    def counted(frames: object) -> Binned:  # nested, so that it travels by value
-        import numpy
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_the_interval_equals_delongs_definition(digits: int) -> None:
+    r = np.random.default_rng(digits)
+    scores = np.round(r.random(700), digits)
+    labels = (r.random(700) < 0.2 + 0.6 * scores).astype(int)
+    ones, zeros = scores[labels == 1], scores[labels == 0]
+    kernel = (ones[:, None] > zeros) + 0.5 * (ones[:, None] == zeros)
+    variance = np.var(kernel.mean(axis=1), ddof=1) / len(ones) + np.var(kernel.mean(axis=0), ddof=1) / len(zeros)
+    found = JUDGE.evaluate_here(scores, labels).interval
+    half = 1.959963984540054 * np.sqrt(variance)
+    assert (found.low, found.high) == pytest.approx((kernel.mean() - half, kernel.mean() + half), abs=TIGHT)
 
-        from tipcast.evaluation.classification import Classification
 
-        draw = numpy.random.default_rng(1)
-        scores = draw.beta(3, 4, 3000).astype("float32")
-        labels = (draw.random(3000) < scores).astype("int8")
-        xp = frames.xp  # type: ignore[attr-defined]
-        return Classification().count(xp.asarray(scores), xp.asarray(labels), threshold=0.45)
+@pytest.mark.parametrize(
+    ("positives", "negatives", "expected"),
+    [
+        ([0, 1, 0], [20, 0, 30], Interval(0.0, 1.0)),  # of one positive nothing is known
+        ([0, 50], [50, 0], Interval(1.0, 1.0)),
+        ([0, 1, 4], [4, 1, 0], Interval(pytest.approx(0.98 - 1.96 * 0.0008**0.5, abs=1e-4), 1.0)),
+    ],
+)
+def test_bounds_of_the_interval(positives: list[int], negatives: list[int], expected: Interval) -> None:
+    assert area_under(np.asarray(positives, float), np.asarray(negatives, float))[1] == expected
 
-    found = backend.client.submit(counted, backend.frames, pure=False).result()
-    expected = JUDGE.count(*rows(3000, 1), threshold=THRESHOLD)
-    for name, value in dataclasses.asdict(expected).items():
-        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-6, err_msg=name)
+
+@pytest.mark.parametrize("shape", ["noise", "runs", "rare", "steep"])
+def test_a_thinned_curve_is_near_the_whole(shape: str) -> None:
+    rows, r = 60_000, np.random.default_rng(0)
+    along = np.arange(rows) / rows
+    share = {"noise": 0.5, "runs": np.arange(rows) // 7 % 2, "rare": 0.02, "steep": along**20}[shape]
+    labels = (r.random(rows) < share).astype(int)
+    y, x = np.r_[0, np.cumsum(labels)] / labels.sum(), np.r_[0, np.cumsum(1 - labels)] / (1 - labels).sum()
+    chosen = thin(x, y)
+    assert len(chosen) <= MAX_POINTS
+    assert (chosen[0], chosen[-1]) == (0, rows)
+    assert (np.diff(chosen) > 0).all()
+    assert np.trapezoid(x[chosen], y[chosen]) == pytest.approx(np.trapezoid(x, y), abs=1e-4)
+
+
+def test_few_corners_stay_as_they_are() -> None:
+    labels = np.asarray([0, 0, 0, 1, 1, 0, 1, 1, 1])
+    assert thin(np.r_[0, np.cumsum(1 - labels)] / 4, np.r_[0, np.cumsum(labels)] / 5).tolist() == [0, 3, 5, 6, 9]
+
+
+def test_wilson_bounds_stay_inside_and_cover() -> None:
+    low, high = wilson(np.asarray([0.0, 0.5, 1.0]), np.asarray([4, 100, 4]))
+    assert low == pytest.approx([0, 0.4038, 0.5101], abs=1e-4)
+    assert high == pytest.approx([0.4899, 0.5962, 1], abs=1e-4)

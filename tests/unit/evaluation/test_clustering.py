@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
+from tests.unit.evaluation.conftest import spread
 
-from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import clustering
 from tipcast.evaluation.clustering import Clustering
+from tipcast.evaluation.sums import Parts
 
 JUDGE = Clustering()
 
@@ -28,16 +27,11 @@ def rows(count: int = 3000, features: int = 5, far: float = 0.0) -> tuple[np.nda
     return np.stack([labels, apart.min(axis=1)], axis=1).astype(np.float32), x.astype(np.float32)
 
 
-def spread(client: Client, values: np.ndarray, cuts: tuple[int, ...] = (0, 1000, 1001)) -> list[Any]:
-    wrap = np.array if values.shape[1] == 2 else pd.DataFrame
-    return [client.submit(wrap, part, pure=False) for part in np.split(values, cuts)]
-
-
 @pytest.mark.parametrize(("features", "far"), [(5, 0.0), (3, 300.0), (1, 0.0)])
 def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, features: int, far: float) -> None:
     monkeypatch.setattr(clustering, "BLOCKS", {"numpy": 333})
     predictions, x = rows(features=features, far=far)
-    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x))
+    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame))
     labels = predictions[:, 0].astype(int)
     expected = {
         "inertia": np.mean(predictions[:, 1].astype(float) ** 2),
@@ -45,7 +39,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
         "calinski_harabasz": reference.calinski_harabasz_score(x.astype(float), labels),
     }
     assert found.shown() == pytest.approx(expected, rel=1e-8)
-    assert found.cluster_rows.tolist() == np.bincount(labels).tolist()
+    assert found.sums.histogram.tolist() == np.bincount(labels).tolist()
     assert found.metrics["cluster_1/rows"] == (labels == 1).sum()
     assert found.interval.low < found.headline < found.interval.high
     assert JUDGE.evaluate_here(predictions, pd.DataFrame(x)).metrics == pytest.approx(found.metrics, rel=1e-8)
@@ -53,7 +47,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
 
 def test_the_map_is_of_principal_components(client: Client) -> None:
     predictions, x = rows()
-    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x)).map
+    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame)).map
     standard = (x - x.mean(axis=0)) / x.std(axis=0)
     values = np.linalg.eigvalsh(np.cov(standard.T, bias=True))[::-1]
     assert found.shares == pytest.approx(tuple(values[:2] / values.sum()), rel=1e-3)
@@ -68,7 +62,7 @@ def test_the_map_is_of_principal_components(client: Client) -> None:
 def test_one_cluster_and_no_spread(client: Client) -> None:
     predictions, x = rows()
     predictions[:, 0] = 0
-    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x))
+    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame))
     assert (found.metrics["davies_bouldin"], found.metrics["calinski_harabasz"]) == (0, 0)
     flat = np.ones((20, 3), dtype=np.float32)
     assert JUDGE.evaluate_here(np.zeros((20, 2), dtype=np.float32), flat).map.cells.sum() == 20
@@ -80,35 +74,25 @@ def test_a_cluster_without_rows(client: Client) -> None:
     found = JUDGE.evaluate_here(predictions[kept], x[kept])
     expected = reference.davies_bouldin_score(x[kept].astype(float), predictions[kept, 0])
     assert found.metrics["davies_bouldin"] == pytest.approx(expected)
-    assert found.cluster_rows[1] == 0
+    assert found.sums.histogram[1] == 0
 
 
 def test_while_rows_are_scored() -> None:
     predictions, x = rows()
     found = JUDGE.total([JUDGE.count(part, None) for part in np.split(predictions, (5, 700))])
     whole = JUDGE.evaluate_here(predictions, x)
-    assert JUDGE.histogram(found).tolist() == JUDGE.histogram(whole).tolist()
+    assert found.histogram.tolist() == whole.sums.histogram.tolist()
     assert JUDGE.summary(found)["inertia"] == pytest.approx(whole.headline)
     assert JUDGE.of_sums(found) is None
-    assert len(JUDGE.held_out(whole, "test")["shares"]) == len(whole.cluster_rows)
+    assert len(JUDGE.held_out(whole, "test")["shares"]) == len(whole.sums.histogram)
 
 
 def test_refuses(client: Client) -> None:
     predictions, x = rows()
     predictions[7, 1] = np.nan
     with pytest.raises(TipcastError, match="1 of 3000 rows have no cluster") as caught:
-        JUDGE.evaluate(client, spread(client, predictions), spread(client, x), where="data.test")
+        JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame), where="data.test")
     assert caught.value.code == "D030"
     with pytest.raises(TipcastError) as caught:
-        JUDGE.difference(client, ([], []), [], (None, None), parts=[], replicates=100, seed=0)
+        JUDGE.difference(Parts([]), (None, None), replicates=100, seed=0)
     assert caught.value.code == "M021"
-
-
-def test_on_each_device(backend: Session) -> None:
-    def put(values: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
-        return frames.xp.asarray(values)
-
-    columns = [[backend.client.submit(put, values, backend.frames, pure=False)] for values in rows()]
-    found, expected = JUDGE.evaluate(backend.client, *columns), JUDGE.evaluate_here(*rows())
-    assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)
-    assert found.map.cells.sum() == 3000

@@ -1,4 +1,4 @@
-"""The evaluation on a GPU gives the CPU's numbers."""
+"""The evaluation on each device gives NumPy's numbers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
+from tests.unit.evaluation import test_classification, test_clustering, test_multiclass, test_regression
+from tests.unit.evaluation.conftest import spread
 
 from tipcast.compute.base import Session
+from tipcast.evaluation.base import KINDS, evaluator
 from tipcast.evaluation.classification import Classification
+from tipcast.evaluation.paired import bootstrap
+from tipcast.evaluation.sums import Parts
 
-pytestmark = pytest.mark.gpu
+ROWS = {
+    "classification": test_classification.rows,
+    "multiclass": test_multiclass.rows,
+    "regression": test_regression.rows,
+    "clustering": test_clustering.rows,
+}
 
 
-def spread(session: Session, values: np.ndarray, parts: int = 5) -> list[Any]:
-    """Put an array on the workers' devices in uneven partitions."""
+def placed(session: Session, values: np.ndarray, cuts: tuple[int, ...] = (0, 1, 1000)) -> list[Any]:
+    """Put an array on the workers' devices in uneven parts."""
 
     def place(part: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
         return frames.xp.asarray(part)
 
-    cuts = np.sort(np.random.default_rng(len(values)).integers(0, len(values) + 1, parts - 1))
     return [session.client.submit(place, part, session.frames, pure=False) for part in np.split(values, cuts)]
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("rows", "digits"), [(60_000, 3), (60_000, 9), (12, 9)])
 def test_a_gpu_evaluates_as_the_cpu_does(
@@ -33,15 +44,38 @@ def test_a_gpu_evaluates_as_the_cpu_does(
     scores = np.round(draw.random(rows), digits).astype(dtype)
     labels = (draw.random(rows) < scores).astype(np.int32)
     labels[:2] = 0, 1
-    found = []
-    for session in (cpu_session, gpu_session):
-        spreads = [spread(session, values) for values in (scores, labels)]
-        found.append(Classification().evaluate(session.client, *spreads, threshold=None))
-    cpu, gpu = found
+    cpu, gpu = (
+        Classification().evaluate(session.client, placed(session, scores), placed(session, labels))
+        for session in (cpu_session, gpu_session)
+    )
     assert gpu.metrics == pytest.approx(cpu.metrics, abs=1e-12, rel=1e-12)
     assert gpu.threshold == cpu.threshold
-    assert gpu.confusion == cpu.confusion
-    for curve in ("roc", "precision_recall", "calibration", "histogram"):
+    for name in ("confusion", "histogram"):
+        np.testing.assert_array_equal(getattr(gpu, name), getattr(cpu, name), err_msg=name)
+    for curve in ("roc", "calibration"):
         for field in dataclasses.fields(getattr(cpu, curve)):
             one, other = (getattr(getattr(each, curve), field.name) for each in (cpu, gpu))
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12, err_msg=f"{curve}.{field.name}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_device_evaluates_and_counts_alike(backend: Session, client: Client, kind: str) -> None:
+    columns, judge = ROWS[kind](), evaluator(kind)
+    found = judge.evaluate(backend.client, *(placed(backend, values) for values in columns))
+    expected = judge.evaluate(client, *(spread(client, values) for values in columns))
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)
+    for field in dataclasses.fields(expected.sums):
+        one, other = (getattr(each.sums, field.name) for each in (found, expected))
+        np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=field.name)
+    picture = {"regression": lambda each: each.joint, "clustering": lambda each: each.map.cells}.get(kind)
+    if picture:
+        assert np.abs(picture(found) - picture(expected)).sum() <= 4, "rows on the border of a cell"
+
+
+def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
+    (first, labels), (second, _) = test_classification.rows(500), test_classification.rows(500, seed=1)
+    columns = [placed(backend, values, (123,)) for values in (first, second, labels)]
+    value = np.subtract(*(Classification().evaluate_here(scores, labels).headline for scores in (first, second)))
+    found = bootstrap(Parts(columns, backend.client), (0.5 + value, 0.5), replicates=100, seed=0)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    assert found.interval.low < value < found.interval.high

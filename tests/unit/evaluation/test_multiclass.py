@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
+from tests.unit.evaluation.conftest import spread
 
-from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.multiclass import Multiclass
+from tipcast.evaluation.sums import Parts
 
 JUDGE = Multiclass()
-BOOTSTRAP = {"parts": [], "replicates": 100, "seed": 0}
-"""Of no use for an asymptotic interval."""
 
 
 def rows(count: int = 4000, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -25,10 +22,6 @@ def rows(count: int = 4000, classes: int = 4, seed: int = 0) -> tuple[np.ndarray
     scores[np.arange(count), truth] += 1.2
     odds = np.exp(scores)
     return (odds / odds.sum(axis=1, keepdims=True)).astype(np.float32), truth
-
-
-def spread(client: Client, values: np.ndarray, cuts: tuple[int, ...] = (0, 1000, 1001)) -> list[Any]:
-    return [client.submit(np.array, part, pure=False) for part in np.split(values, cuts)]
 
 
 def test_equals_scikit_learn(client: Client) -> None:
@@ -72,51 +65,39 @@ def test_while_rows_are_scored() -> None:
     assert evaluation is not None
     expected = JUDGE.evaluate_here(probabilities[1::2], truth[1::2])
     assert evaluation.metrics == pytest.approx(expected.metrics)
-    assert JUDGE.histogram(found).tolist() == np.bincount(probabilities.argmax(axis=1)).tolist()
+    assert found.histogram.tolist() == np.bincount(probabilities.argmax(axis=1)).tolist()
     assert sum(JUDGE.summary(found).values()) == pytest.approx(1)
     assert JUDGE.of_sums(JUDGE.count(probabilities, None)) is None
     described = JUDGE.held_out(expected, "test")
-    assert described == {"split": "test", "shares": (JUDGE.histogram(expected) / 2000).tolist()}
+    assert described == {"split": "test", "shares": (expected.sums.histogram / 2000).tolist()}
 
 
 @pytest.mark.parametrize(
-    ("odd", "label", "code", "said"),
-    [(np.nan, 0, "D030", "1 of 4000"), (1.5, 0, "D030", "1 of 4000"), (0.5, 4, "D031", "1 of 4000 labels")],
+    ("count", "odd", "label", "code", "said"),
+    [
+        (4000, np.nan, 0, "D030", "1 of 4000"),
+        (4000, 1.5, 0, "D030", "1 of 4000"),
+        (4000, 0.5, 4, "D031", "1 of 4000 labels"),
+        (0, 0.5, 0, "D014", "no rows"),
+    ],
 )
-def test_refuses(client: Client, odd: float, label: int, code: str, said: str) -> None:
+def test_refuses(client: Client, count: int, odd: float, label: int, code: str, said: str) -> None:
     probabilities, truth = rows()
     probabilities[5, 2], truth[5] = odd, label
+    columns = (spread(client, values[:count]) for values in (probabilities, truth))
     with pytest.raises(TipcastError, match=said) as caught:
-        JUDGE.evaluate(client, spread(client, probabilities), spread(client, truth), where="data.test")
+        JUDGE.evaluate(client, *columns, where="data.test")
     assert caught.value.code == code
-
-
-def test_no_rows_are_refused(client: Client) -> None:
-    probabilities, truth = rows()
-    with pytest.raises(TipcastError) as caught:
-        JUDGE.evaluate(client, spread(client, probabilities[:0], (0,)), spread(client, truth[:0], (0,)))
-    assert caught.value.code == "D014"
 
 
 def test_the_difference_and_its_interval(client: Client) -> None:
     first, truth = rows(3000, seed=1)
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, truth)]
-    found = JUDGE.difference(
-        client, tuple(futures[:2]), futures[2], (None, None), parts=[0, 1000, 1, 1999], replicates=100, seed=0
-    )
+    found = JUDGE.difference(Parts(futures, client), (None, None), replicates=100, seed=0)
     losses = [-np.log(each[np.arange(3000), truth].astype(float)) for each in (first, second)]
     apart = losses[0] - losses[1]
     half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)
     assert found.value == pytest.approx(apart.mean(), rel=1e-9)
     assert found.interval.low == pytest.approx(apart.mean() - half, rel=1e-9)
     assert found.gain(JUDGE.headline.maximize) == -found.value
-
-
-def test_on_each_device(backend: Session) -> None:
-    def put(values: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
-        return frames.xp.asarray(values)
-
-    columns = [[backend.client.submit(put, values, backend.frames, pure=False)] for values in rows()]
-    found = JUDGE.evaluate(backend.client, *columns)
-    assert found.metrics == pytest.approx(JUDGE.evaluate_here(*rows()).metrics, rel=1e-9)

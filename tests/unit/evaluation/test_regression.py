@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
+from tests.unit.evaluation.conftest import spread
 
-from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.regression import BINS, Regression
+from tipcast.evaluation.sums import Parts
 
 JUDGE = Regression()
-BOOTSTRAP = {"parts": [], "replicates": 100, "seed": 0}
-"""Of no use for an asymptotic interval."""
 
 
 def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     r = np.random.default_rng(seed)
     truth = r.gamma(2.0, 3.0, count)
     return (truth + r.normal(0.2, 1 + 0.1 * truth)).astype(np.float32), truth.astype(np.float32)
-
-
-def spread(client: Client, values: np.ndarray, cuts: tuple[int, ...] = (0, 1000, 1001)) -> list[Any]:
-    return [client.submit(np.array, part, pure=False) for part in np.split(values, cuts)]
 
 
 def test_equals_scikit_learn(client: Client) -> None:
@@ -71,7 +64,7 @@ def test_bins_count_every_row(client: Client) -> None:
     described = JUDGE.held_out(found, "test")
     assert sum(described["shares"]) == pytest.approx(1)
     counted = JUDGE.count(predicted, None, edges=described["edges"])
-    assert JUDGE.histogram(counted).tolist() == JUDGE.histogram(found).tolist()
+    assert counted.histogram.tolist() == found.sums.histogram.tolist()
     assert JUDGE.summary(counted) == {"mean": pytest.approx(predicted.mean(dtype=float))}
     assert JUDGE.of_sums(counted) is None
 
@@ -80,18 +73,15 @@ def test_rows_without_a_target_count_as_predictions_only() -> None:
     predicted, truth = rows()
     truth[::2] = np.nan
     found = JUDGE.of_sums(JUDGE.count(predicted, truth))
-    assert found is not None
+    assert not [*JUDGE.figures({"scored": found}, "")], "which are of bins"
     expected = JUDGE.evaluate_here(predicted[1::2], truth[1::2])
     assert found.metrics == pytest.approx(expected.metrics)
 
 
-def test_errors_and_rows_are_told_by_the_bin_of_the_prediction(client: Client) -> None:
+def test_rows_with_and_without_a_target_are_counted_by_the_bin_of_the_prediction(client: Client) -> None:
     predicted, truth = rows()
     found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
-    errors = predicted.astype(float) - truth
-    at = np.digitize(predicted, found.axis[1:-1])
-    np.testing.assert_allclose(found.error_sums, np.bincount(at, errors, minlength=BINS), rtol=1e-9)
-    edges = JUDGE.held_out(found, "test")["edges"]
+    at, edges = np.digitize(predicted, found.axis[1:-1]), JUDGE.held_out(found, "test")["edges"]
     truth[::2] = np.nan
     parts = [JUDGE.count(predicted[i::3], truth[i::3], edges=edges) for i in range(3)]
     whole = JUDGE.total([*parts, JUDGE.count(predicted, None, edges=edges)])
@@ -121,13 +111,14 @@ def test_the_difference_and_its_interval(client: Client) -> None:
         truth, shared = r.normal(0, 3, 800), r.normal(0, 1, 800)
         first, second = truth + shared + r.normal(0, 0.5, 800), truth + shared
         futures = [spread(client, values, (300,)) for values in (first, second, truth)]
-        found = JUDGE.difference(client, tuple(futures[:2]), futures[2], (None, None), **BOOTSTRAP)
+        found = JUDGE.difference(Parts(futures, client), (None, None), replicates=100, seed=0)
         hits += found.interval.low <= np.sqrt(1.25) - 1 <= found.interval.high
     assert hits >= 52
     assert found.value == pytest.approx(np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2)))
     assert found.gain(JUDGE.headline.maximize) == -found.value
     assert found.gain(JUDGE.headline.maximize, certain=True) == -found.interval.high
-    same = JUDGE.difference(client, (futures[0], futures[0]), futures[2], (None, None), **BOOTSTRAP)
+    parts = Parts((futures[0], futures[0], futures[2]), client)
+    same = JUDGE.difference(parts, (None, None), replicates=100, seed=0)
     assert (same.value, same.gain(maximize=False)) == (0, 0)
     assert same.interval.high < 1e-6
 
@@ -137,13 +128,3 @@ def test_constant_targets_and_predictions(client: Client) -> None:
     found = JUDGE.evaluate(client, spread(client, same, (4,)), spread(client, same, (4,)))
     assert found.metrics == {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0, "rows": 10}
     assert found.joint.sum() == 10
-
-
-def test_on_each_device(backend: Session) -> None:
-    def put(values: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
-        return frames.xp.asarray(values)
-
-    columns = [[backend.client.submit(put, values, backend.frames, pure=False)] for values in rows()]
-    found, expected = JUDGE.evaluate(backend.client, *columns), JUDGE.evaluate_here(*rows())
-    assert found.metrics == pytest.approx(expected.metrics, rel=1e-9)
-    assert found.joint.shape == (BINS, BINS)

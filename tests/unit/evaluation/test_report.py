@@ -7,9 +7,10 @@ import pytest
 from distributed import Client
 
 from tipcast.evaluation import report
-from tipcast.evaluation.base import Evaluation, Interval
+from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.regression import Regression, RegressionEvaluation
+from tipcast.evaluation.regression import Regression
+from tipcast.evaluation.sums import Interval
 
 SPLITS = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
 COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
@@ -55,7 +56,7 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
 
 
 def test_of_numbers() -> None:
-    found = RegressionEvaluation({"rmse": 2.5, "mae": 1.25, "r2": 0.5, "rows": 100.0}, Interval(2.25, 2.75))
+    found = Evaluation({"rmse": 2.5, "mae": 1.25, "r2": 0.5, "rows": 100.0}, Interval(2.25, 2.75), None)
     text = note(found, model="forest", judge=Regression())
     for said in (
         "### forest: test RMSE 2.5000 (95 % interval 2.2500 to 2.7500)",

@@ -1,16 +1,20 @@
-"""Plots of an evaluation and of a sweep, in one restrained style; the only room that knows matplotlib.
+"""Plots of an evaluation and of a run, in one restrained style; the only room that knows matplotlib.
 
 Each is a PNG of 900 x 900 pixels; ``subtitle`` is the line below its title, as model, rows and period.
 """
 
-from tipcast.evaluation.plots.bars import classes, confusion, difference, importance, scores
-from tipcast.evaluation.plots.curves import calibration, history, precision_recall, roc
+# isort: skip_file
+from tipcast.evaluation.plots.evaluations import (
+    calibration, classes, clusters, confusion, difference, distribution, precision_recall, predicted, residuals, roc,
+    scores,
+)  # fmt: skip
+from tipcast.evaluation.plots.runs import (
+    centroids, contributions, history, importance, ladder, pareto, roc_overlay,
+)  # fmt: skip
 from tipcast.evaluation.plots.style import small
-from tipcast.evaluation.plots.trials import busy, ladder, parallel, pareto, roc_overlay
-from tipcast.evaluation.plots.values import centroids, clusters, contributions, distribution, predicted, residuals
 
 __all__ = [
-    "busy", "calibration", "centroids", "classes", "clusters", "confusion", "contributions", "difference",
-    "distribution", "history", "importance", "ladder", "parallel", "pareto", "precision_recall", "predicted",
-    "residuals", "roc", "roc_overlay", "scores", "small",
+    "calibration", "centroids", "classes", "clusters", "confusion", "contributions", "difference", "distribution",
+    "history", "importance", "ladder", "pareto", "precision_recall", "predicted", "residuals", "roc",
+    "roc_overlay", "scores", "small",
 ]  # fmt: skip

@@ -12,9 +12,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.image import imread, imsave
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy import ma
+
+from tipcast.evaluation.sums import Floats, Ints
 
 INK = "#1c2530"
 MUTED = "#66707c"
@@ -23,6 +27,7 @@ GRID = "#e7eaee"
 BLUE = "#0072b2"
 ORANGE = "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
+SHADES = LinearSegmentedColormap.from_list("rows", ["#eaf3f9", BLUE, "#00243a"])
 
 TITLE, TEXT, SMALL = 17, 13, 11.5
 SIZE, DPI = 6.0, 150
@@ -35,30 +40,27 @@ GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
 """A line that others are read against."""
 
 
-def page(title: str, subtitle: str, box: tuple[float, float, float, float] = BOX) -> tuple[Figure, Axes]:
-    """Return a figure of 6 x 6 inches with title and subtitle, and its axes."""
+def page(title: str, subtitle: str, x: str, y: str, box: tuple[float, ...] = BOX) -> tuple[Figure, Axes]:
+    """Return a figure of 6 x 6 inches with title and subtitle, and its axes with the names ``x`` and ``y``."""
     figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center", family=FONT)
     figure.text(0.035, 0.9, fit(subtitle), fontsize=SMALL, color=MUTED, va="center", family=FONT)
-    return figure, dress(figure.add_axes(box))
+    return figure, axes_in(figure, box, x, y)
 
 
-def dress(axes: Axes) -> Axes:
-    """Give axes the light grid, the spines and the ticks of the style."""
-    axes.set_axisbelow(True)
+def axes_in(figure: Figure, box: tuple[float, ...], x: str, y: str) -> Axes:
+    """Return axes with the light grid, the spines and the ticks of the style, and names (empty: none)."""
+    left, bottom, width, height = box
+    axes = figure.add_axes((left, bottom, width, height), axisbelow=True)
+    axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
+    axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
     axes.grid(True, color=GRID, linewidth=1)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6, labelfontfamily=FONT[0])
     return axes
-
-
-def name_axes(axes: Axes, x: str, y: str) -> None:
-    """Label both axes (empty: none)."""
-    axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
-    axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
 
 
 def shares(axes: Axes, x: bool = True, y: bool = True) -> None:
@@ -76,17 +78,18 @@ def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options
     axes.text(x, y, text, **{"color": color, "fontsize": SMALL, "family": FONT, "bbox": ground, "zorder": 6, **options})
 
 
-def mark_threshold(axes: Axes, threshold: float, height: float) -> None:
-    """Draw the threshold of scores up to a height, with its value beside."""
-    axes.plot([threshold] * 2, [0, height], color=INK, linewidth=1.5, linestyle=DASHES)
-    shift, side = (0.015, "left") if threshold < 0.6 else (-0.015, "right")
-    write(axes, threshold + shift, height, f"threshold {threshold:.3f}", ha=side, va="top")
+def roc_page(title: str, subtitle: str) -> tuple[Figure, Axes]:
+    """Return a page for ROC curves, with the line of chance."""
+    figure, axes = page(title, subtitle, "false-positive rate", "true-positive rate", (0.165, 0.115, 0.74, 0.74))
+    axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
+    shares(axes)
+    return figure, axes
 
 
-def rows(title: str, subtitle: str, names: Sequence[str], above: float = 0.6) -> tuple[Figure, Axes]:
+def rows(title: str, subtitle: str, names: Sequence[str], x: str, above: float = 0.6) -> tuple[Figure, Axes]:
     """Return a page with a row for each name, the first on top with some room above, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = page(title, subtitle, (left, 0.125, 0.92 - left, 0.715))
+    figure, axes = page(title, subtitle, x, "", (left, 0.125, 0.92 - left, 0.715))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 5) - 0.4, -above)
     axes.grid(False, axis="y")
@@ -98,6 +101,22 @@ def bars(axes: Axes, values: Sequence[float], **options: Any) -> None:
     axes.barh(range(len(values)), values, **{"height": 0.62, "color": BLUE, "alpha": 0.85, "zorder": 3, **options})
 
 
+def ends(axes: Axes, values: Sequence[float], texts: Sequence[str], room: float) -> None:
+    """Write a text at the end of each row's bar; ``room``: the axis's length against the longest bar's."""
+    for at, (value, text) in enumerate(zip(values, texts, strict=True)):
+        write(axes, value, at, f" {text}", va="center", bbox=None)
+    axes.set_xlim(0, max(values, default=1) * room or 1)
+
+
+def cells(axes: Axes, x: Floats, y: Floats, counts: Ints) -> None:
+    """Shade cells (x, y) by the logarithm of their rows; a cell without any is white."""
+    norm = LogNorm(1, max(int(counts.max(initial=0)), 2))
+    axes.pcolormesh(x, y, ma.masked_equal(counts.T, 0), cmap=SHADES, norm=norm, rasterized=True)
+    axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+
+
 def filled(axes: Axes, share: Any, edges: Any, color: str = BLUE, label: str | None = None) -> None:
     """Draw the (bins,) shares of rows between (bins + 1,) edges, on a ground of the same color."""
     axes.stairs(share, edges, fill=True, color=color, alpha=0.16)
@@ -105,23 +124,33 @@ def filled(axes: Axes, share: Any, edges: Any, color: str = BLUE, label: str | N
     axes.grid(False, axis="x")
 
 
-def bin_shares(axes: Axes, highest: float) -> None:
-    """Show shares of rows up to the highest on the vertical axis, with room for the legend above."""
+def bin_shares(axes: Axes, highest: float, threshold: float | None = None) -> None:
+    """Show shares of rows up to the highest on the vertical axis, with a legend above, and a threshold of scores."""
+    if threshold is not None:
+        axes.plot([threshold] * 2, [0, highest * 1.12], color=INK, linewidth=1.5, linestyle=DASHES)
+        shift, side = (0.015, "left") if threshold < 0.6 else (-0.015, "right")
+        write(axes, threshold + shift, highest * 1.12, f"threshold {threshold:.3f}", ha=side, va="top")
+        shares(axes, y=False)
     axes.set_ylim(0, highest * 1.32)
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.045 else 1, symbol=" %"))
     key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
 
 
-def ring(axes: Axes, x: float, y: float) -> None:
-    """Mark one point with a ring."""
+def ring(axes: Axes, x: float, y: float, label: str | None = None) -> None:
+    """Mark one point with a ring, which the legend names."""
     look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK, "markeredgewidth": 2.2}
-    axes.plot([x], [y], "o", markersize=10, zorder=7, clip_on=False, **look)
+    axes.plot([x], [y], "o", markersize=10, zorder=7, clip_on=False, label=label, **look)
 
 
 def percent(share: float, decimals: int = 0) -> str:
     """Return a share as ``12.3 %``."""
     return f"{100 * share:.{decimals}f} %"
+
+
+def components(shares: Sequence[float]) -> tuple[str, str]:
+    """Return the axes' names of two principal components, with their shares of the variance."""
+    return f"first component ({percent(shares[0])} of variance)", f"second component ({percent(shares[1])})"
 
 
 def key(axes: Axes, place: str, **options: Any) -> None:
@@ -145,8 +174,7 @@ def small(picture: bytes) -> bytes:
     page = imread(io.BytesIO(picture), format="png")
     height, width, channels = page.shape
     stream = io.BytesIO()
-    half = page.reshape(height // 2, 2, width // 2, 2, channels).mean(axis=(1, 3))
-    imsave(stream, half, format="png")
+    imsave(stream, page.reshape(height // 2, 2, width // 2, 2, channels).mean(axis=(1, 3)), format="png")
     return stream.getvalue()
 
 
