@@ -210,7 +210,7 @@ class Record:
         remark = ""
         if self.original:
             has = self.run.client.get_run(self.run.id).data.metrics
-            remark = self.original.remark(self.context.command, has)
+            remark = self.original.remark(has)
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.context.folder / "dask.html"
         if report_file.exists():
