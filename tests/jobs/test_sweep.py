@@ -132,9 +132,8 @@ def test_the_leaderboard_the_plots_and_the_note(nine: Swept, client: Any) -> Non
     assert [row["validation/auc"] for row in rows] == sorted((row["validation/auc"] for row in rows), reverse=True)
     assert all(row["validation/auc_low"] < row["validation/auc"] < row["validation/auc_high"] for row in rows)
     assert {row["run_id"] for row in rows} == {run.info.run_id for run in runs}
-    assert all(row["run_id"] in row["run"] for row in rows)
     names = {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
-    for name in ("roc", "parallel", "seconds", "parameter_importance", "busy"):
+    for name in ("roc", "parallel", "parameter_importance"):
         assert f"sweep/{name}.png" in names
         with Image.open(io.BytesIO(artifact(client, parent, f"sweep/{name}.png"))) as picture:
             assert picture.size == (900, 900)
@@ -142,10 +141,7 @@ def test_the_leaderboard_the_plots_and_the_note(nine: Swept, client: Any) -> Non
     assert {name: first.params[f"model.params.{name}"] for name in ("max_depth", "learning_rate", "gamma")} == {
         "max_depth": "6", "learning_rate": "0.1", "gamma": "0.0",
     }, "the defaults, also outside the space"  # fmt: skip
-    assert said["defaults"] == {"trial": 0, "validation/auc": first.metrics["validation/auc"]}
-    assert [row["trial"] for row in rows if row["defaults"]] == [0]
     note = parent.data.tags["mlflow.note.content"]
-    assert "as they are configured" in note
     assert len(note) <= 8000
     assert f"trial {said['best']['trial']}]" in note
     assert "Compare all trials as charts" in note
@@ -245,7 +241,7 @@ def test_a_sweep_that_ends_in_time_and_goes_on(swept: Callable[..., Any], client
     assert {run.info.status for run in (parent, *runs)} == {"FINISHED"}, "what runs is finished, the best is fitted"
     assert "test/auc" in said["metrics"]
     note = parent.data.tags["mlflow.note.content"]
-    assert "3 of 4 trials were not tried" in note
+    assert "1 of 4 trials are done; go on with: " in note
     assert f"resume={said['run_id']}" in note
     experiment = client.get_experiment(parent.info.experiment_id).name
     more, _, later = swept("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
@@ -298,13 +294,11 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
         assert {client.get_run(run.info.run_id).info.status for run in (before, failed)} == {"KILLED"}
     said, parent, runs = swept(f"resume={before.info.run_id}")
     assert said["best"]["max_depth"] == 4
-    tags, metrics = parent.data.tags, parent.data.metrics
+    tags = parent.data.tags
     assert tags["sweep.best.max_depth"] == "4"
     assert parent.info.status == "FINISHED"
     assert not {"error.code", "error.message"} & set(tags)
     assert tags["command"] == before.data.tags["command"] == said["command"]
-    for name in ("busy", "tracking"):
-        assert metrics[f"sweep/{name}_seconds"] > before.data.metrics[f"sweep/{name}_seconds"], name
     assert [(row["trial"], row["attempt"]) for row in leaderboard(client, parent)] == [(1, 2), (0, 1)]
     states = [(run.data.tags["trial.number"], run.data.tags["trial.attempt"], run.info.status) for run in runs]
     assert sorted(states) == [("0", "1", "FINISHED"), ("1", "1", "KILLED"), ("1", "2", "FINISHED")]

@@ -76,7 +76,6 @@ class PreviousRun:
 
     run: Run
     tags: Mapping[str, str]
-    metrics: Mapping[str, float]
     check_lease: Callable[[], None]
 
 
@@ -88,7 +87,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
         found = sweep_run(client, find_run(client, name, spec, job), job)
         run = Run(found.info.run_id, found.info.experiment_id, store, client)
         with leased(client, run.id) as check_lease:
-            yield PreviousRun(run, found.data.tags, found.data.metrics, check_lease)
+            yield PreviousRun(run, found.data.tags, check_lease)
 
 
 @contextlib.contextmanager
@@ -121,16 +120,12 @@ def run_context(
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:
             run.log_text(source.diff, origin.DIFF)
-        check_lease = resume.check_lease if resume else _not_leased
+        check_lease = resume.check_lease if resume else lambda: None  # what cannot be resumed has no lease
         if resume:
             clear_problem(run.client, run.id)
         elif lease:
             check_lease = stack.enter_context(leased(run.client, run.id))
         yield RunContext(run, config, command, clock, folder, stack, check_lease)
-
-
-def _not_leased() -> None:
-    """Check nothing: only a run that can be resumed is leased."""
 
 
 def without_keys(command: str, *keys: str) -> str:
