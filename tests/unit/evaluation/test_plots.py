@@ -21,7 +21,6 @@ from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.plots import style
-from tipcast.evaluation.plots.trials import pareto_front
 from tipcast.evaluation.regression import RegressionEvaluation
 from tipcast.evaluation.two_classes import ClassificationEvaluation, wilson
 
@@ -39,7 +38,6 @@ PARAMS = {
 SCORES = [0.61, 0.64, 0.65, 0.6]
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
 AUC = Metric("auc", True, label="AUC")
-SECONDS = [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +118,12 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
         "parallel": lambda: plots.parallel(PARAMS, SCORES, SUBTITLE, logs=["learning_rate"], metric="validation AUC"),
-        "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
         "difference": lambda: plots.difference(
             _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
         ),
         "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
         "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
         "called": lambda: plots.distribution([0.2, 0.8], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
-        "busy": lambda: plots.busy({"127.0.0.1:40001": 33.2, "127.0.0.1:40002": 31.0}, {}, 35.0, SUBTITLE),
         "ladder": lambda: plots.ladder({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"}, SUBTITLE),
     }
     return each[kind]()
@@ -240,11 +236,6 @@ def held_by_pyplot() -> list[int]:
     return [] if module is None else module.get_fignums()
 
 
-def test_the_pareto_front_has_what_none_is_quicker_and_better_than() -> None:
-    assert pareto_front([1.0, 2.0, 3.0, 2.0, 0.5], [0.6, 0.7, 0.65, 0.71, 0.6]) == [4, 3]
-    assert pareto_front([1.0, 1.0], [0.5, 0.6]) == [1]
-
-
 def test_parallel_coordinates_show_both_ends_and_the_best_on_top(drawn: list[Figure]) -> None:
     draw("parallel", None)  # type: ignore[arg-type]
     shown = words(drawn[0])
@@ -254,13 +245,6 @@ def test_parallel_coordinates_show_both_ends_and_the_best_on_top(drawn: list[Fig
     assert len(lines) == 4
     best = max(lines, key=lambda line: line.get_zorder())
     assert list(best.get_ydata())[-1] == 1
-
-
-def test_busy_workers_show_their_share(drawn: list[Figure]) -> None:
-    plots.busy({"a:1": 30.0, "b:2": 5.0}, {"a:1": 2}, 20.0, SUBTITLE)
-    shown = " ".join(words(drawn[0]))
-    assert "30.0 s: 75 % busy" in shown
-    assert "5.0 s: 25 % busy" in shown
 
 
 @pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])

@@ -1,4 +1,4 @@
-"""Plots of a sweep: the best trials' ROC curves, parameters against scores, scores against seconds, busy workers."""
+"""Plots of several runs: the best trials' ROC curves, parameters against scores, a ladder's seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.ticker import MaxNLocator
 
 from tipcast.evaluation.plots import style
 
@@ -82,51 +81,6 @@ def _placed(values: Sequence[Any], log: bool) -> tuple[list[float], str, str]:
     low, high = min(numbers), max(numbers)
     ends = f"{min(values):.3g}", f"{max(values):.3g}" if high > low else ""
     return [(number - low) / (high - low) if high > low else 0.5 for number in numbers], *ends
-
-
-def pareto(
-    seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, metric: str = "score", maximize: bool = True
-) -> bytes:
-    """Draw each trial's score against its seconds, and those that none is both quicker and better than."""
-    figure, axes = style.page(f"{metric.capitalize()} and seconds of a trial", subtitle)
-    worth = scores if maximize else [-score for score in scores]
-    front = pareto_front(seconds, worth)
-    axes.plot(seconds, scores, "o", color=style.FAINT, markersize=7, markeredgecolor="white", label="trial")
-    quick, good = [seconds[at] for at in front], [scores[at] for at in front]
-    look: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 1.8, "markersize": 8.5, "markeredgecolor": "white"}
-    axes.plot(quick, good, "o-", color=style.BLUE, label="none is quicker and better", **look)
-    best = max(front, key=lambda at: worth[at])
-    style.ring(axes, seconds[best], scores[best])
-    axes.margins(0.06, 0.1)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_locator(MaxNLocator(7))
-    style.name_axes(axes, "seconds of fitting and measuring", metric)
-    style.key(axes, "best")
-    return style.png(figure)
-
-
-def pareto_front(seconds: Sequence[float], scores: Sequence[float]) -> list[int]:
-    """Return the trials than which none is both quicker and better (of a higher score), by rising seconds."""
-    front: list[int] = []
-    for at in sorted(range(len(scores)), key=lambda at: (seconds[at], -scores[at])):
-        if not front or scores[at] > scores[front[-1]]:
-            front.append(at)
-    return front
-
-
-def busy(workers: Mapping[str, float], slots: Mapping[str, int], elapsed_s: float, subtitle: str) -> bytes:
-    """Draw each worker's seconds of trials, and their share of the time of its slots; of workers gone, of one."""
-    names = sorted(workers)
-    seconds = [workers[name] for name in names]
-    figure, axes = style.rows("Busy seconds of the workers", subtitle, names)
-    style.bars(axes, seconds)
-    for at, name in enumerate(names):
-        share = workers[name] / max(elapsed_s * slots.get(name, 1), 1e-9)
-        text = f"{workers[name]:.1f} s: {style.percent(share)} busy"
-        style.write(axes, workers[name], at, f" {text}", va="center", bbox=None)
-    axes.set_xlim(0, max(seconds, default=1) * 1.45)
-    style.name_axes(axes, "seconds of trials in all slots", "")
-    return style.png(figure)
 
 
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
