@@ -30,7 +30,7 @@ BUDGET = {
     "config": 2097,
     "datasets": 4707,
     "evaluation": 2813,
-    "jobs": 2953,
+    "jobs": 2901,
     "measure": 455,
     "models": 2293,
     "scoring": 1493,
