@@ -29,7 +29,7 @@ help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
 	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-servers  the tests that start PostgreSQL and an object store on 127.0.0.1'
-	@echo 'make test-typed  every command of the documents, as a process of its own'
+	@echo 'make test-typed  every command of the documents, and cases beside the project, as processes of their own'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
 	@echo 'make rooms   import-linter: who may import whom'

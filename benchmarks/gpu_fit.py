@@ -29,7 +29,7 @@ from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.models.base import stacked
 from tipcast.models.cuml_forest import settings
 from tipcast.models.fit import fit
-from tipcast.models.xgboost_plan import plan
+from tipcast.models.xgboost_params import plan
 
 TRIES = 2
 """At most this many times the wanted pairs: what processors do hardly disturbs a GPU."""

@@ -78,7 +78,7 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
         call = booster.inplace_predict
     else:
         loaded = native.load(path, format, device, threads=os.cpu_count() or 1)
-        call = loaded.score if device == "cuda" else loaded.forest.predict_proba
+        call = loaded.score if device == "cuda" else loaded.model.predict_proba
     call(rows[:1000])
     start = time.perf_counter()
     found = call(rows)

@@ -39,7 +39,7 @@ import by_hand
 import sweep_rows
 from harness import Comparison, compare, options, write_result
 from tipcast.measure.memory import peak_bytes
-from tipcast.models.xgboost_plan import plan
+from tipcast.models.xgboost_params import plan
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Ended, Study, Trial

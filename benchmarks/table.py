@@ -49,6 +49,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sweep_real": ("datasets", "models", "evaluation", "search"),
     "card_trips": ("datasets", "models", "evaluation", "search", "tasks"),
     "outside": ("datasets", "models", "evaluation", "tasks"),
+    "other_tables": ("datasets", "models", "evaluation", "tasks", "scoring", "tracking/model_code"),
     "gbm_perf_cpu": JOB,
     "gbm_perf_gpu": JOB,
     "multirun": (*JOB, "config", "api.py", "cli.py"),
@@ -284,6 +285,34 @@ def outside() -> str:
     return table(("test RMSE", "trips", "published", "its own lines here", *ours), body)
 
 
+METRIC_GOAL, WAYS_GOAL = 1e-9, 1e-6
+"""Most that a metric may differ from scikit-learn's and a row's scores from each other, by the largest value."""
+
+
+def other_tables() -> str:
+    """Return the table of packages' tables: metrics beside scikit-learn's, ways of scoring beside each other."""
+    packages = read("other_tables")["facts"]["packages"] if rows("other_tables") else {}
+    body = []
+    for row in rows("other_tables"):
+        whence = f"{row['table']}, {row['package']} {packages[row['package']]}"
+        size = f"{row['rows']:,} x {row['columns']}"
+        asked = f"`{row['target']}`, `{row['model']}` on {'CSV' if row['trained_on'] == 'csv' else 'Parquet'}"
+        values = (f"{row['metric']} {row['run']:.9g}", f"{row['scikit_learn']:.9g}")
+        apart = (f"{row['metrics_apart']:.0e} ({held(row['metrics_apart'], METRIC_GOAL, '{:.0e}')})",
+                 f"{row['ways_apart']:.0e} ({held(row['ways_apart'], WAYS_GOAL, '{:.0e}')})")  # fmt: skip
+        body.append((whence, size, asked, *values, *apart))
+    head = (
+        "table",
+        "rows x columns",
+        "target, model",
+        "test metric",
+        "scikit-learn's",
+        "apart",
+        "ways of scoring apart",
+    )
+    return table(head, body or [(MISSING, *[""] * 6)])
+
+
 def gbm_perf() -> str:
     """Return the table of the airline shape, against bare XGBoost."""
     body = []
@@ -438,6 +467,7 @@ def tables() -> dict[str, Callable[[], str]]:
         aucs,
         cards,
         outside,
+        other_tables,
         gbm_perf,
         swept,
         served,

@@ -26,7 +26,6 @@ import scipy.special  # noqa: F401 - before MLflow and Dask, see tipcast.jobs.tr
 
 # isort: split
 import dask
-import distributed
 import filelock
 import mlflow
 import pandas as pd
@@ -158,7 +157,7 @@ def _nothing_is_left() -> Iterator[None]:
     variables, path = dict(os.environ), list(sys.path)
     levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
     configured = copy.deepcopy(dask.config.config)
-    started, own_process = forkserver._started, forkserver.own_process
+    relay, own_process = forkserver._relay, forkserver.own_process
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
@@ -175,7 +174,7 @@ def _nothing_is_left() -> Iterator[None]:
     if dask.config.config != configured:
         dask.config.config.clear()
         dask.config.config.update(configured)
-    forkserver._started, forkserver.own_process = started, own_process
+    forkserver._relay, forkserver.own_process = relay, own_process
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")  # MLflow's evaluator leaves its own
 
@@ -306,8 +305,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[None]:
     """Worker processes of Dask are forked from one that has loaded their libraries."""
-    distributed.utils._forkserver_preload_set = True  # Dask's own list would replace ours
-    warm.serve()
+    warm.serve()  # before Dask names modules of its own, which a server that runs does not load
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield
 

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,6 +28,7 @@ with warnings.catch_warnings():
     import mlflow.pyfunc
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
+DASK_TOOLS = NOTEBOOK.with_name("dask_tools.py")
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 MONITORING = NOTEBOOK.with_name("monitoring.py")
 NEIGHBOURS = NOTEBOOK.with_name("knn_distributed.py")
@@ -208,3 +210,43 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     assert alike > 0.999
     files = [pd.read_parquet(tmp_path / "knn" / f"part.{at}.scored")["class"] for at in range(4)]
     np.testing.assert_array_equal(np.concatenate(files), classes)
+
+
+def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
+    (tmp_path / "own_code.py").write_text("ANSWER = 42\n")
+    ended = subprocess.run(
+        [sys.executable, str(DASK_TOOLS), "--upload", "own_code.py", "--restart"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": ""},  # without Graphviz
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = "".join(
+        rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
+        for each in (r"cores \d+, memory [\d.]+ [GM]iB", r"imports \S+own_code\.py", r"partitions 1, [\d.]+ kiB")
+    )
+    told += r"graph: graph\.txt\nmeans: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
+    said = re.fullmatch(told, ended.stdout)
+    assert said, ended.stdout
+    expected = runpy.run_path(str(DASK_TOOLS))["make_rows"](100_000).groupby("group")["value"].mean()
+    assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
+    first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
+    assert first == f"{len(lines)} tasks"
+    needs = dict(line.split(" <- ") for line in lines)
+    chunks = [key for key in needs if "chunk" in key]
+    (summed,) = [key for key in needs if "mean-tree" in key]
+    assert len(chunks) == 2
+    assert all(chunk in needs[summed] for chunk in chunks)
+
+
+def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
+    pytest.importorskip("graphviz", reason="Graphviz's Python package is not installed")
+    if shutil.which("dot") is None:
+        pytest.skip("Graphviz (dot) is not installed")
+    example = runpy.run_path(str(DASK_TOOLS))
+    rows = dd.from_pandas(example["make_rows"](100), npartitions=2)
+    drawn = example["write_graph"](rows.groupby("group")["value"].mean(), tmp_path / "graph.svg")
+    assert drawn.read_text().count('class="node"') >= 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -113,8 +115,10 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
     client, model = session.client, _spec(name)
     check(model, session.device, kind=kind)
     estimator = build(model, session.device, (), kind, 3 if kind == "multiclass" else 0)
-    parts = [_rows(n, seed, kind) for seed, n in enumerate((400, 250, 300))]
+    parts = [_rows(n, seed, kind) for seed, n in enumerate((120, 80, 300))]
     held_out, labels = parts[2]
+    values = held_out.to_numpy()
+    values.flags.writeable = False
     if reach == "distributed":
         sides = placed(session, parts)
         train, validation = ([collection(side[part]) for side in sides] for part in (slice(2), slice(2, None)))
@@ -125,17 +129,19 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
         joined = tuple(pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1))
         x, y = placed(session, [joined])
         first, again = (
-            client.submit(_fit_here, estimator, x[0], None if kind == "clustering" else y[0], pure=False).result()
-            for _ in range(2)
+            client.submit(_fit_here, estimator, x[0], None if kind == "clustering" else y[0], shared).result()
+            for shared in (False, True)
         )
 
-    def score(scorer, values, frames):  # as an evaluation does: rows that lie on the device
-        return to_host(scorer.score(frames.xp.asarray(values)))
+    def score(pickled, values, frames):  # as an evaluation does: in another process, rows that lie on the device
+        scorer = pickle.loads(pickled)
+        return [to_host(scorer.score(frames.xp.asarray(part))) for part in (values, values[:0])]
 
-    scores, scores_again = (
-        client.submit(score, fitted.scorer, held_out.to_numpy(), session.frames, pure=False).result()
+    (scores, of_none), (scores_again, _) = (
+        client.submit(score, pickle.dumps(fitted.scorer), values, session.frames, pure=False).result()
         for fitted in (first, again)
     )
+    assert of_none.shape == (0, *scores.shape[1:])
     _check_predictions(kind, scores, labels)
     if (table, kind, reach) == ("gpu", "clustering", "distributed"):  # of one seed cuML's workers find other optima
         assert scores_again[:, 1].mean() == pytest.approx(scores[:, 1].mean(), rel=0.1)
@@ -146,8 +152,10 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
     saved = first.save(tmp_path)
     assert saved.path.is_file()
     tolerance = 1e-6 if table == "cpu" else TOLERANCE
-    np.testing.assert_allclose(native.load(saved.path, saved.format).score(held_out.to_numpy()), scores, atol=tolerance)
-    for way, found in every_way(client, first.scorer, saved, held_out.to_numpy()).items():
+    np.testing.assert_allclose(native.load(saved.path, saved.format).score(values), scores, atol=tolerance)
+    ways = every_way(client, first.scorer, saved, values)
+    assert list(ways) == ["estimator", *native.available(saved.format)]
+    for way, found in ways.items():
         np.testing.assert_allclose(found, scores, atol=tolerance, err_msg=way)
     if first.importance:
         assert list(first.importance) == ["a", "b", "c"]
@@ -157,5 +165,6 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
     assert all(np.isfinite(values).all() for split in first.history.values() for values in split.values())
 
 
-def _fit_here(estimator, x, y):
-    return estimator.fit(Split(x, y, (x, y)), seed=1)
+def _fit_here(estimator, x, y, shared):
+    rows = Split(x, y, (x, y))
+    return estimator.fit(estimator.prepared(rows, threads=2) if shared else rows, seed=1)

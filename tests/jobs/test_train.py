@@ -24,6 +24,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests import warm
+from tests.jobs.conftest import QUICK_TRAIN, Ended
 from tests.waiting import wait_until
 
 from tipcast import cli
@@ -205,6 +206,16 @@ def test_the_performance_report_needs_no_network(trained: Trained) -> None:
     page = _artifact(trained, "dask/dask.html").decode()
     assert "<script" in page
     assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
+
+
+def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> None:
+    words = ("train", "model=logistic", "data.rows=20000", "data.block_rows=1000", "cluster.n_workers=2", *QUICK_TRAIN)
+    parts, joined = (job(*words, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
+    assert parts["train/partitions"] > 2
+    for split in ("train", "validation", "test"):
+        assert joined[f"{split}/partitions"] <= 2, "a worker that has no rows of a split has no partition of it"
+        assert joined[f"{split}/rows"] == parts[f"{split}/rows"]
+    assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
 
 
 def test_the_note(trained: Trained) -> None:

@@ -13,7 +13,11 @@ Array = Any
 Frame = Any
 """A pandas or cuDF DataFrame or Series: the device decides."""
 
+OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
+
 if TYPE_CHECKING:
+    from distributed import Client
+
     from tipcast.compute.cpu import CpuFrames
 
     Frames: TypeAlias = CpuFrames
@@ -25,23 +29,30 @@ else:
 class Session:
     """Workers that are up, and the frame library they use."""
 
-    client: Any
+    client: Client
     device: str
     """``cpu`` or ``cuda``."""
     frames: Frames
     n_workers: int
     n_threads: int
     """Threads of all workers together."""
-    compiles: bool = False
-    """Whether kernels are compiled on first use, so that a job should warm up before it is timed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of a run about the workers' devices."""
 
     @property
     def size(self) -> str:
         """Workers and threads in words."""
-        counts = {"worker": self.n_workers, "thread": self.n_threads}
-        return ", ".join(f"{number} {name}{'s' if number != 1 else ''}" for name, number in counts.items())
+        return f"{count(self.n_workers, 'worker')}, {count(self.n_threads, 'thread')}"
+
+
+def count(number: int, thing: str) -> str:
+    """Return how many of a thing there are in words: ``1 worker``, ``2 workers``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def out_of_memory(problem: Exception) -> bool:
+    """Tell whether an error is of a full memory, of the host or a device, whichever library raised it."""
+    return isinstance(problem, MemoryError) or any(words in str(problem) for words in OUT_OF_MEMORY)
 
 
 def to_host(value: Any) -> Any:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
-import dask
+import dask.system
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
@@ -29,10 +26,6 @@ NEVER = "36500 days"
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
-UPLOADED = (".py", ".egg", ".zip")
-"""Files that workers can import."""
-DASK_LOGGERS = ("distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny")
-"""Dask's loggers, silenced: the job's own error reports a failure."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
 
@@ -47,42 +40,19 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     """
     detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
-    # A failure reaches the driver anyway; anything else these log comes from work that ran on while the cluster closed.
-    for name in (*DASK_LOGGERS, "asyncio", "tornado.application"):
+    for name in workers.QUIET:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = dask.config.set(_settings(spec, frame_library))
     with settings, OPENERS[type(spec)](spec) as client, workers.at_work(client, spec.wait_s):
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())
-            for file in spec.upload:
-                upload(client, file)
             yield client
         except Exception as problem:
             error = _cluster_error(problem, spec, client)
             if error is None:
                 raise
             raise error from problem
-
-
-def upload(client: Client, file: str) -> None:
-    """Send a Python file to all workers, which import it; log each worker's answer.
-
-    K009 a worker that cannot import it.
-    """
-    log = logging.getLogger("distributed.core")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # the scheduler imports it too, and would log a traceback
-    try:
-        answers = client.upload_file(file)
-    except Exception as problem:
-        said = f"{type(problem).__name__}: {problem}".partition("\n")[0]
-        fix = "mend the file, or install on the workers what it imports"
-        raise TipcastError("K009", file, f"a worker cannot import it: {said}", fix) from problem
-    finally:
-        log.setLevel(level)
-    for address, answer in answers.items():
-        LOG.info("upload of %s to %s: %s", file, address, answer.get("status", answer))
 
 
 def _cluster_error(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
@@ -124,32 +94,16 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _local(spec: schema.LocalCluster) -> Iterator[Client]:
+def _local(spec: schema.LocalCluster) -> AbstractContextManager[Client]:
     n_workers, threads = shared_out(spec)
     processes = spec.processes is not False
-    start = functools.partial(
-        LocalCluster,
-        n_workers=n_workers,
-        threads_per_worker=threads,
-        processes=processes,
-        memory_limit=spec.memory_limit or "auto",
-        host="127.0.0.1" if processes else None,
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
-        **({"env": workers.environment(), **workers.nannies(spec.wait_s)} if processes else {}),
-    )
-    with dask.config.set(forkserver.settings()), contextlib.ExitStack() as stack:
-        cluster, client = stack.enter_context(workers.closed(start, "cluster=local"))
-        workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
-        if spec.dashboard:
-            LOG.info("Dask dashboard: %s", cluster.dashboard_link)
-        yield client
+    own = {"env": workers.environment()} if processes else {"processes": False, "host": None}
+    return workers.local(LocalCluster, spec, n_workers, threads_per_worker=threads, **own)
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use, by its affinity and its container's limit."""
+    return dask.system.cpu_count()
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
@@ -163,10 +117,6 @@ def check(spec: schema.ClusterSpec) -> None:
 
     C003 no such kind, C009 an address that needs TLS; those of the kind's own check.
     """
-    for file in spec.upload:
-        if not Path(file).is_file() or Path(file).suffix not in UPLOADED:
-            what = f"no file of {', '.join(UPLOADED)}: {file}"
-            raise TipcastError("C004", "cluster.upload", what, "name a module or a package as an archive")
     kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
     if kind is None or spec.kind != kind:
         what = f"must be {kind or 'that of a known cluster'}, got {spec.kind}"
@@ -183,7 +133,7 @@ def _check_local(spec: schema.LocalCluster) -> None:
         raise TipcastError("C003", "cluster.n_workers", what, "use fewer, or null")
     try:
         if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
-            raise ValueError(f"{spec.memory_limit} is too little: a worker needs {LEAST_MEMORY}")
+            raise ValueError(f"must be at least {LEAST_MEMORY}, got {spec.memory_limit}")
     except ValueError as problem:
         raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
 

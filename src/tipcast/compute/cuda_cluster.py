@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,11 +12,10 @@ from typing import Any
 import dask
 from distributed import Client
 
-from tipcast.compute import forkserver, gpus, workers
+from tipcast.compute import gpus, workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
-LOG = logging.getLogger("tipcast")
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Without it XGBoost polls NCCL every 5 ms (docs/gpu.md). With it XGBoost cannot time out while NCCL starts, which does
 no harm here: these workers are killed with the job."""
@@ -29,7 +27,8 @@ def check(spec: schema.LocalCudaCluster) -> None:
         _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
         fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
-        raise TipcastError("C003", "cluster.rmm_async", "goes with no other pool", fix)
+        what = "cannot be combined with cluster.rmm_pool_size or cluster.rmm_managed"
+        raise TipcastError("C003", "cluster.rmm_async", what, fix)
     there = len(gpus.visible())
     if spec.n_workers is not None and spec.n_workers > there:
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
@@ -56,33 +55,20 @@ def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
 @contextlib.contextmanager
 def opened(spec: schema.LocalCudaCluster) -> Iterator[Client]:
     """Start a worker for each GPU and connect."""
-    n_workers = spec.n_workers or len(gpus.visible())
-    with contextlib.ExitStack() as stack:
+    own = {
+        "device_memory_limit": spec.device_memory_limit,
+        "enable_cudf_spill": spec.spill,
+        "rmm_pool_size": spec.rmm_pool_size,
+        "rmm_async": spec.rmm_async,
+        "rmm_managed_memory": spec.rmm_managed,
+        "protocol": spec.protocol,
+    }
+    kind, n_workers = functools.partial(_cluster_class(), environment(spec)), spec.n_workers or len(gpus.visible())
+    with (
         # A stolen task moves its rows from one GPU through the host's memory to another.
-        stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False} | forkserver.settings()))
-        start = functools.partial(
-            _cluster_class(),
-            environment(spec),
-            n_workers=n_workers,
-            threads_per_worker=1,
-            **workers.nannies(spec.wait_s),
-            memory_limit=spec.memory_limit or "auto",
-            device_memory_limit=spec.device_memory_limit,
-            enable_cudf_spill=spec.spill,
-            rmm_pool_size=spec.rmm_pool_size,
-            rmm_async=spec.rmm_async,
-            rmm_managed_memory=spec.rmm_managed,
-            protocol=spec.protocol,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": spec.dashboard},  # its pages take a second to import
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about CPU affinity, where the system does not tell it
-            started, client = stack.enter_context(workers.closed(start, "cluster=local_cuda"))
-        workers.wait(client, n_workers, spec.wait_s, workers.SLOW)
-        if spec.dashboard:
-            LOG.info("Dask dashboard: %s", started.dashboard_link)
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        workers.local(kind, spec, n_workers, threads_per_worker=1, **own) as client,
+    ):
         yield client
 
 
@@ -93,7 +79,9 @@ def _cluster_class() -> type:
     class Cluster(LocalCUDACluster):
         def __init__(self, environment: Mapping[str, str], **settings: Any) -> None:
             self._environment = environment
-            super().__init__(**settings)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about CPU affinity, where the system does not tell it
+                super().__init__(**settings)
 
         def new_worker_spec(self) -> dict[Any, Any]:
             specs: dict[Any, Any] = super().new_worker_spec()

@@ -13,6 +13,7 @@ from distributed.system import MEMORY_LIMIT
 from tipcast import __version__
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
+from tipcast.compute.base import count
 from tipcast.config import schema
 from tipcast.config.errors import Finding, TipcastError, ok, warning
 
@@ -27,28 +28,22 @@ SAME = "install the same requirements file on every machine of the cluster"
 def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
     """Find out which GPUs this machine has; C010 where the backend needs one here and there is none."""
     found = gpus.visible()
+    if not found:
+        if backend.name != "gpu":
+            return ok("none; backend=cpu needs none")
+        if not cluster.kind.startswith("local"):
+            return ok(f"none here; the workers of cluster={cluster.kind} need them")
+        fix = "run nvidia-smi and look at CUDA_VISIBLE_DEVICES, or use backend=cpu"
+        raise TipcastError("C010", "backend=gpu", "no NVIDIA GPU is visible on this machine", fix)
+    kinds, driver = Counter(f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB" for gpu in found), found[0].driver
+    shown = f"{', '.join(f'{number} x {kind}' for kind, number in kinds.items())}, driver {driver}"
     if backend.name != "gpu":
-        return ok(f"{_shown(found)}; backend={backend.name} uses none" if found else "none; backend=cpu needs none")
-    if found:
-        return _driver(found)
-    if not cluster.kind.startswith("local"):
-        return ok(f"none here; the workers of cluster={cluster.kind} need them")
-    fix = "run nvidia-smi and look at CUDA_VISIBLE_DEVICES, or use backend=cpu"
-    raise TipcastError("C010", "backend=gpu", "no NVIDIA GPU is visible on this machine", fix)
-
-
-def _shown(found: list[gpus.Gpu]) -> str:
-    """Return GPUs in words: how many of which, and the driver."""
-    kinds = Counter(f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB" for gpu in found)
-    return f"{', '.join(f'{count} x {kind}' for kind, count in kinds.items())}, driver {found[0].driver}"
-
-
-def _driver(found: list[gpus.Gpu]) -> Finding:
-    major = found[0].driver.partition(".")[0]
+        return ok(f"{shown}; backend={backend.name} uses none")
+    major = driver.partition(".")[0]
     if major.isdigit() and int(major) < LEAST_DRIVER:
         fix = "update the driver, or install NVIDIA's cuda-compat package"
-        return warning(f"{_shown(found)}: CUDA 13 asks for driver {LEAST_DRIVER} or later", fix)
-    return ok(_shown(found))
+        return warning(f"{shown}: CUDA 13 asks for driver {LEAST_DRIVER} or later", fix)
+    return ok(shown)
 
 
 def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
@@ -59,13 +54,13 @@ def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> F
         return _on_cores(cluster)
     if isinstance(cluster, schema.LocalCudaCluster):
         there = len(gpus.visible())
-        return ok(f"{_count(wanted or there, 'worker')} on {_count(there, 'GPU')}")
+        return ok(f"{count(wanted or there, 'worker')} on {count(there, 'GPU')}")
     return ok(f"{wanted or 'workers'} on cluster={cluster.kind}; they start with a job, not with the doctor")
 
 
 def _on_cores(cluster: schema.LocalCluster) -> Finding:
     workers, threads = clusters.shared_out(cluster)
-    found = f"{_count(workers, 'worker')} of {_count(threads, 'thread')} on {_count(clusters.cores(), 'core')}"
+    found = f"{count(workers, 'worker')} of {count(threads, 'thread')} on {count(clusters.cores(), 'core')}"
     limit = dask.utils.parse_bytes(cluster.memory_limit) if cluster.memory_limit else 0
     if workers * limit > MEMORY_LIMIT:
         what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
@@ -73,10 +68,6 @@ def _on_cores(cluster: schema.LocalCluster) -> Finding:
     if workers * threads > clusters.cores():
         return warning(f"{found}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
     return ok(found)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluster, packages: Sequence[str]) -> Finding:
@@ -138,7 +129,7 @@ def _differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
             for who, theirs in versions.items()
             if who != "here" and (who != "scheduler" or name in {"python", "dask", "distributed"})
         )
-        told = [f"{version} on {count}" for version, count in others.items() if version != mine]
+        told = [f"{version} on {number}" for version, number in others.items() if version != mine]
         if told:
             apart[name] = f"{name} {mine} here, {', '.join(told)} there"
     return apart

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -43,8 +43,8 @@ LEFT = "ignore:resource_tracker"
 
 own_process = False
 """Whether this process runs only a tipcast command: the server is started in no other."""
-_started = False
 _relay: _Relay | None = None
+"""Of the server's standard error, once it is started."""
 
 
 class _Relay(threading.Thread):
@@ -86,11 +86,11 @@ def waiting() -> dict[str, str]:
 
 
 def settings() -> dict[str, str]:
-    """Return Dask's setting of how workers on this machine start, and keep Dask from preloading modules of its own."""
-    import distributed  # after the server has started: its import takes half a second
+    """Return Dask's setting of how workers on this machine start.
 
-    distributed.utils._forkserver_preload_set = True
-    return {"distributed.worker.multiprocessing-method": "forkserver" if _started else "spawn"}
+    Dask then names modules to preload too, which comes too late for a server that runs.
+    """
+    return {"distributed.worker.multiprocessing-method": "forkserver" if _relay else "spawn"}
 
 
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ def start(modules: Sequence[str]) -> None:
 
     Call it before the process has threads: it changes the environment for a moment.
     """
-    global _started, _relay
+    global _relay
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
@@ -115,29 +115,27 @@ def start(modules: Sequence[str]) -> None:
     os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet)
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *modules])
-        with left_alone():
-            _relay = _relayed(forkserver.ensure_running)
-        _started = True
+        reader, writer = os.pipe()
+        with left_alone(), _standard_error(writer):
+            forkserver.ensure_running()
     finally:
-        for name in set(os.environ) - set(before):
-            del os.environ[name]
+        os.environ.clear()
         os.environ.update(before)
+    _relay = _Relay(reader)
+    _relay.start()
 
 
-def _relayed(start: Callable[[], None]) -> _Relay:
-    """Start a process whose standard error goes through a relay to this process's."""
-    reader, writer = os.pipe()
+@contextlib.contextmanager
+def _standard_error(pipe: int) -> Iterator[None]:
+    """Close a pipe's end, which the processes that start meanwhile have for their standard error."""
     before = os.dup(2)
-    os.dup2(writer, 2)
-    os.close(writer)
+    os.dup2(pipe, 2)
+    os.close(pipe)
     try:
-        start()
+        yield
     finally:
         os.dup2(before, 2)
         os.close(before)
-    relay = _Relay(reader)
-    relay.start()
-    return relay
 
 
 @contextlib.contextmanager

@@ -20,8 +20,6 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 LOG = logging.getLogger("tipcast")
-OPEN = "%s is reached without TLS (cluster.insecure): whoever reaches it can run code there"
-START = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
 TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
@@ -69,7 +67,7 @@ def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[st
 def opened(spec: schema.SchedulerCluster) -> Iterator[Client]:
     """Connect and wait for the workers; K001 where no scheduler answers in time."""
     if _is_open(spec):
-        LOG.warning(OPEN, spec.address)
+        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
     security, arguments = _connection(spec)
     try:
         # Dask's connect() has a timeout for the connection but none for the handshake.
@@ -85,7 +83,8 @@ def opened(spec: schema.SchedulerCluster) -> Iterator[Client]:
             what = f"it closes the connection: {problem}"
         raise TipcastError("K001", spec.address, what, fix) from problem
     with client:
-        workers.wait(client, spec.n_workers, spec.wait_s, START)
+        fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
+        workers.wait(client, spec.n_workers, spec.wait_s, fix)
         yield client
 
 

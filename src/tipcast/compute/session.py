@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.utils import format_bytes
-from distributed import Client
+from distributed import Client, performance_report
 
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
-from tipcast.compute.base import Session
+from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.cluster import connect
 from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.gpu import GpuFrames
@@ -27,6 +30,8 @@ LOG = logging.getLogger("tipcast")
 
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
 """Backend -> a kind of cluster that it cannot use, and the one to use instead."""
+REPORT_FROM_S = 30.0
+"""Seconds from which a block gets a performance report by default."""
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
@@ -53,9 +58,15 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     """
     gpu = backend.name == "gpu"
     with connect(cluster, "cudf" if gpu else "pandas") as client, _out_of_memory() if gpu else contextlib.nullcontext():
-        found = own_gpus(client) if gpu else []
+        tags = {}
         if gpu:
+            found = own_gpus(client)
             client.gather([client.submit(_warm, workers=[address], pure=False) for address in client.nthreads()])
+            tags = {
+                "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
+                "gpu.count": str(len(found)),
+                "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
+            }
         workers = known(client)
         for address, worker in workers.items():
             memory = format_bytes(worker["memory_limit"] or 0)
@@ -66,14 +77,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
             frames=GpuFrames() if gpu else CpuFrames(),
             n_workers=len(workers),
             n_threads=sum(worker["nthreads"] for worker in workers.values()),
-            compiles=gpu,
-            tags={
-                "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
-                "gpu.count": str(len(found)),
-                "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
-            }
-            if found
-            else {},
+            tags=tags,
         )
 
 
@@ -85,11 +89,33 @@ def _out_of_memory() -> Iterator[None]:
     except TipcastError:
         raise
     except Exception as problem:
-        if not (isinstance(problem, MemoryError) or "out of memory" in str(problem)):
+        if not out_of_memory(problem):
             raise
         said = str(problem).strip().partition("\n")[0]
         fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
         raise TipcastError("K008", "a worker's GPU", f"out of memory: {said}", fix) from problem
+
+
+@contextlib.contextmanager
+def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
+    """Record Dask's performance report of a block as one self-contained HTML file; log a warning where that fails.
+
+    Where ``wanted`` is None, only a block that takes longer than ``REPORT_FROM_S`` gets one: it takes a second or two.
+    """
+    if wanted is False:
+        yield
+        return
+    report, begun = performance_report(filename=str(path), mode="inline"), time.monotonic()
+    report.__enter__()
+    yield
+    if wanted is None and time.monotonic() - begun < REPORT_FROM_S:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
+        try:
+            report.__exit__(None, None, None)  # not after a failure, which it would delay by seconds
+        except Exception as problem:
+            LOG.warning("no Dask performance report: %s", problem)
 
 
 def own_gpus(client: Client) -> list[gpus.Gpu]:

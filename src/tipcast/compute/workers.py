@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib.util
 import logging
 import os
@@ -16,6 +17,7 @@ from concurrent.futures import CancelledError
 from importlib.machinery import ModuleSpec
 from typing import Any, TypeVar
 
+import dask
 import distributed
 from distributed import Client, SpecCluster, Status, as_completed
 from distributed.deploy.spec import close_clusters
@@ -23,25 +25,23 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from tipcast.compute import forkserver
 from tipcast.compute.forkserver import HIDDEN, left_alone, waiting
+from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 Started = TypeVar("Started", bound=SpecCluster)
 LOG = logging.getLogger("tipcast")
 
-QUIET = ("distributed.worker", "distributed.core", "distributed.sizeof", "asyncio", "tornado", "tornado.application")
-"""Loggers of workers to silence: the driver reports what matters, the rest comes from shutdowns and profiling."""
+QUIET = (
+    "distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny", "distributed.core",
+    "distributed.sizeof", "asyncio", "tornado", "tornado.application",
+)  # fmt: skip
+"""Loggers to silence: errors reach the driver as exceptions, the rest comes of shutdowns and profiling."""
 
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
-"""The fix for missing workers where tipcast starts them."""
 PAUSED_LOOK_S = 5.0
 """Seconds between two checks whether all workers are paused."""
 CLOSE_S = 10.0
 """Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
-
-
-def nannies(wait_s: float) -> dict[str, Any]:
-    """Return a local cluster's settings for worker processes, each of which may take ``wait_s`` to start."""
-    return {"worker_class": Nanny, "death_timeout": wait_s}
 
 
 def environment() -> dict[str, str]:
@@ -154,9 +154,7 @@ def _all_paused(dask_scheduler: Any) -> bool:
 
 def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each future with its result as it ends; raise its error, also of one that was cancelled."""
-    with client.as_current():  # as_completed takes no client
-        ended = as_completed(list(futures), with_results=True)
-    for future, result in ended:
+    for future, result in as_completed(list(futures), client.loop, with_results=True):
         if isinstance(result, CancelledError):  # as all are when the scheduler goes: Dask makes the error the result
             raise result
         yield future, result
@@ -164,6 +162,31 @@ def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any
 
 def address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "scheduler"
+
+
+@contextlib.contextmanager
+def local(
+    kind: Callable[..., SpecCluster], spec: schema.LocalCluster | schema.LocalCudaCluster, n_workers: int, **own: Any
+) -> Iterator[Client]:
+    """Start a cluster of this machine, wait for its workers, close it at the end; ``own`` are settings of its kind.
+
+    K002 workers that do not come up.
+    """
+    settings = {
+        "n_workers": n_workers,
+        "memory_limit": spec.memory_limit or "auto",
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": spec.dashboard},  # its pages take a second to import
+    }
+    if own.get("processes", True):
+        settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s}
+    start = functools.partial(kind, **settings | own)
+    with dask.config.set(forkserver.settings()), closed(start, f"cluster={spec.kind}") as (cluster, client):
+        wait(client, n_workers, spec.wait_s, SLOW)
+        if spec.dashboard:
+            LOG.info("Dask dashboard: %s", cluster.dashboard_link)
+        yield client
 
 
 @contextlib.contextmanager

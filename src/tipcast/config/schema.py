@@ -45,12 +45,8 @@ class ClusterSpec:
     """Seconds that a connection to the scheduler may take."""
     performance_report: bool | None = None
     """Whether a run keeps Dask's performance report; null: one that takes more than half a minute."""
-    task_graph: bool = False
-    """Whether a training keeps the graph of the tasks behind its rows, and which worker holds which of them."""
     partition_per_worker: bool = False
     """Whether a training joins the rows of each worker to one partition before it fits; that takes twice the memory."""
-    upload: list[str] = field(default_factory=list)
-    """Files of Python (.py, .egg, .zip) that each worker is sent and imports, also one that comes later."""
 
 
 @dataclass

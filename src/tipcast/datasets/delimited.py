@@ -34,10 +34,11 @@ MISSING = [
 CSV_CHUNK = 8 << 20
 """Bytes that the CSV parser works on at once."""
 _CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M:%S %p", " %I:%M %p", "")
+_YEAR_FIRST = [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC", *(f"%Y/%m/%d{clock}" for clock in _CLOCKS)]
 DATES = {
-    "iso": [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC"],
-    "month_first": [pa.csv.ISO8601, *(f"%m/%d/%Y{clock}" for clock in _CLOCKS)],
-    "day_first": [pa.csv.ISO8601, *(f"%d/%m/%Y{clock}" for clock in _CLOCKS)],
+    "iso": _YEAR_FIRST,
+    "month_first": [*_YEAR_FIRST, *(f"%m/%d/%Y{clock}" for clock in _CLOCKS)],
+    "day_first": [*_YEAR_FIRST, *(f"%d/%m/%Y{clock}" for clock in _CLOCKS)],
 }
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
 GZIP = b"\x1f\x8b"

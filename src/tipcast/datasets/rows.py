@@ -238,7 +238,7 @@ class Loaded:
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
-    fragments, given = _fragments(session, listing), {"frames": session.frames, "recipe": recipe}
+    fragments, given = _fragments(session, listing), dict[str, Any](frames=session.frames, recipe=recipe)
     return list(session.client.map(prepare_fragment, fragments, **given, pure=False, key="prepare"))
 
 

@@ -76,8 +76,10 @@ class Table(Dataset):
                 key = "data.time" if name == spec.time else "data.types"
                 raise TipcastError("D007", address.shown(scans[0].uri), f"missing column {name!r}", f"look at {key}")
         seen = table_columns.look(scans, types)
+        written = scans[0].facts.get("written", {})  # blanks and all, as rows to predict may have it
+        spellings = {name: tuple(dict.fromkeys((written.get(name, name), name))) for name in types}
         taken = [
-            table_columns.take(name, _spellings(scans[0], name), kind, seen[name], spec.types.get(name), cells=cells)
+            table_columns.take(name, spellings[name], kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
         taken += [Taken(name, None, str(kind), Seen(), INDEX) for name, kind in indexes.items()]
@@ -148,6 +150,9 @@ class Table(Dataset):
         """
         if name is None:
             raise TipcastError("C004", "task.target", "needs a value", "add task.target=COLUMN")
+        if left_out := [row["note"] for row in self.report if row["column"] == name and name not in self.features]:
+            what, fix = f"column {name!r} is left out: {left_out[0]}", "name another column, or see data.types"
+            raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
             near = difflib.get_close_matches(name, self.features, 1)
             fix = f"did you mean {near[0]}?" if near else f"use {', '.join(self.features[:20])}"
@@ -175,8 +180,9 @@ class Table(Dataset):
             raise TipcastError("D015", "data.train", what, "name another column as task.target, or use more data")
         found = "classification" if len(classes) == 2 else "multiclass"
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
-            what = f"column {name!r} has {len(classes)} different values: not for {kind or 'classes'}"
-            raise TipcastError("C003", "task.kind", what, "leave task.kind out, or use regression for numbers")
+            what = f"column {name!r} has {len(classes):,} different values: not for {kind or 'classes'}"
+            fix = "leave task.kind out, or use regression for numbers" if kind else "name another column as task.target"
+            raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
         return TargetColumn(name, found, classes, values)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
@@ -223,8 +229,8 @@ class Table(Dataset):
             table, where = table_columns.stored(fragment, host), address.shown(fragment.uri)
             for name in host:
                 if name == self.time:
-                    days = table.select([name]).cast(pa.schema([(name, pa.timestamp("us"))]))
-                    read |= frames.arrays(days, [name])
+                    times = table_columns.times_of(table[name], self.dates or "iso", where)
+                    read[name] = frames.arrays(times, [""])[""]
                 else:
                     values = table_columns.values_of(table[name], self._column(name), where)
                     read[name] = frames.xp.asarray(values)
@@ -297,7 +303,7 @@ class Table(Dataset):
         if scan.fragments[0].format == "csv" or pa.types.is_null(kind):
             return True
         stored = kind_of(kind)
-        return stored == "time" if self._type(name) == "time" else stored in ("number", "category")
+        return stored in (("time", "category") if self._type(name) == "time" else ("number", "category"))
 
     def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
         """Leave out columns that are not known, and say which ones the host has to read."""
@@ -309,8 +315,8 @@ class Table(Dataset):
             own[name] = part.columns[name]
             column = self._by_name.get(name)
             if name == self.time:
-                days = pa.types.is_date(kind)
-                host += [name] if days else []
+                as_it_is = pa.types.is_timestamp(kind) or part.format == "csv"
+                host += [] if as_it_is else [name]
             elif column is not None and (
                 column.type == "category"
                 or (is_text(kind) and (column.booleans or column.missing or part.format == "parquet"))
@@ -401,13 +407,9 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     return FileScan(uri, parts, None, look.digest, facts, look.notes)
 
 
-def _spellings(scan: FileScan, name: str) -> tuple[str, ...]:
-    """Return the names that a column may have in rows to predict: first as the file has it, blanks and all."""
-    return tuple(dict.fromkeys((scan.facts.get("written", {}).get(name, name), name)))
-
-
 def _is_time(taken: Taken, types: Mapping[str, pa.DataType], cells: bool) -> bool:
-    return taken.seen.present == taken.seen.dates > 0 if cells else kind_of(types[taken.name]) == "time"
+    kind = types[taken.name]
+    return taken.seen.are_times(cells=cells) if is_text(kind) else kind_of(kind) == "time"
 
 
 def _notes(taken: Sequence[Taken]) -> list[str]:

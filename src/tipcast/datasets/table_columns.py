@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
@@ -29,7 +30,8 @@ MANY_TEXTS = 20
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|Inf|infinity|Infinity)"
 CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
-DATE = r"(\d{4}-\d{2}-\d{2}|\d{1,2}/\d{1,2}/\d{4})([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
+YEAR_FIRST = r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}"
+DATE = rf"({YEAR_FIRST}|\d{{1,2}}/\d{{1,2}}/\d{{4}})" r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 ABSENT = frozenset(delimited.MISSING)
@@ -47,6 +49,8 @@ class Seen:
     codes: int = 0
     """Numbers that are no quantities: of zeros in front, or too many digits."""
     dates: int = 0
+    year_first: int = 0
+    """Dates that can be read in one way only."""
     booleans: int = 0
     texts: Counter[str] = field(default_factory=Counter)
     """Different texts, missing ones apart; empty once there are too many."""
@@ -79,7 +83,8 @@ class Seen:
             "missing": absent,
             "numbers": is_number,
             "codes": pc.and_(is_number, _matches(bare, CODE)),
-            "dates": pc.and_(other, _matches(bare, DATE)),
+            "dates": (dates := pc.and_(other, _matches(bare, DATE))),
+            "year_first": pc.and_(dates, pc.match_substring_regex(bare, f"^({YEAR_FIRST})")),
             "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
         }
         sums = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
@@ -95,6 +100,10 @@ class Seen:
                 self.many = len(self.texts) > MOST_CATEGORIES
             if self.many:
                 self.texts.clear()
+
+    def are_times(self, *, cells: bool) -> bool:
+        """Whether all values are dates; outside CSV, whose slashes are looked at, only with the year first."""
+        return self.present == (self.dates if cells else self.year_first) > 0
 
     def add_nulls(self, rows: int, nulls: int) -> None:
         """Count one part's rows of a column that holds no texts."""
@@ -266,13 +275,13 @@ def take(
 def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     """Return what a column of texts is taken for, and why where that may surprise."""
     present, numbers = seen.present, seen.numbers
+    if seen.are_times(cells=cells):
+        return "time", ""
     if not cells:  # the file says that it is text
         alike = numbers == present and not seen.codes and len(seen.texts) != 2
         return "category", f"texts that are all numbers: data.types={{{name}: number}} takes them so" if alike else ""
     if seen.booleans == present:
         return "number", ""
-    if seen.dates == present:
-        return "time", ""
     if numbers == present:
         shown = _named(sorted((text, count) for text, count in seen.absent.items() if text not in ABSENT))
         note = f"numbers, but for {shown}: these are missing values" if shown else ""
@@ -310,6 +319,25 @@ def like_numbers(texts: Iterable[str]) -> bool:
     """Whether nearly all texts are numbers with a currency, a unit or separators."""
     every = list(texts)
     return bool(every) and sum(bool(LIKE_NUMBER.fullmatch(text)) for text in every) >= MOSTLY * len(every)
+
+
+def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
+    """Return days, or texts that are read as those of CSV are, as a table of one column, in microseconds.
+
+    ``dates`` is a key of ``delimited.DATES``; D005 a text that is no time.
+    """
+    if not is_text(column.type):
+        return pa.table({"": column.cast(pa.timestamp("us"))})
+    cells = pa.BufferOutputStream()
+    pa.csv.write_csv(pa.table({"": pc.utf8_trim_whitespace(column)}), cells)
+    options = {"null_values": delimited.MISSING, "timestamp_parsers": delimited.DATES[dates]}
+    convert = pa.csv.ConvertOptions(column_types={"": pa.timestamp("us")}, quoted_strings_can_be_null=True, **options)
+    try:
+        return pa.csv.read_csv(pa.BufferReader(cells.getvalue()), convert_options=convert)
+    except pa.ArrowInvalid as problem:
+        raise TipcastError(
+            "D005", where, f"the time column: {problem}", "write times as 2019-02-01 18:30:00"
+        ) from problem
 
 
 def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:

@@ -30,7 +30,9 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     for line in lines:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip(), flush=True)
     if "target" in said:
-        print("target  " + "  ".join(f"{name} {value}" for name, value in said["target"].items() if value), flush=True)
+        classes = said["target"]["classes"]
+        target_line = {**said["target"], "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])}
+        print("target  " + "  ".join(f"{name} {value}" for name, value in target_line.items() if value), flush=True)
     return said
 
 

@@ -58,7 +58,7 @@ class RunContext:
         """Open the workers; warm up those that compile what they compute with, or ``always`` all."""
         with self.clock.phase("cluster") as facts, progress("cluster"):
             workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
-            if warm_up and (workers.compiles or always):
+            if warm_up and (workers.device == "cuda" or always):
                 warm_up(workers)
             facts.append(workers.size)
         self.run.set_tags(workers.tags)

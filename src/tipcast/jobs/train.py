@@ -9,8 +9,8 @@ import numpy as np
 import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
-from tipcast.compute.diagnostics import recorded
 from tipcast.compute.session import check as check_session
+from tipcast.compute.session import recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
@@ -65,8 +65,6 @@ def train(
         with clock.phase("read") as facts:
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
-        if config.cluster.task_graph:
-            record.tasks(client, splits)
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
             fitted = fit(
                 client,

@@ -13,7 +13,6 @@ import pandas as pd
 import yaml
 
 from tipcast import __version__
-from tipcast.compute import diagnostics
 from tipcast.compute.base import Session
 from tipcast.config.job_schemas import DoctorConfig, TrainConfig
 from tipcast.config.plain import flatten, redact, to_plain
@@ -42,7 +41,7 @@ SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
 """Parts of the configuration that runs are compared by."""
 NOT_PARAMS = (
     "cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s",
-    "cluster.performance_report", "cluster.dashboard", "cluster.task_graph", "cluster.upload", "data.limits",
+    "cluster.performance_report", "cluster.dashboard", "data.limits",
     "task.kind", "task.function", "task.target", "task.columns", "task.params", "task.classes", "task.description",
     "model.kinds", "model.cpu", "model.gpu", "model.space", "model.tiny",
 )  # fmt: skip
@@ -106,15 +105,6 @@ class Record:
                 **{f"data.{name}_period": periods[name] for name in splits},
             }
         )
-
-    def tasks(self, client: Any, splits: Splits) -> None:
-        """Record which worker holds which rows, and the graph of the tasks that the scheduler knows by then."""
-        held = diagnostics.placement(client, {name: (rows.x, rows.parts) for name, rows in splits.items()})
-        self.run.log_table(held, "tables/placement.json")
-        found = diagnostics.tasks(client)
-        self.run.log_text(diagnostics.graph_text(found), "dask/tasks.txt")
-        if picture := diagnostics.graph_picture(found):
-            self.run.log_bytes(picture, "dask/tasks.svg")
 
     def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""

@@ -26,28 +26,22 @@ CUDA_SUFFIX = re.compile(r"-cu(\d+)$")
 
 def providers(packages: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return import name -> the distributions that bring it -> their versions."""
-    found: dict[str, dict[str, str]] = {package: {} for package in packages}
-    for distribution in importlib.metadata.distributions():
-        name = canonicalize_name(distribution.name or "")
-        for package in packages:
-            if package.replace("_", "-") in name and _brings(distribution, package):
-                found[package][name] = distribution.version
-    return found
-
-
-def _brings(distribution: importlib.metadata.Distribution, package: str) -> bool:
-    return any(file.parts == (package, "__init__.py") for file in distribution.files or ())
+    bring = importlib.metadata.packages_distributions()
+    return {
+        package: {canonicalize_name(name): importlib.metadata.version(name) for name in bring.get(package, ())}
+        for package in packages
+    }
 
 
 def check_xgboost(cuda: bool) -> Finding:
     """Find out which XGBoost there is; C020 where it cannot train, or with ``cuda`` not on GPUs."""
-    found = [f"{name} {version}" for name, version in providers(("xgboost",))["xgboost"].items()]
+    builds = providers(("xgboost",))["xgboost"]
+    found = [f"{name} {version}" for name, version in builds.items()]
     build = "xgboost" if cuda else "xgboost-cpu"
     fix = f"pip install {build}"
     if len(found) > 1:
-        names = " ".join(text.partition(" ")[0] for text in found)
         what = f"{' and '.join(found)} overwrite each other's files"
-        raise TipcastError("C020", "xgboost", what, f"pip uninstall {names}, then {fix}")
+        raise TipcastError("C020", "xgboost", what, f"pip uninstall {' '.join(builds)}, then {fix}")
     try:
         compiled = bool(importlib.import_module("xgboost").build_info().get("USE_CUDA"))
     except ImportError as problem:

@@ -6,12 +6,10 @@ import re
 import resource
 import sys
 from pathlib import Path
-from typing import Any
+
+from distributed import Client
 
 from tipcast.compute import gpus
-
-UNIT = 1 if sys.platform == "darwin" else 1024
-"""ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
 
 def peak_bytes() -> int:
@@ -20,16 +18,16 @@ def peak_bytes() -> int:
     found = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
     if found:
         return int(found[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def peaks(client: Any) -> dict[str, int]:
+def peaks(client: Client) -> dict[str, int]:
     """Return the largest resident sets and, where workers have devices, the most memory in use on one, in bytes.
 
     They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see ``gpus.Watcher``).
     """
     workers = client.run(peak_bytes, on_error="ignore")  # one may die even now
+    devices = [peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None]
     found = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
-    on_devices = client.run(gpus.peak_bytes, on_error="ignore")
-    devices = [peak for peak in on_devices.values() if peak is not None]
     return found | ({"device": max(devices)} if devices else {})

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 LOG = logging.getLogger("tipcast")
@@ -20,11 +19,13 @@ LINES = 10
 
 
 class _Handler(logging.Handler):
-    """Write to the standard error of the moment, above a progress bar where that is a terminal."""
+    """Writes to the standard error of the moment, above a progress bar; names level and logger of others' lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
+            if record.name != LOG.name or record.levelno != logging.INFO:
+                line = f"{record.levelname} {record.name}: {line}"
             if sys.stderr.isatty():
                 from tqdm import tqdm  # takes a while to import
 
@@ -35,15 +36,6 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
 
-class _Formatter(logging.Formatter):
-    """Show the job's own lines as they are, all others with their level and logger."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        own = record.name == LOG.name and record.levelno == logging.INFO
-        return line if own else f"{record.levelname} {record.name}: {line}"
-
-
 @contextlib.contextmanager
 def shown(level: int) -> Iterator[None]:
     """Log to standard error.
@@ -51,7 +43,6 @@ def shown(level: int) -> Iterator[None]:
     ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what libraries log as INFO.
     """
     root, handler = logging.getLogger(), _Handler()
-    handler.setFormatter(_Formatter())
     handler.addFilter(lambda record: not record.name.startswith("hydra."))  # it prints what --info asks for itself
     before = root.level, LOG.level
     root.addHandler(handler)
@@ -70,18 +61,6 @@ def worth_a_line(done: int, total: int) -> bool:
     return done * LINES // total > (done - 1) * LINES // total
 
 
-@dataclass
-class _Steps:
-    """How far a block has come, by its own account."""
-
-    done: int = 0
-    total: int = 0
-    note: str = ""
-
-    def tell(self, done: int, total: int, note: str = "") -> None:
-        self.done, self.total, self.note = done, total, note
-
-
 @contextlib.contextmanager
 def progress(
     label: str, futures: Sequence[Any] = (), wait: Callable[[threading.Event, float], bool] = threading.Event.wait
@@ -91,38 +70,36 @@ def progress(
     The steps are futures that end, or those that a block tells what this yields: steps done, all steps and a word.
     ``wait`` waits between two looks at them.
     """
-    steps = _Steps(total=len(futures))
-    detailed_or_quiet = LOG.level not in (logging.NOTSET, logging.INFO)  # lines in place of a bar, or nothing
-    if detailed_or_quiet or not sys.stderr.isatty():
-        yield steps.tell
-        return
-    ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(label, futures, steps, ended, wait), daemon=True)
-    watcher.start()
+    steps = 0, len(futures), ""
+    over = threading.Event()
+
+    def tell(done: int, total: int, note: str = "") -> None:
+        nonlocal steps
+        steps = done, total, note
+
+    def watch() -> None:
+        begun = time.time()  # as tqdm's clock
+        if wait(over, PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
+            return
+        from tqdm import tqdm  # takes a while to import
+
+        with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False) as bar:
+            bar.start_t = begun
+            while not wait(over, REFRESH_S):
+                done, total, note = steps
+                if total:
+                    bar.total, bar.bar_format = total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
+                    bar.set_postfix_str(note, refresh=False)
+                bar.update(sum(future.done() for future in futures) + done - bar.n)
+
+    # With other levels there are lines in place of a bar, or nothing.
+    shows = LOG.level in (logging.NOTSET, logging.INFO) and sys.stderr.isatty()
+    watcher = threading.Thread(target=watch, daemon=True) if shows else None
+    if watcher:
+        watcher.start()
     try:
-        yield steps.tell
+        yield tell
     finally:
-        ended.set()
-        watcher.join()
-
-
-def _watch(
-    label: str,
-    futures: Sequence[Any],
-    steps: _Steps,
-    ended: threading.Event,
-    wait: Callable[[threading.Event, float], bool],
-) -> None:
-    begun = time.time()  # as tqdm's clock
-    if wait(ended, PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
-        return
-    from tqdm import tqdm  # takes a while to import
-
-    with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False) as bar:
-        bar.start_t = begun
-        while not wait(ended, REFRESH_S):
-            if steps.total:
-                bar.total, bar.bar_format = steps.total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
-                bar.set_postfix_str(steps.note, refresh=False)
-            done = sum(future.done() for future in futures) if futures else steps.done
-            bar.update(done - bar.n)
+        over.set()
+        if watcher:
+            watcher.join()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
+
+import numpy as np
 
 from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.disk import writing
@@ -18,11 +21,29 @@ from tipcast.models import native
 Future = Any
 """A ``distributed.Future``: rows stay on the workers."""
 
+Scorer = native.Scorer
+"""Scores with a fitted model: local, picklable, one thread per call."""
+
 History = Mapping[str, Mapping[str, Sequence[float]]]
 """Split -> metric -> one value per round or iteration."""
 
 Progress = Callable[[int, int], None] | None
 """Called with the number of steps done and of all, by estimators that report progress."""
+
+
+RESERVED = {
+    "random_state": "seed=...",
+    "n_jobs": "cluster.threads_per_worker",
+    "verbose": "nothing: the progress bar shows that it runs",
+    "warm_start": "nothing: a run fits once",
+}
+"""Parameters of scikit-learn's estimators that tipcast sets -> what to use in their place."""
+STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
+"""Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge the others."""
+PER_COLUMN = ("monotonic_cst", "categorical_features")
+"""Parameters that only the real columns fit."""
+TRIED_ROWS, TRIED_COLUMNS = 256, 64
+"""Of the rows that parameters are tried on; more columns than any choice of features."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +53,6 @@ class NativeFile:
     path: Path
     format: str
     """``xgboost-ubj``, ``treelite`` or ``skops``."""
-
-
-class Scorer(Protocol):
-    """Scores with a fitted model: local, picklable, one thread per call."""
-
-    def score(self, x: Frame | Array) -> Array:
-        """Return P(1) for each row of an (n, features) float32 frame or array."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -53,8 +66,8 @@ class Fitted:
     """The library's own object."""
     format: str
     """One of ``native.FILES``."""
-    write: Callable[[Any, Path], None]
-    """Writes ``model`` to a path."""
+    content: Callable[[Any], bytes]
+    """Returns what the file of ``model`` holds."""
     importance: Mapping[str, float] = field(default_factory=dict)
     """Feature -> share; all features, summing to 1 (to 0 where the model uses none); empty where it tells none."""
     importance_kind: str = ""
@@ -65,7 +78,7 @@ class Fitted:
         """Write the model into a folder that exists."""
         path = folder / native.FILES[self.format]
         with writing(path):
-            self.write(self.model, path)
+            path.write_bytes(self.content(self.model))  # a library itself may not notice a full disk
         return NativeFile(path, self.format)
 
 
@@ -100,7 +113,7 @@ class Estimator(ABC):
     categorical: tuple[str, ...] = ()
     kind: str = "classification"
     classes: int = 0
-    """How many classes there are; 0: as many as the labels have."""
+    """How many classes there are; 0, of several classes, is enough for ``check`` alone."""
 
     @abstractmethod
     def check(self) -> None:
@@ -123,6 +136,16 @@ class Estimator(ABC):
         """Return rows in a form that several fits of one process can share."""
         return rows
 
+    def need_classes(self, labels: Array, fix: str) -> None:
+        """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
+        if self.kind not in ("classification", "multiclass"):
+            return
+        xp, wanted = module_of(labels), self.classes or 2
+        found = int(xp.count_nonzero(xp.bincount(labels)))
+        if found < wanted:
+            what = f"{found} of {wanted} classes have training rows"
+            raise TipcastError("D015", "training rows", what, f"{fix}, or check the target")
+
 
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     """Scale non-negative weights of features to sum 1."""
@@ -142,8 +165,9 @@ def parts(rows: Any) -> list[Any]:
     return rows if isinstance(rows, list) else [rows]
 
 
-def stacked(x: Sequence[Frame], y: Sequence[Frame]) -> tuple[Array, Array]:
-    """Return the rows of parts as one array, column by column, and their targets; a single part is not copied."""
+def stacked(x: Any, y: Any) -> tuple[Array, Array]:
+    """Return rows, or those of parts, as one array, column by column, and their targets; one part is not copied."""
+    x, y = parts(x), parts(y)
     if len(x) == 1:
         return x[0].values, y[0].values
     xp = module_of(x[0].values)
@@ -170,23 +194,30 @@ def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints:
         raise TipcastError("C001", f"model.{section}.{name}", "this model has no such parameter", fix)
 
 
-def positive_int(key: str, value: Any) -> int:
-    """Return a whole number of at least 1; C003 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        what = f"must be a whole number of at least 1, got {value!r}"
-        raise TipcastError("C003", key, what, f"set {key} to 1 or more")
+def positive(key: str, value: Any, *, whole: bool = True) -> Any:
+    """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
+    kinds, wanted = (int, "a whole number of at least 1") if whole else ((int, float), "a finite number above 0")
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
+        raise TipcastError("C003", key, f"must be {wanted}, got {value!r}", f"set {key} to {wanted}")
     return value
 
 
-def positive(key: str, value: Any) -> float:
-    """Return a finite number above 0; C003 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        what = f"must be a finite number above 0, got {value!r}"
-        raise TipcastError("C003", key, what, f"set {key} to a number above 0")
-    return float(value)
+def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False) -> None:
+    """Let a library judge parameters by a short fit on some rows; C003 with its message.
 
+    ``make`` returns an unfitted estimator with ``params``, but for those that it is called with.
+    """
+    few = {name: 2 for name in STEPS if isinstance(params.get(name), int) and params[name] > 2}
+    x: Any = np.random.default_rng(0).random((TRIED_ROWS, TRIED_COLUMNS))
+    if sparse:
+        import scipy.sparse
 
-def refused(problem: Exception, params: Iterable[str], library: str) -> TipcastError:
-    """Return a library's error about a parameter's value as C003."""
-    name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")  # C is in SVC too
-    return TipcastError("C003", f"model.params.{name}".rstrip("."), str(problem), f"see {library}'s documentation")
+        x = scipy.sparse.csr_array(x)
+    y = None if kind == "clustering" else np.arange(TRIED_ROWS) % (3 if kind == "multiclass" else 2)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            make(**few, **{name: None for name in PER_COLUMN if name in params}).fit(x, y)
+    except (ValueError, TypeError) as problem:
+        name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")  # C is in SVC too
+        where, fix = f"model.params.{name}".rstrip("."), "see the library's documentation"
+        raise TipcastError("C003", where, str(problem), fix) from problem

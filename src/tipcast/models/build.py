@@ -12,10 +12,8 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 
-TABLES = {"cpu": "cpu", "cuda": "gpu", "gpu": "gpu"}
-"""Device -> table of the model's yaml."""
-DEVICES = {"cpu": "cpu", "gpu": "cuda"}
-"""Table -> device as the estimators know it."""
+TABLES = {"cpu": "cpu", "gpu": "cuda"}
+"""Table of the model's yaml -> device."""
 
 
 def build(
@@ -25,7 +23,7 @@ def build(
 
     ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical`` are features that are
     categories, for the models that know such. ``kind`` is one of the model's ``kinds``, None for its first one, of so
-    many ``classes``, 0 for as many as the labels have.
+    many ``classes``, which ``check`` alone does not need.
 
     C002 no such model, or none for the device, C003 not a model of the kind, or categories that it does not know, C006
     classes that an override may not name.
@@ -34,27 +32,32 @@ def build(
     if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
         raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
     shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
-    for table in DEVICES:
+    for table in TABLES:
         if getattr(model, table) != shipped.get(table):
             fix = "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
             raise TipcastError("C006", f"model.{table}", "an override cannot name a class here", fix)
     tables = model.classes[kind] if model.classes else shipped
-    table = TABLES.get(device, device)
+    table = "cpu" if device == "cpu" else "gpu"
     found: Any = tables.get(table) or {}
     name: Any = found.get("local") if model.classes else found
     if not name:
-        there = " and ".join(side for side in DEVICES if tables.get(side))
+        there = " and ".join(side for side in TABLES if tables.get(side))
         raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {there}")
-    own = dict(model.params), dict(model.fit), DEVICES[table], tuple(categorical), kind, classes
-    if not model.classes:
+    if model.classes:
+        # That imports this module, by way of what it fits with.
+        from tipcast.models.library import Library, named
+
+        known = table == "cpu" and "distributed" not in found and "passes" not in model.fit and kind != "clustering"
+    else:
         module, _, attribute = name.rpartition(".")
         cls = getattr(importlib.import_module(module), attribute)
-        _check_categories(model, categorical, known=cls.CATEGORIES)
+        known = cls.CATEGORIES
+    if categorical and not known:
+        fix = "use model=xgboost, or task.categorical=[]"
+        raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)
+    own = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes
+    if not model.classes:
         return cls(*own)
-    from tipcast.models.library import Library, named  # which, by way of what it fits with, imports this module
-
-    one_hot = table == "cpu" and "distributed" not in found and "passes" not in model.fit and kind != "clustering"
-    _check_categories(model, categorical, known=one_hot)
     named(name, f"model.classes.{kind}.{table}")
     reference = (tables.get("cpu") or {}).get("local") or name
     return Library(*own, library=name, distributed=found.get("distributed", ""), reference=reference)
@@ -81,9 +84,3 @@ def _shipped(name: str) -> Mapping[str, Any]:
         raise TipcastError("C002", f"model.name={name}", what, fix)
     loaded: Mapping[str, Any] = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     return loaded
-
-
-def _check_categories(model: ModelSpec, categorical: Sequence[str], known: bool) -> None:
-    if categorical and not known:
-        fix = "use model=xgboost, or task.categorical=[]"
-        raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)

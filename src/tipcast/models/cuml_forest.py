@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from types import ModuleType
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import forest, native
-from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, parts, shares, stacked
+from tipcast.models import native
+from tipcast.models.base import Estimator, Fitted, Progress, Split, check_names, columns, judge, shares, stacked
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.forest import RESERVED, unfitted
 
 OWN = {"n_bins": 2, "max_batch_size": 1}
 """Parameters that scikit-learn lacks -> least value."""
@@ -24,12 +25,8 @@ VALID = (
     "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *OWN,
 )  # fmt: skip
 HINTS = {
-    "random_state": "seed=...",
-    "n_jobs": "nothing: a GPU grows the trees",
+    **RESERVED,
     "n_streams": "nothing: cuML 26.12 drops it",
-    "verbose": "nothing: cuML does not tell",
-    "warm_start": "nothing: a run grows its trees once",
-    "oob_score": "task.validation",
     "class_weight": "backend=cpu: cuML weighs no classes over several GPUs",
     "split_criterion": "model.params.criterion",
     "max_leaves": "model.params.max_leaf_nodes",
@@ -56,7 +53,7 @@ class CumlForest(Estimator):
         import cuml.ensemble
 
         model = self._make(cuml.ensemble, random_state=seed)
-        return _fitted(model.fit(*stacked(parts(rows.x), parts(rows.y))), columns(rows.x), 1)
+        return _fitted(model.fit(*stacked(rows.x, rows.y)), columns(rows.x), 1)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
@@ -84,13 +81,13 @@ def _fitted(model: Any, features: Sequence[str], workers: int) -> Fitted:
     checkpoint = model.as_treelite().serialize_bytes()
     importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
     return Fitted(
-        scorer=native.NvForestScorer(checkpoint),
+        scorer=native.NvForestScorer(checkpoint, device="cuda"),
         importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
         importance_kind="decrease of impurity",
         info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
         model=checkpoint,
         format="treelite",
-        write=_write,
+        content=bytes,
     )
 
 
@@ -102,21 +99,22 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
     check_names("params", list(params), VALID, HINTS)
     check_names("fit", list(training), (), {})
     given = {name: value for name, value in params.items() if value is not None}
-    for name, least in OWN.items():
-        value = given.get(name, least)
-        if not isinstance(value, int) or value < least:
-            raise _refused(name, value, f"a whole number of at least {least}")
-    for name, value in given.items():
-        if isinstance(value, bool) and name != "bootstrap":
-            raise _refused(name, value, "a number")
-    share = given.get("max_samples", 1.0)
-    if not isinstance(share, float) or not 0 < share <= 1:
-        raise _refused("max_samples", share, "a share of the rows above 0 and at most 1.0")
     criteria = CRITERIA[kind]
-    criterion = given.get("criterion", next(iter(criteria)))
-    if criterion not in criteria:
-        raise _refused("criterion", criterion, f"one of {', '.join(criteria)}")
-    forest.judge({name: value for name, value in given.items() if name not in (*OWN, "max_samples")}, kind)
+    for name, value in given.items():
+        if name in OWN and (not isinstance(value, int) or value < OWN[name]):
+            wanted = f"a whole number of at least {OWN[name]}"
+        elif name == "max_samples" and not (isinstance(value, float) and 0 < value <= 1):
+            wanted = "a share of the rows above 0 and at most 1.0"
+        elif name == "criterion" and value not in criteria:
+            wanted = f"one of {', '.join(criteria)}"
+        elif isinstance(value, bool) and name != "bootstrap":
+            wanted = "a number"
+        else:
+            continue
+        what = f"{value!r} is not what cuML's forest takes"
+        raise TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")
+    theirs = {name: value for name, value in given.items() if name not in (*OWN, "max_samples")}
+    judge(partial(unfitted, kind, theirs), theirs, kind)
     found = {
         "n_estimators": 100,
         "max_depth": None,
@@ -125,15 +123,6 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
         "max_leaf_nodes": -1,
         **given,
         "max_features": params.get("max_features", "sqrt"),
-        "criterion": criteria[criterion],
+        "criterion": criteria[given.get("criterion", next(iter(criteria)))],
     }
     return {NAMES.get(name, name): value for name, value in found.items()}
-
-
-def _refused(name: str, value: Any, wanted: str) -> TipcastError:
-    what = f"{value!r} is not what cuML's forest takes"
-    return TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")
-
-
-def _write(checkpoint: bytes, path: Path) -> None:
-    path.write_bytes(checkpoint)

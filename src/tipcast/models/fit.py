@@ -137,10 +137,8 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
         if outcome.done() and problem is None:
             return outcome.result()
         if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
-            if problem is None:
-                raise _gone(["the scheduler"])
-            raise problem
-        if problem is not None:
+            raise problem or _gone(["the scheduler"])
+        if problem:
             time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
         there = known(client)
         now = time.monotonic()
@@ -150,7 +148,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
         lost = {each for each in workers if each not in there or (ttl and now - heard[each][1] > ttl)}
         if lost:
             raise _gone(lost) from problem
-        if problem is not None:
+        if problem:
             raise problem
 
 
@@ -207,7 +205,7 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
 def hold(client: Any, scorer: Scorer) -> Any:
     """Return a future of a scorer, which each worker then has once."""
-    return _sent(client, _held, scorer)
+    return _sent(client, _same, scorer)
 
 
 def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
@@ -235,9 +233,7 @@ def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return client.submit(function, *arguments, pure=False)
 
 
-def _held(scorer: Scorer) -> Scorer:
-    if isinstance(scorer, native.XGBoostScorer):
-        scorer.ready()  # before this worker has it, which another may fetch it from
+def _same(scorer: Scorer) -> Scorer:
     return scorer
 
 

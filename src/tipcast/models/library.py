@@ -8,52 +8,45 @@ import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 from dask.delayed import delayed
 from joblib import parallel_config
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
+    RESERVED,
     Estimator,
     Fitted,
     Progress,
     Split,
     check_names,
     columns,
+    judge,
     parts,
-    positive_int,
-    refused,
+    positive,
     shares,
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.one_hot import of_features, one_hot
-from tipcast.models.sampling import Moments, Taken, chosen_by_part, moments, standard, standardized, take
+from tipcast.models.sampling import Moments, Taken, chosen_by_part, combined, moments, standardized, take
 
+MORE_ROWS = "raise model.fit.rows"
+"""What to do where a sample is of too few classes."""
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
-RESERVED = {
-    "random_state": "seed=...",
-    "n_jobs": "cluster.threads_per_worker",
-    "verbose": "nothing: the progress bar shows that it runs",
-    "warm_start": "nothing: a run fits once",
-}
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
-STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
-"""Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge the others."""
-PER_COLUMN = ("monotonic_cst", "categorical_features")
-"""Parameters that only the real columns fit."""
-TRIED_ROWS, TRIED_COLUMNS = 256, 8
-"""Of the rows that parameters are tried on."""
 
 
-def named(name: str, where: str) -> Any:
+def named(name: str, where: str = "model.classes") -> Any:
     """Return the class of a dotted name.
 
     C006 a name outside the known libraries, C002 a class that is not there or has no ``fit``.
@@ -90,45 +83,29 @@ class Library(Estimator):
 
     def check(self) -> None:
         """Refuse parameters that the library would: it judges the values itself, on some rows."""
-        cls = named(self.reference, "model.classes")
+        cls = named(self.reference)
         if self.distributed:
-            named(self.distributed, "model.classes")
+            named(self.distributed)
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
         check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
         check_names("fit", list(self.training), FIT, {})
-        if self.training.get("rows") is not None:
-            positive_int("model.fit.rows", self.training["rows"])
-        if "folds" in self.training and positive_int("model.fit.folds", self.training["folds"]) < 2:
+        for key in ("rows", "passes"):
+            if self.training.get(key) is not None:
+                positive(f"model.fit.{key}", self.training[key])
+        if "folds" in self.training and positive("model.fit.folds", self.training["folds"]) < 2:
             raise TipcastError("C003", "model.fit.folds", "one fold leaves no rows to fit on", "use 2 or more")
-        if self.passes is not None:
-            positive_int("model.fit.passes", self.passes)
-            if not hasattr(cls, "partial_fit"):
-                what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
-                raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
+        if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
+            what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
+            raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
         if self.device != "cpu":  # the driver may have no GPU
             return
-        rng = np.random.default_rng(0)
-        x = rng.random((TRIED_ROWS, TRIED_COLUMNS))
-        target = None if self.kind == "clustering" else np.arange(TRIED_ROWS) % (3 if self.kind == "multiclass" else 2)
-        few: dict[str, Any] = {
-            name: 2 for name in STEPS if isinstance(self.params.get(name), int) and self.params[name] > 2
-        }
-        few |= {name: None for name in PER_COLUMN if name in self.params}
-        if self.categorical:
-            import scipy.sparse
-
-            x = scipy.sparse.csr_array(x)
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                self.make(cls, 0, 1, **few).fit(x, target)
-        except (ValueError, TypeError) as problem:
-            raise refused(problem, self.params, cls.__name__) from problem
+        judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
         known = set(inspect.signature(cls).parameters)
         if "kwargs" in known:  # cuML's Dask classes pass on what they do not name
-            known |= set(inspect.signature(named(self.reference, "model.classes")).parameters) - {"n_jobs"}
+            known |= set(inspect.signature(named(self.reference)).parameters) - {"n_jobs"}
         own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
         return cls(**{**own, **self.params, **more})
 
@@ -138,39 +115,42 @@ class Library(Estimator):
         return bool(self.training.get("standardize"))
 
     @property
-    def passes(self) -> int | None:
-        """How often a fit goes over the rows, part by part; None: it takes them all at once."""
-        return self.training.get("passes")
+    def passes(self) -> int:
+        """How often a fit goes over the rows, part by part; 0: it takes them all at once."""
+        return 0 if self.kind == "clustering" else self.training.get("passes") or 0
 
-    def learnt(self, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
+    @travelling
+    def learnt(self, model: Any, x: Frame, y: Frame, known: Moments) -> Any:
         """Return a model that has learnt from one more part, float32 (rows, features) and (rows,) targets."""
         values = to_host(x.values).astype(np.float64)
-        z = (values - mean) / scale if self.standardizes else values
-        known = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
-        return model.partial_fit(z, to_host(y.values), **known) if len(z) else model
+        z = standardized(values, known) if self.standardizes else values
+        classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
+        model = deepcopy(model)  # a part may be asked for again
+        return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
 
+    @travelling
     def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
-        rows, mean, scale, used = standard([moments(values) for values, _ in taken])
-        for name in self.categorical:
-            mean[features.index(name)], scale[features.index(name)] = 0, 1
-        double = self.standardizes or bool(self.categorical)
-        kind = xp.float64 if double else xp.float32  # sums of 10M squares in float32 are wrong by percents
-        z = xp.empty((rows, len(features)), kind, order="F")
-        own_mean, own_scale, start = xp.asarray(mean), xp.asarray(scale), 0
+        at = [features.index(name) for name in self.categorical]
+        known = combined([moments(values) for values, _ in taken]).except_for(at)
+        kind = xp.float64 if self.standardizes or at else xp.float32  # float32 sums of 10M squares are off by percents
+        z = xp.empty((known.rows, len(features)), kind, order="F")
+        start = 0
         for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
-            z[start : start + len(values)] = (values - own_mean) / own_scale if self.standardizes else values
+            z[start : start + len(values)] = standardized(values, known) if self.standardizes else values
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
-        if y is not None and y.dtype.kind == "f":
-            y = y.astype(kind)
-        elif y is not None:
-            self.need_classes(int(xp.count_nonzero(xp.bincount(y))))
-        coded = None
-        if self.categorical:
-            z, coded = one_hot(z, [features.index(name) for name in self.categorical])
-        cls = named(self.library, "model.classes")
+        if y is not None:
+            self.need_classes(y, MORE_ROWS)
+            y = y.astype(kind) if y.dtype.kind == "f" else y
+        encoder = spread = None
+        if at:
+            each_value = OneHotEncoder(handle_unknown="ignore")  # one that is new is in none of its columns
+            encoder = ColumnTransformer([("categories", each_value, at)], remainder="passthrough", sparse_threshold=1.0)
+            z = encoder.fit_transform(z)
+            spread = StandardScaler(with_mean=False).fit(z).scale_
+        cls = named(self.library)
         spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}  # z is nobody else's
         model = self.make(cls, seed, threads, **spare)
         if "folds" in self.training:
@@ -194,14 +174,8 @@ class Library(Estimator):
         elif xp is not np and hasattr(model, "kneighbors"):
             # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
-            model = self.make(named(self.reference, "model.classes"), seed, threads).fit(to_host(z), to_host(y))
-        return self.fitted(model, features, rows, mean, scale, used, coded)
-
-    def need_classes(self, found: int) -> None:
-        """Refuse (D015) training rows of fewer classes than there are."""
-        if self.kind in ("classification", "multiclass") and found < (self.classes or 2):
-            what = f"{found} of {self.classes or 2} classes have training rows"
-            raise TipcastError("D015", "training rows", what, "raise model.fit.rows, or check the target")
+            model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
+        return self.fitted(model, features, known, encoder, spread)
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
@@ -221,15 +195,15 @@ class Library(Estimator):
         """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
         frames = parts(rows.x)
         targets = [None] * len(frames) if rows.y is None else parts(rows.y)
-        if self.passes is None or rows.y is None:
+        if not self.passes:
             own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
             taken = [take(*part) for part in zip(frames, targets, own, strict=True)]
             return self.learn(taken, columns(rows.x), seed, threads)
-        known = standard([moments(frame) for frame in frames])
-        model = self.make(named(self.library, "model.classes"), seed, threads)
+        known = combined([moments(frame) for frame in frames])
+        model = self.make(named(self.library), seed, threads)
         for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-            model = self.learnt(model, frame, target, *known[1:3])
-        return self.fitted(model, columns(rows.x), *known)
+            model = self.learnt(model, frame, target, known)
+        return self.fitted(model, columns(rows.x), known)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
@@ -237,39 +211,37 @@ class Library(Estimator):
         There the model goes from part to part, where these lie. Rows never gather, so that they may be more than a
         worker's memory holds: Dask keeps the others on disk.
         """
-        by_parts = self.passes is not None and rows.y is not None
-        x, y = rows.x, rows.y
+        x, y, features = rows.x, rows.y, columns(rows.x)
         frames = parts_of(client, x)
+        targets = [None] * len(frames) if y is None else parts_of(client, y)
+        by_parts = self.passes and not self.distributed
         if not by_parts:
             sizes = client.gather(client.map(len, frames, pure=False))
             own = chosen_by_part(sizes, self.training.get("rows"), seed)
-        if not by_parts and not self.distributed:
-            targets = [None] * len(frames) if y is None else parts_of(client, y)
-            taken = [client.submit(take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
-            address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
-            task = client.submit(_learn, self, taken, columns(x), seed, threads, workers=[address], pure=False)
-            fitted: Fitted = watched(client, [address], task.result)
-            return fitted
-        if self.distributed and self.training.get("rows") is not None:
-            x, y = (None if side is None else _rows(side, own) for side in (x, y))
-            frames = parts_of(client, x)
+            if not self.distributed:
+                taken = [client.submit(take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
+                address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
+                task = client.submit(self.learn, taken, features, seed, threads, workers=[address], pure=False)
+                fitted: Fitted = watched(client, [address], task.result)
+                return fitted
+            if self.training.get("rows") is not None:
+                x, y = (None if side is None else _rows(side, own) for side in (x, y))
+                frames = parts_of(client, x)
         workers = workers_of(client, frames)
-        known = standard(client.gather(client.map(moments, frames, pure=False)))
-        if self.distributed:
-            with worker_lock(client, workers):
-                model = watched(client, workers, lambda: self._together(client, x, y, seed, known))
-        else:
-            learning = client.submit(self.make, named(self.library, "model.classes"), seed, 1, pure=False)
-            for frame, target in list(zip(frames, parts_of(client, y), strict=True)) * (self.passes or 1):
-                learning = client.submit(_learnt, self, learning, frame, target, *known[1:3], pure=False)
-            model = watched(client, workers, learning.result)
-        return self.fitted(model, columns(x), *known)
+        known = combined(client.gather(client.map(moments, frames, pure=False)))
+        if by_parts:
+            learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
+            for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
+                learning = client.submit(self.learnt, learning, frame, target, known, pure=False)
+            return self.fitted(watched(client, workers, learning.result), features, known)
+        with worker_lock(client, workers):
+            model = watched(client, workers, lambda: self._together(client, x, y, seed, known))
+        return self.fitted(model, features, known)
 
     def _together(self, client: Any, x: Any, y: Any, seed: int, known: Moments) -> Any:
         """Fit by the library's Dask class on collections whose moments are known."""
-        _, mean, scale, _ = known
-        z = x.map_partitions(standardized, mean, scale).persist() if self.standardizes else x
-        cls = named(self.distributed, "model.classes")
+        z = x.map_partitions(_standardized, known).persist() if self.standardizes else x
+        cls = named(self.distributed)
         if cls.__module__.startswith("dask_ml."):
             arrays = [_in_arrays(z, np.float32)] if y is None else [_in_arrays(side, np.float64) for side in (z, y)]
             with client.as_current(), warnings.catch_warnings(action="ignore"):
@@ -281,7 +253,7 @@ class Library(Estimator):
 
     def as_scikit_learn(self, model: Any) -> Any:
         """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
-        reference = named(self.reference, "model.classes")
+        reference = named(self.reference)
         if self.kind == "clustering":
             centres = np.asarray(model.cluster_centers_, dtype=np.float64)
             return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
@@ -291,58 +263,52 @@ class Library(Estimator):
         return own
 
     def fitted(
-        self,
-        model: Any,
-        features: Sequence[str],
-        rows: int,
-        mean: Array,
-        scale: Array,
-        used: str,
-        coded: tuple[Any, Array] | None = None,
+        self, model: Any, features: Sequence[str], known: Moments, encoder: Any = None, spread: Any = None
     ) -> Fitted:
-        """Return what a fit leaves behind: scikit-learn's object, whatever fitted it; ``coded``: see ``one_hot``.
+        """Return what a fit leaves behind: scikit-learn's object, whatever fitted it.
 
+        ``encoder`` made columns of the categories, if there are any; ``spread`` are all columns' standard deviations.
         C010 rows on another device, D015 a class that no row has.
         """
-        if used.partition(":")[0] != self.device:
-            raise TipcastError("C010", "backend", f"the rows are on {used} and not on {self.device}", "report this")
+        if known.device.partition(":")[0] != self.device:
+            what = f"the rows are on {known.device} and not on {self.device}"
+            raise TipcastError("C010", "backend", what, "report this")
         model = _of_scikit_learn(model)
         vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
-        self.need_classes(len(getattr(model, "classes_", ())))
-        info: dict[str, str | float] = {"device": used, "rows": rows}
+        if hasattr(model, "classes_"):
+            self.need_classes(np.arange(len(model.classes_)), MORE_ROWS)
+        info: dict[str, str | float] = {"device": known.device, "rows": known.rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
             info["iterations"] = int(steps)
-        encoder, spread = coded or (None, 1.0 if self.standardizes else scale)
-        importance, kind = _importance(model, spread)
-        if encoder is not None:
-            from sklearn.pipeline import make_pipeline
-
-            importance = None if importance is None else of_features(importance, encoder, len(features))
-            model = make_pipeline(encoder, model)
+        if spread is None:
+            spread = 1.0 if self.standardizes else known.scale
+        weights, kind = _importance(model, spread)
+        before: list[tuple[str, Any]] = []
         if self.standardizes:
-            model = _after_scaling(model, mean, scale)
+            scaler = StandardScaler().fit(np.zeros((2, len(features))))
+            scaler.mean_, scaler.scale_, scaler.var_ = known.mean, known.scale, known.scale**2
+            before.append(("scaler", scaler))
+        if encoder is not None:
+            weights = None if weights is None else _of_features(weights, encoder, len(features))
+            before.append(("encoder", encoder))
+        if before:
+            model = Pipeline([*before, ("model", model)])
         return Fitted(
             scorer=native.SklearnScorer(model),
-            importance=shares(features, importance) if importance is not None else {},
+            importance={} if weights is None else shares(features, weights),
             importance_kind=kind,
             info=info,
             model=model,
             format="skops",
-            write=_write,
+            content=_content,
         )
 
 
-@travelling
-def _learn(estimator: Library, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
-    return estimator.learn(taken, features, seed, threads)
-
-
-@travelling
-def _learnt(estimator: Library, model: Any, x: Frame, y: Frame, mean: Array, scale: Array) -> Any:
-    return estimator.learnt(deepcopy(model), x, y, mean, scale)  # a part may be asked for again
+def _standardized(x: Frame, known: Moments) -> Frame:
+    return type(x)(standardized(x.values, known), index=x.index, columns=x.columns)
 
 
 def _in_arrays(collection: Any, kind: type) -> Any:
@@ -384,22 +350,19 @@ def _importance(model: Any, scale: Any) -> tuple[Array | None, str]:
     return None, ""
 
 
-def _after_scaling(model: Any, mean: Array, scale: Array) -> Any:
-    """Return a pipeline that standardises as the rows of the fit were."""
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(np.zeros((2, len(mean))))
-    scaler.mean_, scaler.scale_, scaler.var_ = np.asarray(mean), np.asarray(scale), np.asarray(scale) ** 2
-    return Pipeline([("scaler", scaler), ("model", model)])
+def _of_features(weights: Array, encoder: ColumnTransformer, features: int) -> Array:
+    """Return the sums of columns' weights over those of each feature; other features come after the categories."""
+    (_, categories, at), *_ = encoder.transformers_
+    owners = np.repeat(at, [len(values) for values in categories.categories_])
+    return np.bincount(np.concatenate([owners, np.setdiff1d(np.arange(features), at)]), weights, features)
 
 
-def _write(model: Any, path: Path) -> None:
+def _content(model: Any) -> bytes:
     import skops.io
 
-    content = skops.io.dumps(model)
+    content: bytes = skops.io.dumps(model)
     unknown = set(skops.io.get_untrusted_types(data=content)) - set(native.TRUSTED)
     if unknown:
         what = f"its file would hold {', '.join(sorted(unknown))}, which nothing loads"
         raise TipcastError("C003", "model.classes", what, "use another class")
-    path.write_bytes(content)
+    return content

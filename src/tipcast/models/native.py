@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import importlib.util
 import os
 import sys
@@ -17,14 +18,14 @@ import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
 MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than scoring them on a processor
-SCORERS: weakref.WeakSet[Any] = weakref.WeakSet()  # of boosters
+BOOSTERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @atexit.register
 def _free() -> None:
     """Free boosters that are alive as Python ends: later XGBoost's module may have gone, which prints a traceback."""
-    for scorer in list(SCORERS):
-        scorer.booster.__del__()
+    for booster in list(BOOSTERS):
+        booster.__del__()
 
 
 def booster_names(features: list[str]) -> list[str]:
@@ -38,101 +39,124 @@ def booster_names(features: list[str]) -> list[str]:
     return list(found)
 
 
-class XGBoostScorer:
-    """Scores by an XGBoost booster, on the processor or on a GPU."""
+class Scorer:
+    """Scores frames or arrays of features by a model."""
 
-    def __init__(self, booster: Any, threads: int = 1, device: str = "cpu", here: bool = False) -> None:
-        self.booster, self.threads, self.device, self._here = booster, threads, device, False
-        SCORERS.add(self)
-        if here or device == "cpu":
-            self.ready()
+    device = "cpu"
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a machine without a GPU forgets the booster's device
-        return XGBoostScorer, (self.booster, self.threads, self.device, self._here)
+    def score(self, x: Any) -> Any:
+        """Score (n, features) rows.
 
-    def ready(self) -> None:
-        """Set the booster up for its device, which the process that fitted or loads it may lack.
-
-        At the latest before another thread may pickle it: that fails while a parameter is set, or loses the parameter.
+        Returns P(1) or values, (n,); P of each of several classes, (n, classes); or label and distance, (n, 2).
         """
-        if not self._here:
-            self.booster.set_param({"nthread": self.threads, "device": self.device})
-            self._here = True
+        return self._apply(self._score, x)
 
-    def score(self, x: Any) -> Any:
-        """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
-        values = _placed(x, self.device)
-        if not len(values):
-            return self.score(_one_row(values))[:0]
-        self.ready()
-        gap = float(self.booster.attr(MISSING) or "nan")
-        return self.booster.inplace_predict(values, missing=gap, validate_features=False)
-
-
-class ForestScorer:
-    """Scores by a scikit-learn random forest."""
-
-    def __init__(self, forest: Any, threads: int = 1) -> None:
-        forest.n_jobs = threads
-        self.forest = forest
-
-    def score(self, x: Any) -> Any:
-        """Return P(1) or values, (n,) float64, or P of each of several classes, (n, classes)."""
+    def _apply(self, function: Callable[[Any], Any], x: Any) -> Any:
+        """Call a function of an array with rows where the device can read them; libraries refuse to score no rows."""
         values = getattr(x, "values", x)
-        if not len(values):
-            return self.score(_one_row(values))[:0]
-        if not hasattr(self.forest, "predict_proba"):
-            return self.forest.predict(values)
-        return _second_of_two(self.forest.predict_proba(values))
+        if self.device != "cpu" and isinstance(values, np.ndarray):
+            import cupy
 
-
-class NvForestScorer:
-    """Scores a treelite checkpoint by nvForest on a GPU; the checkpoint travels, not the model."""
-
-    def __init__(self, checkpoint: bytes) -> None:
-        self.checkpoint = checkpoint
-        self._model: Any = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return NvForestScorer, (self.checkpoint,)
-
-    def score(self, x: Any) -> Any:
-        """Return P(1) or values, (n,) float32, or P of each of several classes, (n, classes)."""
-        values = _placed(x, "cuda")
-        if not len(values):
-            return self.score(_one_row(values))[:0]
-        if self._model is None:
-            import nvforest
-            import treelite
-
-            with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
-                model = treelite.Model.deserialize_bytes(self.checkpoint)
-                self._model = nvforest.load_from_treelite_model(model, device="gpu")
-        if not hasattr(self._model, "predict_proba"):
-            return self._model.predict(values).reshape(-1)
-        return _second_of_two(self._model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
-
-
-class SklearnScorer:
-    """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def score(self, x: Any) -> Any:
-        """Return P(1) or values, (n,), P of each of several classes, (n, classes), or label and distance, (n, 2)."""
-        values = getattr(x, "values", x)
-        if not hasattr(values, "get"):
-            return self._score(np.asarray(values, dtype=np.float64))
-        import cupy
-
-        return cupy.asarray(self._score(values.get().astype(np.float64)))  # back to where the rows are
+            values = cupy.asarray(values)
+        if len(values):
+            return function(values)
+        module = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
+        return function(module.zeros((1, values.shape[1]), dtype=np.float32))[:0]
 
     def _score(self, values: Any) -> Any:
+        raise NotImplementedError
+
+
+class SavedScorer(Scorer):
+    """Scores by the content of a model's file, which alone travels: the library's object is made where it scores."""
+
+    def __init__(self, content: bytes, threads: int = 1, device: str = "cpu") -> None:
+        self.content, self.threads, self.device = content, threads, device
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.content, self.threads, self.device)
+
+
+class XGBoostScorer(SavedScorer):
+    """Scores by an XGBoost booster, on the processor or on a GPU: float32."""
+
+    @functools.cached_property
+    def booster(self) -> Any:
+        """The booster, set up for its device."""
+        import xgboost
+
+        booster = xgboost.Booster(model_file=bytearray(self.content))
+        booster.set_param({"nthread": self.threads, "device": self.device})
+        BOOSTERS.add(booster)
+        return booster
+
+    def contributions(self, x: Any) -> Any:
+        """Return what each feature, and last the bias, adds to the margin of each row, before the link function.
+
+        (n, features + 1) float32 on the host; of several classes (n, classes, features + 1). Each row sums to its
+        margin but for XGBoost's rounding: 1e-5, of large margins 1e-5 of the margin. By TreeSHAP (Lundberg et al. 2020,
+        https://doi.org/10.1038/s42256-019-0138-9).
+        """
+        return self._apply(self._contributions, x)
+
+    @property
+    def _missing(self) -> float:
+        return float(self.booster.attr(MISSING) or "nan")
+
+    def _score(self, values: Any) -> Any:
+        return self.booster.inplace_predict(values, missing=self._missing, validate_features=False)
+
+    def _contributions(self, values: Any) -> Any:
+        import xgboost
+
+        matrix = xgboost.DMatrix(
+            values,
+            missing=self._missing,
+            nthread=self.threads,
+            feature_types=self.booster.feature_types,
+            enable_categorical=True,
+        )
+        return self.booster.predict(matrix, pred_contribs=True, validate_features=False)
+
+
+class NvForestScorer(SavedScorer):
+    """Scores a treelite checkpoint by nvForest on a GPU: float32."""
+
+    @functools.cached_property
+    def model(self) -> Any:
+        """nvForest's model."""
+        import nvforest
+        import treelite
+
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
+            model = treelite.Model.deserialize_bytes(self.content)
+            return nvforest.load_from_treelite_model(model, device="gpu")
+
+    def _score(self, values: Any) -> Any:
+        if not hasattr(self.model, "predict_proba"):
+            return self.model.predict(values).reshape(-1)
+        return _second_of_two(self.model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
+
+
+class SklearnScorer(Scorer):
+    """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor: float64.
+
+    ``dtype`` is what the model computes with: a forest converts any other than float32 by a copy.
+    """
+
+    def __init__(self, model: Any, dtype: Any = np.float64) -> None:
+        self.model, self.dtype = model, dtype
+
+    def _score(self, values: Any) -> Any:
+        if isinstance(values, np.ndarray):
+            return self._on_host(values.astype(self.dtype, copy=False))
+        import cupy
+
+        return cupy.asarray(self._on_host(values.get().astype(self.dtype)))  # back to where the rows are
+
+    def _on_host(self, values: Any) -> Any:
         from sklearn.base import is_classifier, is_regressor
 
-        if not len(values):
-            return self._score(_one_row(values).astype(np.float64))[:0]
         if is_regressor(self.model):
             return np.asarray(self.model.predict(values), dtype=np.float64).reshape(-1)
         if is_classifier(self.model):
@@ -150,21 +174,20 @@ class SklearnScorer:
             return self.model.predict_proba(values)
         margin = self.model.decision_function(values)  # not calibrated: the logistic function keeps their order
         if margin.ndim == 1:
-            p = 0.5 * (1 + np.tanh(0.5 * margin))
-            return np.stack([1 - p, p], axis=1)
+            margin = np.stack([np.zeros_like(margin), margin], axis=1)
         p = np.exp(margin - margin.max(axis=1, keepdims=True))
         return p / p.sum(axis=1, keepdims=True)
 
 
-class BySizeScorer:
-    """Scores few rows on the processor and many on a GPU, which is set up when it is first needed."""
+class BySizeScorer(Scorer):
+    """Scores few rows on the processor and many on a GPU, which is set up when it is first needed; on the host."""
 
     def __init__(self, small: Any, large: Callable[[], Any]) -> None:
         self.small, self._make = small, large
         self._large: Any = None
 
     def score(self, x: Any) -> Any:
-        """Return P(1), (n,), on the host."""
+        """Score rows as ``Scorer`` does."""
         if len(x) < MANY_ROWS:
             return self.small.score(x)
         if self._large is None:
@@ -208,15 +231,15 @@ TRUSTED = (
 _ON_GPU = ("xgboost-cuda", "nvforest-cuda")
 
 
-def available(format: str) -> tuple[str, ...]:
-    """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format."""
-    return tuple(way for way in _ways(format) if _works(format, way))
+def available(format: str, on_gpu: bool | None = None) -> tuple[str, ...]:
+    """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format.
 
-
-def _ways(format: str) -> tuple[str, ...]:
+    ``on_gpu`` asks for those of a GPU, or of the processor, alone.
+    """
     if format not in PATHS:
         raise ValueError(f"unknown model format {format!r}")
-    return tuple(PATHS[format])
+    ways = (way for way in PATHS[format] if on_gpu is None or (way in _ON_GPU) == on_gpu)
+    return tuple(way for way in ways if _works(format, way))
 
 
 def _works(format: str, way: str) -> bool:
@@ -248,37 +271,37 @@ def load(
     Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several
     classes, or (n, 2) label of the cluster and distance.
     """
-    on_gpu = device == "cuda" and format != "skops"  # which has no other way
-    ways = (way for way in _ways(format) if (way in _ON_GPU) == on_gpu and _works(format, way))
-    content = path if isinstance(path, bytes) else Path(path).read_bytes()
-    if device == "auto":
-        small = load(content, format, "cpu", threads)
-
-        def large() -> Any:
-            there = next((way for way in available(format) if way in _ON_GPU), None)
-            return small if there is None else _load(content, there, threads)
-
-        return BySizeScorer(small, large)
-    chosen = through or next(ways, None)
-    if chosen is None:
+    ways = (through,) if through else available(format, device == "cuda" and format != "skops")  # no other way there
+    if not ways:
         raise ValueError(f"nothing that is installed here scores {format} on {device}")
-    return _load(content, chosen, threads)
+    content = path if isinstance(path, bytes) else Path(path).read_bytes()
+    scorer = _load(content, ways[0], threads)
+    if device != "auto":
+        return scorer
+
+    def large() -> Any:
+        faster = available(format, on_gpu=True)
+        return _load(content, faster[0], threads) if faster else scorer
+
+    return BySizeScorer(scorer, large)
 
 
 def _load(content: bytes, way: str, threads: int) -> Any:
     kind, _, device = way.partition("-")
     if kind == "xgboost":
-        import xgboost
-
-        return XGBoostScorer(xgboost.Booster(model_file=bytearray(content)), threads, device, here=True)
+        scorer = XGBoostScorer(content, threads, device)
+        scorer.booster.num_features()  # a file that is none is refused here
+        return scorer
     if kind == "nvforest":
-        return NvForestScorer(content)
+        return NvForestScorer(content, threads, device)
     if kind == "scikit":
         import treelite.sklearn
 
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
             model = treelite.Model.deserialize_bytes(content)
-        return ForestScorer(treelite.sklearn.export_model(model), threads or -1)
+        forest = treelite.sklearn.export_model(model)
+        forest.n_jobs = threads or -1
+        return SklearnScorer(forest, np.float32)
     import skops.io
 
     return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
@@ -287,21 +310,3 @@ def _load(content: bytes, way: str, threads: int) -> Any:
 def _second_of_two(scores: Any) -> Any:
     """Return P(1) where there are two classes, (n,), as well as the one column of values; else P of each class."""
     return scores[:, -1] if scores.shape[1] <= 2 else scores
-
-
-def _one_row(values: Any) -> Any:
-    return _module(values).zeros((1, values.shape[1]), dtype=np.float32)
-
-
-def _module(values: Any) -> Any:
-    return sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
-
-
-def _placed(x: Any, device: str) -> Any:
-    """Return a frame's or an array's values where the device can read them."""
-    values = getattr(x, "values", x)
-    if device == "cpu" or not isinstance(values, np.ndarray):
-        return values
-    import cupy
-
-    return cupy.asarray(values)

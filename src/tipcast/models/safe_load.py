@@ -19,13 +19,12 @@ from tipcast.models import native
 
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
-CLASSIFICATION = "classification"
 AGAIN = "train and register it again"
 LIMIT_S = 120.0
 """How long a parse may take."""
 
 
-def check(path: Path, format: str, features: Sequence[str], where: str, kind: str = CLASSIFICATION) -> None:
+def check(path: Path, format: str, features: Sequence[str], where: str, kind: str = "classification") -> None:
     """Parse a model file in a child process, score two rows there, and hold its features against the manifest's.
 
     ``features`` are in the order of the manifest, ``where`` is the model for messages, ``kind`` says what its task
@@ -50,12 +49,12 @@ def _fits(predictions: NDArray[np.float64], kind: str) -> bool:
     """Whether two rows' predictions are what ``Scorer.score`` returns for a kind of task."""
     columns = predictions.shape[1:]
     fitting = {
-        CLASSIFICATION: columns == (),
+        "classification": columns == (),
         "multiclass": len(columns) == 1 and columns[0] > 1,
         "regression": columns == (),
         "clustering": columns == (2,),
     }
-    shares = kind in (CLASSIFICATION, "multiclass")
+    shares = kind in ("classification", "multiclass")
     inside = not shares or bool(((predictions >= 0) & (predictions <= 1)).all())
     return len(predictions) == 2 and fitting.get(kind, False) and inside
 
@@ -83,15 +82,10 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
 def facts(path: Path, format: str) -> dict[str, Any]:
     """Load a model; return its number of features, their names where its file has them, and what two rows get."""
     scorer = native.load(path, format, "cpu", 1)
-    number, names = _shape(scorer)
+    booster = getattr(scorer, "booster", None)
+    number = int(scorer.model.n_features_in_ if booster is None else booster.num_features())
     scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
-    return {"number": number, "names": names, "predictions": scores.tolist()}
-
-
-def _shape(scorer: Any) -> tuple[int, list[str] | None]:
-    if hasattr(scorer, "booster"):
-        return int(scorer.booster.num_features()), scorer.booster.feature_names
-    return int((getattr(scorer, "forest", None) or scorer.model).n_features_in_), None
+    return {"number": number, "names": getattr(booster, "feature_names", None), "predictions": scores.tolist()}
 
 
 if __name__ == "__main__":

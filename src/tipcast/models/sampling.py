@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,8 +11,29 @@ from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 
 Taken = Sequence[tuple[Array, Array | None]]
 """Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
-Moments = tuple[int, Array, Array, str]
-"""Rows, their means and standard deviations (of one part sums of squared differences), and the device they are on."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and spread of the columns of some rows."""
+
+    rows: int
+    mean: Array
+    squares: Array
+    """Sums of squared differences from the mean."""
+    device: str
+    """What the rows are on, see ``device_of``."""
+
+    @property
+    def scale(self) -> Array:
+        """Standard deviations, 1 of what is constant."""
+        return np.where(self.squares > 0, np.sqrt(self.squares / self.rows), 1.0)
+
+    def except_for(self, columns: Sequence[int]) -> Moments:
+        """Return moments by which some columns stay as they are."""
+        mean, squares = self.mean.copy(), self.squares.copy()
+        mean[list(columns)], squares[list(columns)] = 0, self.rows
+        return replace(self, mean=mean, squares=squares)
 
 
 def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
@@ -32,23 +54,21 @@ def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Arra
 
 
 def moments(x: Frame | Array) -> Moments:
-    """Return a part's rows, means, sums of squared differences from them, on the host, and where they were computed."""
+    """Return the moments of a part, on the host."""
     values = (x.values if hasattr(x, "values") else x).astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
-    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values)
+    return Moments(len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values))
 
 
-def standard(found: Sequence[Moments]) -> Moments:
-    """Return the rows of parts by their moments, means and standard deviations, 1 of what is constant, and a device."""
-    rows = sum(n for n, *_ in found)
-    mean = sum(n * m for n, m, *_ in found) / rows
-    variance = sum(s + n * (m - mean) ** 2 for n, m, s, _ in found) / rows
-    return rows, mean, np.where(variance > 0, np.sqrt(variance), 1.0), max(device for *_, device in found)
+def combined(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of the rows of all parts."""
+    rows = sum(part.rows for part in parts)
+    mean = sum(part.rows * part.mean for part in parts) / rows
+    squares = sum(part.squares + part.rows * (part.mean - mean) ** 2 for part in parts)
+    return Moments(rows, mean, squares, max(part.device for part in parts))
 
 
-def standardized(x: Frame, mean: Array, scale: Array) -> Frame:
-    """Return a part's rows less a mean, by a scale: float64, of the part's own kind of frame."""
-    values = x.values
+def standardized(values: Array, known: Moments) -> Array:
+    """Return (n, features) values with mean 0 and variance 1 of all rows, as float64, where the values are."""
     xp = module_of(values)
-    scaled = (values - xp.asarray(mean)) / xp.asarray(scale)
-    return type(x)(scaled, index=x.index, columns=x.columns)
+    return (values - xp.asarray(known.mean)) / xp.asarray(known.scale)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from operator import methodcaller
 from typing import Any, ClassVar, final
 
 import xgboost
@@ -24,7 +24,7 @@ from tipcast.config.gate import gate
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, History, Progress, Split, columns, parts, shares
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.xgboost_plan import MISSING, Plan, plan, try_out
+from tipcast.models.xgboost_params import MISSING, Plan, plan, try_out
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
@@ -33,12 +33,6 @@ DEVICE = "tipcast_device"
 
 Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[str]]
 """Binned rows to train on, those that decide when to stop, and the names of features."""
-
-
-def configured_device(booster: xgboost.Booster) -> str:
-    """Return the device of a booster's configuration: what it was trained on, in the process that trained it."""
-    found: str = json.loads(booster.save_config())["learner"]["generic_param"]["device"]
-    return found
 
 
 class RecordDevice(TrainingCallback):
@@ -51,7 +45,7 @@ class RecordDevice(TrainingCallback):
 
     def after_training(self, model: Any) -> Any:
         """Copy the device of the booster's configuration into an attribute, which travels with it."""
-        model.set_attr(**{DEVICE: configured_device(model)})
+        model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
         model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
         return model
 
@@ -63,23 +57,27 @@ class XGBoost(Estimator):
 
     CATEGORIES: ClassVar[bool] = True
 
+    @property
+    def planned(self) -> Plan:
+        """What is passed to XGBoost."""
+        return plan(self.params, self.training, self.device, self.categorical, self.kind, self.classes)
+
     def check(self) -> None:
         """Refuse parameters that XGBoost would."""
-        try_out(self.plan(tell=True))
-
-    def plan(self, classes: int = 0, tell: bool = False) -> Plan:
-        """Return what is passed to XGBoost."""
-        number = classes or self.classes
-        return plan(self.params, self.training, self.device, self.categorical, self.kind, number, tell=tell)
+        planned = self.planned
+        if self.params.get("tree_method") == "gpu_hist":
+            told = "tree_method=gpu_hist is now hist: backend=%s decides the device"
+            logging.getLogger("tipcast").warning(told, "gpu" if self.device == "cuda" else self.device)
+        try_out(planned)
 
     @property
     def sharing(self) -> Hashable:
         """What binned rows depend on."""
-        return self.plan().max_bin, self.categorical
+        return self.planned.max_bin, self.categorical
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        options = self.plan().matrix(features := columns(rows.x))
+        options = self.planned.matrix(features := columns(rows.x))
         with _threaded(threads):
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
@@ -89,50 +87,73 @@ class XGBoost(Estimator):
 
     def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
         """Train; with validation rows stop early and keep the best. Fits of several threads may share the rows."""
-        prepared = self.prepared(rows, threads) if isinstance(rows, Split) else rows
-        planned = self._planned(prepared)
-        booster, history = _boost(planned, prepared, seed, threads)
-        return fitted(planned, booster, history, prepared[2])
+        train, held_out, features = self.prepared(rows, threads) if isinstance(rows, Split) else rows
+        params = {**self.planned.params, "seed": seed, "nthread": threads}
+        history: dict[str, dict[str, list[float]]] = {}
+        with _threaded(threads):
+            booster = xgboost.train(params, train, evals_result=history, **self._options(held_out))
+        return self.fitted(booster, history, features)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Train, each worker on the rows that it holds, as ``fit`` does. XGBoost does not tell its progress."""
         from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
 
-        validation = rows.validation
-        held = [part for each in (rows.x, *(validation or ())[:1]) for part in parts_of(client, each)]
-        workers = workers_of(client, held)
-        targets = [rows.y, validation[1]] if validation else [rows.y]
-        classes = 0
-        if self.kind == "multiclass":
-            classes = self.classes or int(max(client.gather(client.compute([each.max() for each in targets])))) + 1
-        planned, features = self.plan(classes), columns(rows.x)
+        sides = (rows.x, *(rows.validation or ())[:1])
+        workers = workers_of(client, [part for side in sides for part in parts_of(client, side)])
+        features = columns(rows.x)
+        options, params = self.planned.matrix(features), {**self.planned.params, "seed": seed}
 
         def train() -> Any:
-            options = planned.matrix(features)
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
                 client.register_plugin(_TrainingThread())
                 matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
-                held_out = dxgb.DaskQuantileDMatrix(client, *validation, ref=matrix, **options) if validation else None
+                held_out = rows.validation and dxgb.DaskQuantileDMatrix(client, *rows.validation, ref=matrix, **options)
                 with annotate(executor=EXECUTOR):
-                    return dxgb.train(
-                        client,
-                        {**planned.params, "seed": seed},
-                        matrix,
-                        planned.rounds,
-                        evals=[(held_out, "validation")] if held_out else [],
-                        early_stopping_rounds=planned.stop_after if held_out else None,
-                        verbose_eval=False,
-                        callbacks=[RecordDevice()],
-                    )
+                    return dxgb.train(client, params, matrix, **self._options(held_out))
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
-        return fitted(planned, trained["booster"], trained["history"], features)
+        return self.fitted(trained["booster"], trained["history"], features)
 
-    def _planned(self, prepared: Matrices) -> Plan:
-        if self.kind != "multiclass" or self.classes:
-            return self.plan()
-        return self.plan(1 + max(int(each.get_label().max()) for each in prepared[:2] if each is not None))
+    def _options(self, held_out: Any) -> dict[str, Any]:
+        """Return keyword arguments of a training, which stops early by the rows that are held out, if any."""
+        return {
+            "num_boost_round": self.planned.rounds,
+            "evals": [(held_out, "validation")] if held_out else [],
+            "early_stopping_rounds": self.planned.stop_after if held_out else None,
+            "verbose_eval": False,
+            "callbacks": [RecordDevice()],
+        }
+
+    def fitted(self, booster: xgboost.Booster, history: History, features: Sequence[str]) -> Fitted:
+        """Keep the best rounds, and say on which device they were trained.
+
+        C010 when XGBoost fell back to another device than the session's.
+        """
+        used = booster.attr(DEVICE) or "unknown"
+        if used.partition(":")[0] != self.device:
+            what = f"XGBoost computed on {used} and not on {self.device}"
+            raise TipcastError("C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu")
+        trained = booster.num_boosted_rounds()
+        info: dict[str, str | float] = {"device": used, "rounds": trained}
+        if booster.attr("best_iteration") is not None:
+            info |= {"best_iteration": booster.best_iteration, "best_score": booster.best_score}
+            if booster.best_iteration + 1 < trained:
+                booster = booster[: booster.best_iteration + 1]
+        if self.categorical:
+            booster.set_attr(**{native.MISSING: str(MISSING)})
+        booster.feature_names = names = native.booster_names(list(features))
+        gain: dict[str, Any] = booster.get_score(importance_type="gain")
+        return Fitted(
+            scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
+            history=history,
+            importance=shares(features, [gain.get(name, 0.0) for name in names]),
+            importance_kind="gain",
+            info=info,
+            model=booster,
+            format="xgboost-ubj",
+            content=methodcaller("save_raw", "ubj"),
+        )
 
 
 class _TrainingThread(WorkerPlugin):
@@ -165,42 +186,23 @@ def _hear() -> None:
     ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
 
 
-def _boost(planned: Plan, prepared: Matrices, seed: int, threads: int) -> tuple[xgboost.Booster, History]:
-    rows, held_out, _ = prepared
-    history: dict[str, dict[str, list[float]]] = {}
-    with _threaded(threads):
-        booster = xgboost.train(
-            {**planned.params, "seed": seed, "nthread": threads},
-            rows,
-            planned.rounds,
-            evals=[(held_out, "validation")] if held_out else [],
-            early_stopping_rounds=planned.stop_after if held_out else None,
-            evals_result=history,
-            verbose_eval=False,
-            callbacks=[RecordDevice()],
-        )
-    return booster, history
-
-
 def _threaded(threads: int) -> AbstractContextManager[None]:
     """Let XGBoost use so many threads: Dask sets OpenMP to one in a worker process, which ``nthread`` does not lift."""
     context: AbstractContextManager[None] = xgboost.config_context(nthread=threads)
     return context
 
 
-def _matrix(x: Any, y: Any, threads: int, options: dict[str, Any]) -> xgboost.QuantileDMatrix:
-    """Bin rows: a frame at once, parts one by one, so that they are never joined."""
-    if not isinstance(x, list):
-        return xgboost.QuantileDMatrix(x, y, nthread=threads, **options)
-    own: dict[str, Any] = {name: options[name] for name in ("feature_names", "feature_types") if name in options}
-    options = {name: value for name, value in options.items() if name not in own}
-    return xgboost.QuantileDMatrix(_Parts(x, parts(y), own), nthread=threads, **options)
+def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:
+    """Bin a frame, or parts one by one, so that they are never joined."""
+    own = {name: options.get(name) for name in ("feature_names", "feature_types")}
+    others = {name: value for name, value in options.items() if name not in own}
+    return xgboost.QuantileDMatrix(_Parts(parts(x), parts(y), own), nthread=threads, **others)
 
 
 class _Parts(xgboost.DataIter):
-    """Passes parts to a matrix one by one, so that they are never joined."""
+    """Passes parts to a matrix one by one."""
 
-    def __init__(self, x: Sequence[Frame], y: Sequence[Frame], features: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, x: Sequence[Frame], y: Sequence[Frame], features: Mapping[str, Any]) -> None:
         self._x, self._y, self._features = x, y, features
         self._at = 0
         super().__init__()
@@ -216,38 +218,3 @@ class _Parts(xgboost.DataIter):
     def reset(self) -> None:
         """Begin again."""
         self._at = 0
-
-
-def fitted(planned: Plan, booster: xgboost.Booster, history: History, features: Sequence[str]) -> Fitted:
-    """Keep the best rounds, and say on which device they were trained.
-
-    C010 when XGBoost fell back to another device than the session's.
-    """
-    used = booster.attr(DEVICE) or "unknown"
-    if used.partition(":")[0] != planned.device:
-        what = f"XGBoost computed on {used} and not on {planned.device}"
-        raise TipcastError("C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu")
-    trained = booster.num_boosted_rounds()
-    info: dict[str, str | float] = {"device": used, "rounds": trained}
-    if booster.attr("best_iteration") is not None:
-        info |= {"best_iteration": booster.best_iteration, "best_score": booster.best_score}
-        if booster.best_iteration + 1 < trained:
-            booster = booster[: booster.best_iteration + 1]
-    if planned.categorical:
-        booster.set_attr(**{native.MISSING: str(MISSING)})
-    booster.feature_names = names = native.booster_names(list(features))
-    gain = booster.get_score(importance_type="gain")
-    return Fitted(
-        scorer=native.XGBoostScorer(booster, device=planned.device),
-        history=history,
-        importance=shares(features, [float(gain.get(name, 0)) for name in names]),  # type: ignore[arg-type]
-        importance_kind="gain",
-        info=info,
-        model=booster,
-        format="xgboost-ubj",
-        write=_write,
-    )
-
-
-def _write(booster: Any, path: Path) -> None:
-    path.write_bytes(booster.save_raw("ubj"))  # the library itself does not notice a full disk at a file's end

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 from distributed.scheduler import KilledWorker
@@ -33,7 +31,6 @@ class _Job:
     begun: float = 0.0
     late: bool = False
     future: Any = None
-    problem: BaseException | None = None
 
 
 @final
@@ -56,7 +53,6 @@ class Pool:
         self._timeout_s, self._until = math.inf if timeout_s is None else timeout_s, math.inf
         self.timed_out = False
         """Whether there was more to try."""
-        self._done: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
         """What waits for a worker without trials."""
@@ -111,22 +107,12 @@ class Pool:
         return worker if worker and free[worker] > 0 else None, empty
 
     def _submit(self, job: _Job, worker: str) -> Begun:
-        """Send a trial to a worker; Dask would send it to one that is busy, for it does not count what has seceded."""
         job.worker, job.begun, job.alone = worker, self._now(), job.alone or self._workers.slots[worker] == 1
         self._until = min(self._until, job.begun + self._timeout_s)
         key = f"trial-{self._key(job)}-{job.attempt}-{self._workers.study.sweep}"
-        job.future = self._workers.submit(worker, key, partial(self._over, job), job.proposal, job.attempt)
+        job.future = self._workers.submit(worker, key, job.proposal, job.attempt)
         self._running.append(job)
         return Begun(job.proposal, job.attempt)
-
-    def _over(self, job: _Job, future: Any) -> None:
-        """Drop the future immediately, or Dask computes it again if the worker dies."""
-        if future.status == "cancelled":  # for which Dask has no exception
-            job.problem = CancelledError(str(future.key))
-        elif future.status == "error":
-            job.problem = future.exception()
-        future.release()
-        self._done.put(job)
 
     def _ended(self) -> list[_Job]:
         """Wait until a trial ends or, where none runs, until a worker takes one; return what has ended.
@@ -135,9 +121,10 @@ class Pool:
         """
         idle_since = self._now()
         while True:
-            ended = self._workers.wait(self._done)
+            done = {future.key for future in self._workers.wait()}
+            ended = [job for job in self._running if job.future.key in done]
             for job in self._running:
-                if job.future.key in self._workers.lost:
+                if job.future.key in self._workers.lost - done:
                     job.future.release()  # which ends it as cancelled
                 elif self._limit_s and self._now() - job.begun > self._limit_s and not job.late:
                     self._end(job)
@@ -158,24 +145,30 @@ class Pool:
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
+        problem: BaseException | None = None
+        if job.future.status == "error":
+            problem = job.future.exception()
+        elif job.future.status == "cancelled":  # for which Dask has no exception
+            problem = CancelledError(job.future.key)
+        job.future.release()  # or Dask computes it again if the worker dies
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
-            searcher.tell(trial)
+            searcher.tell(trial.number, trial.score)
             return Ended(trial)
         found: Lost | TipcastError
         if job.late:
             what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
             found = TipcastError("S008", self._key(job), what, fix)
-        elif isinstance(job.problem, KilledWorker):
-            found = self._died(job, job.problem)
-        elif isinstance(job.problem, CancelledError) and job.future.key in self._workers.lost:
+        elif isinstance(problem, KilledWorker):
+            found = self._died(job, problem)
+        elif isinstance(problem, CancelledError) and job.future.key in self._workers.lost:
             found = self._retry(job, f"worker {job.worker} has gone, or is paused")
-        elif isinstance(job.problem, TipcastError):
-            found = job.problem
+        elif isinstance(problem, TipcastError):
+            found = problem
         else:
-            raise job.problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
+            raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
         if isinstance(found, Lost):
             return found
-        searcher.fail(job.proposal.number)
+        searcher.tell(job.proposal.number, None)
         return Failed(job.proposal.number, found)
 
     def _died(self, job: _Job, problem: KilledWorker) -> Lost | TipcastError:

@@ -100,11 +100,8 @@ class Listed:
         """Return the next trial."""
         return self._missing.popleft() if self._missing else None
 
-    def tell(self, trial: Trial) -> None:
+    def tell(self, number: int, score: float | None) -> None:
         """Nothing: later trials do not depend on earlier ones."""
-
-    def fail(self, number: int) -> None:
-        """Nothing: see ``tell``."""
 
 
 # Trials that depend on the results of others
@@ -159,13 +156,9 @@ class Tpe:
             return Proposal(number, _values(self._space, self._asked[number].params))
         return None
 
-    def tell(self, trial: Trial) -> None:
-        """Keep it until its turn comes."""
-        self._scores[trial.number] = trial.score
-
-    def fail(self, number: int) -> None:
-        """Keep it until its turn comes."""
-        self._scores[number] = None
+    def tell(self, number: int, score: float | None) -> None:
+        """Keep a trial's score, None of one that failed, until its turn comes."""
+        self._scores[number] = score
 
     def _ask(self, number: int) -> Any:
         from optuna.samplers import TPESampler

@@ -17,6 +17,7 @@ from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
+from tipcast.compute.base import out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Counts, Fragment, Part
@@ -29,7 +30,6 @@ SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
 MOST_PREPARED = 4
 """Ways in which rows are held prepared at once."""
-OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
 
 
 @dataclass
@@ -167,7 +167,7 @@ def failure(problem: Exception, where: str) -> TipcastError:
     if isinstance(problem, TipcastError):
         return TipcastError(*problem.args)  # alone: what it came from may not travel
     said = str(problem).strip().partition("\n")[0]
-    if not isinstance(problem, MemoryError) and not any(word in str(problem) for word in OUT_OF_MEMORY):
+    if not out_of_memory(problem):
         return TipcastError("S006", where, f"{type(problem).__name__}: {said}", "see the trial's parameters")
     fix = "give workers more memory, run fewer trials at once, or search smaller values"
     return TipcastError("S005", where, f"out of memory: {said}", fix)

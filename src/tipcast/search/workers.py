@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-import queue
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, final
+from typing import Any, final
 
-from distributed import SchedulerPlugin
+from distributed import Client, Future, SchedulerPlugin, as_completed
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
 from tipcast.search import task
 from tipcast.search.task import SLOT, TrialSlots
 from tipcast.search.trial import Proposal, Study, Trial
-
-Ends = TypeVar("Ends")
 
 LOOK_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
@@ -32,10 +30,11 @@ class TrialWorkers:
     """The workers of a sweep; ``wait_s`` is how many seconds none of them may be able to work."""
 
     def __init__(
-        self, client: Any, study: Study, per_gpu: int, wait_s: float, sleep: Callable[[float], None] = time.sleep
+        self, client: Client, study: Study, per_gpu: int, wait_s: float, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
         self._plugin, self._sleep = TrialSlots(study, per_gpu), sleep
+        self._ended: Any = None
         self.slots: dict[str, int] = {}
         """Worker that takes trials -> how many at once; one that is paused for lack of memory takes none."""
         self.busy = False
@@ -51,6 +50,7 @@ class TrialWorkers:
         self.client.register_plugin(self._plugin)
         self.client.register_plugin(NoRetries(self._plugin.name, self.study.sweep, self.client.id))
         self.client.subscribe_topic(self.study.topic, self._report)
+        self._ended = as_completed(loop=self.client.loop)
         try:
             yield
         finally:
@@ -83,21 +83,28 @@ class TrialWorkers:
         fix = "give workers more memory (cluster.memory_limit), or search on fewer rows"
         raise TipcastError("K003", "all workers", f"lost while they read the rows: {problem}", fix)
 
-    def submit(self, worker: str, key: str, then: Callable[[Any], object], proposal: Proposal, attempt: int) -> Any:
-        """Send a trial to a worker; ``then`` gets the future when it is done, in a thread that all futures share."""
+    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
+        """Send a trial to a worker; Dask would send it to a busy one, for it does not count what has seceded."""
         args = self.study.sweep, proposal, attempt
-        future = self.client.submit(task.run, *args, key=key, pure=False, workers=[worker], resources={SLOT: 1})
-        future.add_done_callback(then)
+        future: Future[Any] = self.client.submit(
+            task.run, *args, key=key, pure=False, workers=[worker], resources={SLOT: 1}
+        )
+        self._ended.add(future)
         return future
 
-    def wait(self, done: queue.SimpleQueue[Ends]) -> list[Ends]:
-        """Return what has ended, waiting for the first of it for a second; look at the workers."""
-        found: list[Ends] = []
-        with contextlib.suppress(queue.Empty):
-            found.append(done.get(timeout=LOOK_S))
-            found += [done.get() for _ in range(done.qsize())]
+    def wait(self) -> list[Future[Any]]:
+        """Return the tasks that have ended, waiting for the first of them for a second; look at the workers."""
+        ended: list[Future[Any]] = []
+        if self._ended.is_empty():
+            self._sleep(LOOK_S)
+        else:
+            with contextlib.suppress(TimeoutError):
+                ended = [self.client.sync(self._next), *self._ended.next_batch(block=False)]
         self.look()  # after all that has ended: or what comes next goes to a worker whose death is among it
-        return found
+        return ended
+
+    async def _next(self) -> Future[Any]:
+        return await asyncio.wait_for(anext(self._ended), LOOK_S)
 
     def look(self) -> None:
         """Count the slots of the workers that are there, and note which tasks their worker will not begin."""

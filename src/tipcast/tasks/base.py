@@ -14,6 +14,8 @@ from tipcast.config.schema import TaskSpec
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
 """Two classes, more of them, a number, or nothing that is known."""
+FACTS = ("name", "kind", "classes", "columns", "function", "params", "values", "swapped")
+"""Of a task, what a saved model's manifest says of it."""
 GROUP = "tipcast.targets"
 """Entry points of installed packages that name target functions."""
 
@@ -125,16 +127,8 @@ class Task:
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest says of the task, see ``from_facts``."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "classes": list(self.classes),
-            "columns": list(self.columns),
-            "function": self.function,
-            "params": dict(self.params),
-            "values": list(self.values),
-            "swapped": self.swapped,
-        }
+        own = {name: getattr(self, name) for name in FACTS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
 
 
 def high_tip(columns: Mapping[str, Array], xp: ModuleType, *, threshold: float) -> Array:
@@ -175,18 +169,9 @@ _TARGETS: dict[str, Target] = {
 
 def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
     """Make the task of a saved model."""
-    return Task(
-        name=str(facts["name"]),
-        kind=str(facts["kind"]),
-        features=tuple(features),
-        classes=tuple(facts["classes"]),
-        columns=tuple(facts["columns"]),
-        function=facts["function"],
-        params=dict(facts["params"]),
-        values=tuple(facts.get("values", ())),
-        swapped=bool(facts.get("swapped")),
-        description=description,
-    )
+    given = {name: facts[name] for name in FACTS if name in facts}
+    own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Task(**own, features=tuple(features), description=description)
 
 
 def register(name: str, target: Target) -> None:
@@ -240,12 +225,10 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
         description = description or found.name
     features = _features(spec, dataset, columns)
     if spec.positive is not None and (kind != "classification" or spec.positive not in classes):
-        what = (
-            f"{spec.positive} is none of two classes" if kind == "classification" else f"{kind} has no positive class"
-        )
-        raise TipcastError(
-            "C003", "task.positive", what, f"use {' or '.join(classes[:2])}" if classes else "leave it out"
-        )
+        two = kind == "classification"
+        what = f"{spec.positive} is none of two classes" if two else f"{kind} has no positive class"
+        fix = f"use {' or '.join(classes[:2])}" if classes else "leave it out"
+        raise TipcastError("C003", "task.positive", what, fix)
     swapped = spec.positive is not None and spec.positive == classes[0]
     return Task(
         name=spec.name,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import sys
+import types
 from typing import Any
 
+import dask
+import distributed
 import pytest
 
 from tipcast.compute import cluster, cuda_cluster, gpus
@@ -12,6 +18,8 @@ from tipcast.config import schema
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster
+
+CUDA_SETTINGS = ("device_memory_limit", "enable_cudf_spill", "rmm_pool_size", "rmm_async", "rmm_managed_memory")
 
 
 @pytest.fixture
@@ -100,3 +108,33 @@ def test_what_the_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_cluster.environment(LocalCudaCluster("local_cuda"))["NCCL_COMM_BLOCKING"] == "0"
     given = LocalCudaCluster("local_cuda", environment={"NCCL_COMM_BLOCKING": 2, "NCCL_DEBUG": "INFO"})
     assert cuda_cluster.environment(given).items() >= {"NCCL_COMM_BLOCKING": "2", "NCCL_DEBUG": "INFO"}.items()
+
+
+@pytest.mark.usefixtures("two", "forked")
+def test_dask_cuda_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster of the CPU in place of Dask-CUDA's, with its way to give each worker a device."""
+    given: dict[str, Any] = {}
+
+    class LocalCUDACluster(distributed.LocalCluster):
+        def __init__(self, n_workers: int, **settings: Any) -> None:
+            for name in CUDA_SETTINGS:
+                given[name] = settings.pop(name)
+            super().__init__(n_workers=0, **settings)
+            self.scale(n_workers)
+
+        def new_worker_spec(self) -> dict[Any, Any]:
+            specs: dict[Any, Any] = copy.deepcopy(super().new_worker_spec())
+            for name, each in specs.items():
+                each["options"]["env"] = {"CUDA_VISIBLE_DEVICES": str(name)}
+            return specs
+
+    monkeypatch.setitem(sys.modules, "dask_cuda", types.SimpleNamespace(LocalCUDACluster=LocalCUDACluster))
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    spec = LocalCudaCluster("local_cuda", rmm_pool_size=0.5, protocol="tcp", environment={"NCCL_DEBUG": "INFO"})
+    with cluster.connect(spec, "pandas") as client:
+        assert not dask.config.get("distributed.scheduler.work-stealing")
+        seen = client.run(lambda: dict(os.environ)).values()
+        assert list(client.nthreads().values()) == [1, 1]
+    assert {each["CUDA_VISIBLE_DEVICES"] for each in seen} == {"0", "1"}
+    assert {(each["MLFLOW_TRACKING_TOKEN"], each["NCCL_DEBUG"]) for each in seen} == {("", "INFO")}
+    assert given == dict(zip(CUDA_SETTINGS, (spec.device_memory_limit, spec.spill, 0.5, False, False), strict=True))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
-import distributed
 import psutil
 import pytest
-from distributed import LocalCluster, Status
+from distributed import Client, LocalCluster, Status
+from tests.conftest import NO_PAGES
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute import workers as worker_processes
@@ -30,33 +29,11 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=WATCHDOG_S)[1]
 
 
-def test_failure_ends_workers_at_once() -> None:
-    with pytest.raises(RuntimeError, match="mine"), worker_processes.closed(cluster, "here") as (started, client):
-        processes = workers(started)
-        future = client.submit(lambda: threading.Event().wait())
-        wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
-        raise RuntimeError("mine")
-    assert gone(processes)
-    assert started.status is Status.closed
-
-
 def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     """Its own look, at its own times, asks for none of them."""
-    with worker_processes.closed(cluster, "here") as (started, client):
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.is_set():
-                client.sync(client._update_scheduler_info)
-
-        looking = threading.Thread(target=look)
-        looking.start()
-        try:
-            found = [set(worker_processes.known(client)) for _ in range(300)]
-        finally:
-            over.set()
-            looking.join()
-        assert all(each == {worker.worker_address for worker in started.workers.values()} for each in found)
+    with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
+        assert not client.scheduler_info(n_workers=0)["workers"]
+        assert set(worker_processes.known(client)) == set(client.nthreads())
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +132,3 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeyp
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
     environment = os.environ | {"PYTHONPATH": str(Path(worker_processes.__file__).resolve().parents[2])}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
-
-
-def test_dask_knows_the_name_that_keeps_it_from_preloading() -> None:
-    """It is private: docs/decisions/0012."""
-    assert isinstance(distributed.utils._forkserver_preload_set, bool)

@@ -264,6 +264,27 @@ def test_all_files_decide_how_dates_are_written(tmp_path: Path) -> None:
     assert Table.of_model(table.facts()).dates == "day_first"
 
 
+def test_dates_that_are_texts(opened: Callable[..., Table], tmp_path: Path) -> None:
+    days = pd.date_range("2012-01-01", periods=ROWS)
+    columns = {"day": list(days.strftime("%Y/%m/%d")), "x": cycle("1", "2")}
+    table = opened(columns, time="day")
+    expected = days.astype("datetime64[us]").astype(np.int64)
+    np.testing.assert_array_equal(read(table, "day"), expected)
+    texts = parquet(tmp_path, {**columns, "day": [*columns["day"][:-1], " 2012-07-18 "]}, time="day")
+    np.testing.assert_array_equal(read(texts, "day"), expected)
+    assert parquet(tmp_path, columns).features == ("x",)
+    assert parquet(tmp_path, {**columns, "day": ["01/02/2012", ""] * 100}).features == ("day", "x")
+    (part,) = table.scan_file(str(tmp_path / "0.parquet"), table_request(table)).fragments
+    with pytest.raises(TipcastError, match="D005.*0.parquet: the time column: .*01/02/2012"):
+        table.read(part, CpuFrames(), ("day",))
+
+
+def test_a_target_that_is_left_out_says_why(opened: Callable[..., Table]) -> None:
+    table = opened({"a": cycle("", ""), "b": cycle("1", "2")})
+    with pytest.raises(TipcastError, match="C003.*task.target: column 'a' is left out: it has no value"):
+        table.target_column("a", None)
+
+
 def test_the_rows_of_all_files_fill_what_is_missing(tmp_path: Path) -> None:
     table = parquet(tmp_path, {"a": [1.0] * 40, "b": [1, 2] * 20}, {"a": [9.0] * 60, "b": [1, 2] * 30})
     assert table.columns[0].fill == 9

@@ -116,11 +116,6 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec):
     check(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5))
 
 
-@pytest.mark.parametrize("model", ["xgboost", "xgboost_forest", "random_forest", "logistic", "svc", "knn"])
-def test_check_accepts_what_is_shipped(spec, model):
-    check(spec(model), "cpu")
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -23,10 +23,12 @@ def reference(parts, joined):
     return RandomForestClassifier(**SMALL, random_state=5).fit(x.to_numpy(), y.to_numpy())
 
 
-def test_every_tree_is_scikit_learns(client, parts, spec, reference, scattered):
+def test_every_tree_is_scikit_learns(pair, parts, spec, reference):
+    """Over two processes."""
     steps = []
+    x, y = (collection([pair.scatter(part[side], hash=False) for part in parts[:3]]) for side in (0, 1))
     model = build(spec("random_forest", **SMALL), "cpu").fit_distributed(
-        client, Split(*scattered(parts[:3])), seed=5, progress=lambda done, trees: steps.append((done, trees))
+        pair, Split(x, y), seed=5, progress=lambda done, trees: steps.append((done, trees))
     )
     x = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])

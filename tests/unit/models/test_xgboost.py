@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native, safe_load
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.xgboost import DEVICE, fitted
-from tipcast.models.xgboost_plan import plan
+from tipcast.models.xgboost import DEVICE
 
 SMALL = {"n_estimators": 30, "max_depth": 4}
 
@@ -44,12 +44,20 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     assert -np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)) == pytest.approx(min(losses), abs=1e-5)
 
 
-def test_importance_holds_all_features_and_sums_to_one(client, parts, spec, scattered):
-    x, y = scattered(parts[:1])
-    model = build(spec("xgboost", n_estimators=1, max_depth=1), "cpu").fit_distributed(client, Split(x, y), seed=0)
-    assert list(model.importance) == list(parts[0][0].columns)
-    assert sum(model.importance.values()) == pytest.approx(1)
-    assert sum(value > 0 for value in model.importance.values()) == 1  # one stump splits on one feature
+def test_fits_at_once_on_shared_rows_are_those_alone(parts, spec):
+    """Bit by bit, with every kind of chance."""
+    drawn = {"learning_rate": 0.3, "subsample": 0.7, "colsample_bytree": 0.6, "colsample_bynode": 0.7}
+    rows = Split(*parts[0], parts[3])
+    training = {"early_stopping_rounds": 4}
+    estimators = [build(spec("xgboost", training, max_depth=depth, **drawn), "cpu") for depth in (3, 5, 7, 9)]
+    assert {estimator.sharing for estimator in estimators} == {(256, ())}
+    prepared = estimators[0].prepared(rows, threads=2)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda estimator: estimator.fit(prepared, 3), estimators))
+    for estimator, fitted in zip(estimators, found, strict=True):
+        alone = estimator.fit(rows, 3)
+        np.testing.assert_array_equal(fitted.scorer.score(parts[3][0]), alone.scorer.score(parts[3][0]))
+        assert fitted.history == alone.history
 
 
 @pytest.mark.parametrize("reach", ["distributed", "parts", "rows"])
@@ -119,4 +127,4 @@ def test_a_booster_trained_on_another_device_is_refused(parts, spec):
     trained_on = json.loads(model.model.save_config())["learner"]["generic_param"]["device"]
     assert model.model.attr(DEVICE) == trained_on == "cpu"
     with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
-        fitted(plan({"n_estimators": 30}, {}, "cuda"), model.model, {}, list(parts[0][0].columns))
+        build(spec("xgboost"), "cuda").fitted(model.model, {}, list(parts[0][0].columns))

@@ -25,8 +25,8 @@ from .conftest import AUC
 class Future:
     """A task on a worker, as Dask's client holds it."""
 
-    def __init__(self, key: str, worker: str, proposal: Proposal, attempt: int, then: Callable[[Any], None]) -> None:
-        self.key, self.worker, self.proposal, self.attempt, self._then = key, worker, proposal, attempt, then
+    def __init__(self, key: str, worker: str, proposal: Proposal, attempt: int, done: list[Future]) -> None:
+        self.key, self.worker, self.proposal, self.attempt, self._done = key, worker, proposal, attempt, done
         self.status, self._problem, self.alone = "pending", None, True
 
     def done(self) -> bool:
@@ -38,7 +38,7 @@ class Future:
     def end(self, status: str = "finished", problem: Any = None) -> None:
         if not self.done():
             self.status, self._problem = status, problem
-            self._then(self)
+            self._done.append(self)
 
     def release(self) -> None:
         self.end("cancelled")
@@ -57,24 +57,27 @@ class Workers:
         self.slots, self.busy, self.lost, self.memory = slots, False, set[str](), set[str]()
         self.reports: dict[tuple[int, int], Trial] = {}
         self.running: list[Future] = []
+        self.done: list[Future] = []
         self.most = 0
         """Tasks at once."""
         self.seconds = 0.0
         self._act = act or (lambda workers: workers.end(workers.running[0]))
 
-    def submit(self, worker: str, key: str, then: Any, proposal: Proposal, attempt: int) -> Future:
+    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future:
         beside = [other for other in self.running if other.worker == worker]
         assert len(beside) < self.slots[worker]
-        self.running.append(Future(key, worker, proposal, attempt, then))
+        self.running.append(Future(key, worker, proposal, attempt, self.done))
         for future in (*beside, self.running[-1]):
             future.alone = future.alone and not beside
         assert all(future.alone for future in self.running if future.attempt > 1), "a retried trial is alone"
         self.most = max(self.most, len(self.running))
         return self.running[-1]
 
-    def wait(self, done: Any) -> list[Any]:
+    def wait(self) -> list[Future]:
         self._act(self)
-        return [done.get() for _ in range(done.qsize())]
+        done = self.done.copy()
+        self.done.clear()
+        return done
 
     def restart(self, worker: str) -> None:
         self.die(worker)

@@ -162,23 +162,22 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, thr
 
 def test_a_look_at_workers_that_are_busy_paused_or_gone(cluster: LocalCluster, study: Made, held: Any) -> None:
     begun, gate = held
-    ended = threading.Event()
     with Client(cluster) as client:
         workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
             workers.look()
             first, second = sorted(workers.slots)
             assert (workers.slots, workers.busy, workers.lost) == ({first: 2, second: 2}, False, set())
-            trial = workers.submit(first, f"one-{workers.study.sweep}", lambda _: ended.set(), Proposal(0, {}), 1)
+            trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
             wait_until(lambda: workers.look() or not workers.slots)
             assert workers.busy, "what runs on a paused worker runs on"
-            late = workers.submit(second, f"two-{workers.study.sweep}", print, Proposal(1, {}), 1)
+            late = workers.submit(second, f"two-{workers.study.sweep}", Proposal(1, {}), 1)
             wait_until(lambda: workers.look() or workers.lost)
             assert workers.lost == {late.key}
             gate.set()
-            assert ended.wait(WATCHDOG_S)
+            wait_until(lambda: workers.wait() == [trial])
             assert workers.reports[0, 1].worker == first
             wait_until(lambda: workers.look() or not workers.busy)
             trial.release()
@@ -186,7 +185,7 @@ def test_a_look_at_workers_that_are_busy_paused_or_gone(cluster: LocalCluster, s
             wait_until(lambda: workers.look() or len(workers.slots) == 2)
             client.retire_workers([second])
             wait_until(lambda: workers.look() or list(workers.slots) == [first])
-            gone = workers.submit(second, f"three-{workers.study.sweep}", print, Proposal(2, {}), 1)
+            gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
             wait_until(lambda: workers.look() or gone.key in workers.lost)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import xgboost
 
 from tipcast.config.errors import TipcastError
 from tipcast.models import native
-from tipcast.models.base import check_names, positive, positive_int
+from tipcast.models.base import check_names, positive
 
 MISSING = -1.0
 """What features hold where a value is missing."""
@@ -71,13 +70,12 @@ class Plan:
     rounds: int
     stop_after: int | None
     """Rounds without improvement on the validation rows after which training stops."""
-    device: str
     categorical: tuple[str, ...]
 
     @property
-    def max_bin(self) -> int:
+    def max_bin(self) -> Any:
         """Bins of a feature at most."""
-        return int(self.params.get("max_bin", 256))
+        return self.params.get("max_bin", 256)
 
     def matrix(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix of these features.
@@ -99,14 +97,13 @@ def plan(
     categorical: Sequence[str] = (),
     kind: str = "classification",
     classes: int = 0,
-    tell: bool = False,
 ) -> Plan:
     """Translate a model's ``params``, by the names of XGBoost's scikit-learn interface, and ``fit``.
 
     Of ``params`` ``n_estimators`` counts trees, and a null leaves the choice to XGBoost. Of ``training``
     ``num_boost_round`` are the rounds that the trees are spread over, null for one tree a round;
     ``early_stopping_rounds`` may be null for never. The others as of ``build.build``; names of categories that the data
-    lacks are of no effect. ``tell`` says what was translated.
+    lacks are of no effect.
 
     C001 unknown name, C003 impossible count, C010 a device that is not the session's.
     """
@@ -118,38 +115,31 @@ def plan(
         what = f"{asked} asked for, but this backend computes on {device}"
         raise TipcastError("C010", "model.params.device", what, "choose the device by backend=cpu or backend=gpu")
     if given.get("tree_method") == "gpu_hist":
-        if tell:
-            told = "tree_method=gpu_hist is now hist: backend=%s decides the device"
-            logging.getLogger("tipcast").warning(told, "gpu" if device == "cuda" else device)
         given["tree_method"] = "hist"
     if given.get("tree_method", "hist") != "hist":
         what = f"{given['tree_method']} needs the rows in one place"
         raise TipcastError("C003", "model.params.tree_method", what, "use hist")
     for name in ABOVE_ZERO:
         if name in given:
-            positive(f"model.params.{name}", given[name])
+            positive(f"model.params.{name}", given[name], whole=False)
     objective, metric = OBJECTIVES[kind]
     metrics = given.setdefault("eval_metric", metric)
     for metric in [metrics] if isinstance(metrics, str) else metrics:
         if not METRICS[kind].fullmatch(str(metric)):
             fix = f"use {OBJECTIVES[kind][1]}, or null for it"
             raise TipcastError("C003", "model.params.eval_metric", f"{metric} does not judge {JUDGED[kind]}", fix)
-    trees = positive_int("model.params.n_estimators", given.pop("n_estimators", 100))
-    rounds = positive_int("model.fit.num_boost_round", training.get("num_boost_round") or trees)
+    trees = positive("model.params.n_estimators", given.pop("n_estimators", 100))
+    rounds = positive("model.fit.num_boost_round", training.get("num_boost_round") or trees)
     if trees % rounds:
         what = f"{trees} trees do not spread evenly over {rounds} rounds"
         fix = "set it to null or to a divisor of model.params.n_estimators"
         raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
-    positive_int("model.params.max_bin", given.get("max_bin", 256))
     stop = training.get("early_stopping_rounds")
-    native = {"objective": objective, "device": device, "num_parallel_tree": trees // rounds, **given}
-    if kind == "multiclass":
-        native["num_class"] = classes or 2
+    number = {"num_class": classes or 2} if kind == "multiclass" else {}
     return Plan(
-        params=native,
+        params={"objective": objective, "device": device, "num_parallel_tree": trees // rounds, **given, **number},
         rounds=rounds,
-        stop_after=None if stop is None else positive_int("model.fit.early_stopping_rounds", stop),
-        device=device,
+        stop_after=None if stop is None else positive("model.fit.early_stopping_rounds", stop),
         categorical=tuple(categorical),
     )
 
