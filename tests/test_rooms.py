@@ -31,7 +31,7 @@ BUDGET = {
     "config": 2093,
     "datasets": 4738,
     "evaluation": 2813,
-    "jobs": 2886,
+    "jobs": 2884,
     "measure": 424,
     "models": 2135,
     "scoring": 1493,

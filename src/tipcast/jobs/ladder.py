@@ -252,12 +252,10 @@ def record(
 ) -> None:
     """Record what the rungs took and whether they agree; ``rows`` as of ``compared``."""
     run, headline, metrics = context.run, evaluator(plan.task.kind).headline, dict[str, float]()
+    names = {"speed_up": "speedup"} | {name: name for name in ("efficiency", "difference", "adjusted_rand")}
     for each, row in zip(results, rows, strict=True):
         metrics |= {f"seconds/{each.rung.key}_{name}": each.seconds[name] for name in TIMED}
-        metrics[f"speedup/{each.rung.key}"] = row["speed_up"]
-        for name in ("efficiency", "difference", "adjusted_rand"):
-            if name in row:
-                metrics[f"{name}/{each.rung.key}"] = row[name]
+        metrics |= {f"{names[name]}/{each.rung.key}": value for name, value in row.items() if name in names}
     run.log_metrics(metrics)
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     run.set_tags({"ladder.verdict": verdict})
