@@ -11,7 +11,6 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
@@ -33,9 +32,9 @@ def main() -> None:
     seconds: list[float] = []
     take = SweepRecord.take
 
-    def timed(self: SweepRecord, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
+    def timed(self: SweepRecord, event: Event) -> None:
         start = time.perf_counter()
-        take(self, event, slots, bar)
+        take(self, event)
         seconds.append(time.perf_counter() - start)
 
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:

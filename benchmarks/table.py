@@ -72,7 +72,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 }
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
-    "jobs/ladder.py", "jobs/ladder_record.py", "datasets/made.py", "evaluation/clustering.py",
+    "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py",
     "evaluation/plots/runs.py", "models/library.py",
 )  # fmt: skip
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips runs."""

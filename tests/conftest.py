@@ -314,7 +314,7 @@ def forked() -> Iterator[None]:
 def forked_workers(forked: None) -> Iterator[None]:
     """Worker processes of jobs in this process are forked likewise, as a command's are; else they are spawned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forkserver, "_started", True)
+        patch.setattr(forkserver, "settings", lambda: {"distributed.worker.multiprocessing-method": "forkserver"})
         yield
 
 

@@ -67,6 +67,8 @@ def test_cfg_package_and_resolve(capsys: pytest.CaptureFixture[str]) -> None:
     assert yaml.safe_load(said(capsys, *plain, "--resolve"))["cache"].endswith("cache/tipcast")
     assert "error[C005]" in refused(capsys, "train", "--resolve")
     assert "use --cfg job" in refused(capsys, "train", "--cfg", "jobs")
+    for words in (["--info=nope"], ["--info", "nope"], ["-i", "nope", "seed=1"]):
+        assert "use all, config" in refused(capsys, "train", *words)
 
 
 @pytest.mark.parametrize("what", ["", *INFO])
@@ -80,11 +82,6 @@ def test_info(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert expected[what] in text
     assert said(capsys, "train", "-i", *words[1:], "model=svc").count(expected[what])
     assert not list(Path().iterdir())
-
-
-def test_info_of_nothing_known(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--info=nope"], ["--info", "nope"], ["-i", "nope", "seed=1"]):
-        assert "use all, config" in refused(capsys, "train", *words)
 
 
 def test_hydra_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,15 +107,10 @@ def test_config_dir_with_multirun(own: Path, capsys: pytest.CaptureFixture[str])
     file = own / "data" / "small.yaml"
     file.parent.mkdir()
     file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
-    words = ["data=small", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
+    words = ["data=small", "backend=glob(c*)", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
     lines = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words).splitlines()
     assert [json.loads(line)["out"] for line in lines] == ["one", "two", "one", "two"]
     assert all("--config-dir=" in json.loads(line)["command"] for line in lines)
-
-
-def test_config_dir_with_multirun_and_glob(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["backend=glob(c*)", "data.months=2019-01", "data.rows=200", "out=one", "cluster.processes=false"]
-    assert json.loads(said(capsys, "prepare", f"--config-dir={own}", "-m", *words, "print=json"))["written"] == 1
 
 
 CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): os.getcwd}}}"

@@ -20,7 +20,6 @@ from tipcast.config import conf_files
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
-from tipcast.jobs.repeat import Original
 
 MONTHS = ("2019-01", "2019-02")
 HERE = ("cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2",
@@ -97,19 +96,12 @@ def test_the_same_metrics_to_the_bit_from_another_folder(
         assert 0.01 <= float(run.data.params["model.params.learning_rate"]) <= 0.02
 
 
-def test_without_test_metrics_nothing_is_said_to_be_equal() -> None:
-    first = Original("a", "0", {"validation/auc": 0.5}, {})
-    assert first.compared({"validation/auc": 0.5, "test/auc": 0.5}) == "There are no test metrics of both to compare."
-
-
 def test_overrides_are_applied_and_recorded(shared: tuple[str, Path, Any, Any], again: Callable[..., Any]) -> None:
     run, done = again(shared[2].run_id, "model.params.n_estimators=3", "task.threshold=0.1")
     assert run.data.params["model.params.n_estimators"] == "3"
     assert run.data.params["model.params.subsample"] == "0.7"
     assert run.data.metrics["fit/rounds"] == 3
     assert run.info.run_name == "xgboost n_estimators=3 threshold=0.1"
-    changed = "with `model.params.n_estimators=3 task.threshold=0.1`."
-    assert changed in run.data.tags["mlflow.note.content"]
     assert "differ: test/" in run.data.tags["mlflow.note.content"]
     assert "model.params.n_estimators=3" in done.command
     run, _ = again(shared[2].run_id, model="logistic")
@@ -168,8 +160,6 @@ def test_the_store_may_be_an_option_or_an_experiment_of_one_s_own(
     files = {
         "tracking/own": f"defaults: [/schema/tracking@_here_, _self_]\nuri: {shared[0]}\nexperiment: shared\n",
         "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared[0]}\n  experiment: shared\n",
-        "experiment/blocks": f"# @package _global_\ntracking:\n  uri: {shared[0]}\ndata:\n  block_bytes: 4096\n",
-        "experiment/rows": f"# @package _global_\ntracking:\n  uri: {shared[0]}\ndata:\n  rows: 5\n",
     }
     for name, text in files.items():
         path = tmp_path / "own" / f"{name}.yaml"
@@ -178,11 +168,6 @@ def test_the_store_may_be_an_option_or_an_experiment_of_one_s_own(
     for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
         words = ["--config-dir=own", *several, word, f"from={shared[2].run_id}"]
         assert [job.config.seed for job in api.compose_jobs("train", words)] == [7]
-    words = ["--config-dir=own", "experiment=blocks", f"from={shared[2].run_id}"]
-    (job,) = api.compose_jobs("train", words)
-    assert (job.config.data.source, job.config.data.block_bytes) == ("files", 4096), "keys of the run's own source"
-    with pytest.raises(TipcastError, match="C001.*rows"):
-        api.compose_jobs("train", ["--config-dir=own", "experiment=rows", f"from={shared[2].run_id}"])
 
 
 def test_the_configuration_is_shown(shared: tuple[str, Path, Any, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,9 +132,8 @@ def test_the_leaderboard_the_plots_and_the_note(nine: Swept, client: Any) -> Non
     assert [row["validation/auc"] for row in rows] == sorted((row["validation/auc"] for row in rows), reverse=True)
     assert all(row["validation/auc_low"] < row["validation/auc"] < row["validation/auc_high"] for row in rows)
     assert {row["run_id"] for row in rows} == {run.info.run_id for run in runs}
-    assert all(row["run_id"] in row["run"] for row in rows)
     names = {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
-    for name in ("roc", "seconds", "parameter_importance"):
+    for name in ("roc", "parameter_importance"):
         assert f"sweep/{name}.png" in names
         with Image.open(io.BytesIO(artifact(client, parent, f"sweep/{name}.png"))) as picture:
             assert picture.size == (900, 900)
@@ -142,10 +141,7 @@ def test_the_leaderboard_the_plots_and_the_note(nine: Swept, client: Any) -> Non
     assert {name: first.params[f"model.params.{name}"] for name in ("max_depth", "learning_rate", "gamma")} == {
         "max_depth": "6", "learning_rate": "0.1", "gamma": "0.0",
     }, "the defaults, also outside the space"  # fmt: skip
-    assert said["defaults"] == {"trial": 0, "validation/auc": first.metrics["validation/auc"]}
-    assert [row["trial"] for row in rows if row["defaults"]] == [0]
     note = parent.data.tags["mlflow.note.content"]
-    assert "as they are configured" in note
     assert len(note) <= 8000
     assert f"trial {said['best']['trial']}]" in note
     assert "Compare all trials as charts" in note
@@ -245,7 +241,7 @@ def test_a_sweep_that_ends_in_time_and_goes_on(swept: Callable[..., Any], client
     assert {run.info.status for run in (parent, *runs)} == {"FINISHED"}, "what runs is finished, the best is fitted"
     assert "test/auc" in said["metrics"]
     note = parent.data.tags["mlflow.note.content"]
-    assert "3 of 4 trials were not tried" in note
+    assert "1 of 4 trials are done; go on with: " in note
     assert f"resume={said['run_id']}" in note
     experiment = client.get_experiment(parent.info.experiment_id).name
     more, _, later = swept("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
@@ -298,13 +294,11 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
         assert {client.get_run(run.info.run_id).info.status for run in (before, failed)} == {"KILLED"}
     said, parent, runs = swept(f"resume={before.info.run_id}")
     assert said["best"]["max_depth"] == 4
-    tags, metrics = parent.data.tags, parent.data.metrics
+    tags = parent.data.tags
     assert tags["sweep.best.max_depth"] == "4"
     assert parent.info.status == "FINISHED"
     assert not {"error.code", "error.message"} & set(tags)
     assert tags["command"] == before.data.tags["command"] == said["command"]
-    for name in ("busy", "tracking"):
-        assert metrics[f"sweep/{name}_seconds"] > before.data.metrics[f"sweep/{name}_seconds"], name
     assert [(row["trial"], row["attempt"]) for row in leaderboard(client, parent)] == [(1, 2), (0, 1)]
     states = [(run.data.tags["trial.number"], run.data.tags["trial.attempt"], run.info.status) for run in runs]
     assert sorted(states) == [("0", "1", "FINISHED"), ("1", "1", "KILLED"), ("1", "2", "FINISHED")]
@@ -342,15 +336,11 @@ def test_what_cannot_be_resumed(nine: Swept, swept: Callable[..., Any], client: 
         (["search.space.max_dept=[3]"], "C001", "max_depth"),
         (["search.trials=0"], "C003", "search.trials: must be at least 1, got 0"),
         (["model.params.max_depth=7", "search.space.max_depth=[6,8]"], "C003", "max_depth: is fixed to 7"),
-        (["search.trials=1000000000"], "C003", "must be at most 10,000, got 1,000,000,000"),
         (["resume="], "C003", "names no run"),
         (["search.trial_timeout_s=0"], "C003", "search.trial_timeout_s"),
-        (["search.timeout_s=0"], "C003", "search.timeout_s"),
         (["search=grid", "search.trials=3"], "C003", "729 points"),
         (["search=grid", "search.baseline=true"], "C003", "search.baseline"),
-        (["search.metric=rmse"], "C003", "search.metric: no metric"),
         (["task=tip_amount", "search.metric=bias"], "C003", "rmse, mae, r2, max_error"),
-        (["task.validation=0"], "C003", "validation rows"),
         (["data.limits.min_rows=1000000"], "D014", "rows"),
     ],
 )

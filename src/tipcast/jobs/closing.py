@@ -20,14 +20,13 @@ def say(
 
     ``lines`` are printed for people in place of the result; ``problem`` is raised after what is printed.
     """
-    lines = result if lines is None else lines
     if form is Output.json:
         print(json.dumps(result), flush=True)
     if form is Output.text:
-        width = max(len(name) for name in lines)
-        for name, value in lines.items():
-            if value or value == 0:
-                print(f"{name:<{width}}  {_text(value)}", flush=True)
+        shown = {name: _text(value) for name, value in (lines or result).items() if value or value == 0}
+        width = max(map(len, lines or result))
+        for name, text in shown.items():
+            print(f"{name:<{width}}  {text}", flush=True)
     if problem:
         raise problem
     return result
@@ -36,10 +35,7 @@ def say(
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return "  ".join(f"{name} {_text(item)}" for name, item in value.items())
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}"
     if isinstance(value, list):
         return " ".join(str(item) for item in value)
-    return str(value)
+    form = ".4g" if isinstance(value, float) else "," if isinstance(value, int) else ""
+    return f"{value:{form}}"

@@ -5,60 +5,125 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute import gpus
 from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster
+from tipcast.datasets.rows import held_out_rows
+from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
+from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import closing
-from tipcast.jobs.ladder_record import LadderResult, Rung, SharedRows, compared, record, shared_rows
-from tipcast.jobs.run_context import run_context, without_keys
+from tipcast.jobs.run_context import RunContext, run_context, without_keys
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, make_plan
 from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.jobs.warm_up import warm_up
+from tipcast.models import native
 from tipcast.models.build import check as check_model
+from tipcast.tracking import models
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
+
+TIMED = ("read", "fit", "evaluate")
+"""Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
+SHARED_ROWS = 5000
+"""Test rows that the rungs' clusters are compared on."""
+NOT_HERE = {"C002", "C010", "K006", "K007"}
+"""Errors of a rung that this machine or this model does not have; other mistakes are every rung's."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Where one of the trainings runs."""
+
+    device: str
+    """``cpu`` or ``gpu``."""
+    size: int
+    """Cores or GPUs."""
+    cluster: ClusterSpec
+
+    @property
+    def name(self) -> str:
+        """As ``2 cores``."""
+        return f"{self.size} {'core' if self.device == 'cpu' else 'GPU'}{'s' * (self.size > 1)}"
+
+    @property
+    def key(self) -> str:
+        """As ``cores_2``, of metrics."""
+        return f"{'cores' if self.device == 'cpu' else 'gpus'}_{self.size}"
+
+
+@dataclass(frozen=True)
+class LadderResult:
+    """A training that has run."""
+
+    rung: Rung
+    run_id: str
+    seconds: Mapping[str, float]
+    headline: float
+    """Of the test rows."""
+    labels: Ints | None = None
+    """(rows,) clusters of ``SharedRows``."""
+    adjusted_rand: float | None = None
+    """Of these labels and the groups that the rows were made of."""
+
+    @property
+    def job_s(self) -> float:
+        """Seconds of reading, fitting and evaluating."""
+        return sum(self.seconds[name] for name in TIMED)
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Test rows that the rungs' clusters are compared on."""
+
+    x: Floats
+    """(rows, features)"""
+    groups: Ints | None
+    """(rows,) of the groups that rows were made of; None where nothing is known of such."""
 
 
 def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the first error of a rung after all have run."""
     plan = make_plan(config)
     steps, missing = rungs(config, plan.task.kind)
-    known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
-    shown = shared_rows(plan) if plan.task.kind == "clustering" else None
+    shared = shared_rows(plan) if plan.task.kind == "clustering" else None
     results: list[LadderResult] = []
-    failed: dict[str, TipcastError] = {}
+    failed: list[TipcastError] = []
+    known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     name = f"ladder of {config.model.name}"
     with run_context(config, command, job="ladder", name=name, params=known) as context:
         context.run.set_tags({"data.digest": plan.train.digest, "data.test_digest": plan.test.digest})
         for step in steps:
             LOG.info("%-9s%s", "rung", step.name)
             try:
-                results.append(climb(step, config, plan, command, context.run, shown))
+                results.append(climb(step, config, plan, command, context.run, shared))
             except TipcastError as problem:
                 LOG.warning("%s: %s", step.name, problem)
-                failed[step.name] = problem
+                failed.append(problem)
+                missing[step.name] = str(problem)
         if not results:
-            raise next(iter(failed.values()))
-        missing |= {name: str(problem) for name, problem in failed.items()}
+            raise failed[0]
         rows = compared(results, evaluator(plan.task.kind).headline.name, config.tolerance)
-        record(context, config, plan, results, rows, missing, shown)
+        record(context, config, plan, results, rows, missing, shared)
     metrics = {f"speedup/{each.rung.key}": row["speed_up"] for each, row in zip(results, rows, strict=True)}
     result = context.result(rungs=rows, not_run=missing, metrics=metrics)
     words = {row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}" for row in rows}
-    first = next(iter(failed.values()), None)
-    return closing.say(result, config.print, lines={**result, "rungs": words}, problem=first)
+    return closing.say(result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None))
 
 
 def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
@@ -66,26 +131,31 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
     if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
         what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
         raise TipcastError("C003", "cluster.kind", what, "leave cluster out, or use train on that cluster")
-    there = len(gpus.visible())
+    most = {"cpu": cores(), "gpu": len(gpus.visible())}
     steps: list[Rung] = []
     missing: dict[str, str] = {}
     for device, name, given, usual in (
-        ("cpu", "cores", config.cores, {1, cores()}),
-        ("gpu", "gpus", config.gpus, {1, max(there, 2)}),
+        ("cpu", "cores", config.cores, {1, most["cpu"]}),
+        ("gpu", "gpus", config.gpus, {1, max(most["gpu"], 2)}),
     ):
         for size in sorted(set(usual if given is None else given)):
             if size < 1:
                 raise TipcastError("C003", name, f"must be at least 1, got {size}", "use 1 or more")
             step = Rung(device, size, _cluster(config.cluster, device, size))
-            if lack := _lack(config, kind, step, there):
-                missing[step.name] = lack
-            else:
+            if size > most[device]:
+                missing[step.name] = f"the machine has {most[device]} {name}"
+                continue
+            try:
+                check_session(BackendSpec(device), step.cluster)
+                check_model(config.model, device, categorical=config.task.categorical, kind=kind)
                 steps.append(step)
-    if not steps and missing:
-        what = f"nothing to run: {next(iter(missing.values()))}"
-        raise TipcastError("C003", "cores, gpus", what, "name what this machine has")
+            except TipcastError as problem:
+                if problem.code not in NOT_HERE:
+                    raise
+                missing[step.name] = problem.what
     if not steps:
-        raise TipcastError("C003", "cores, gpus", "no rung is asked for", "use cores=[1,2] or gpus=[1]")
+        what = f"nothing to run: {next(iter(missing.values()), 'both are empty')}"
+        raise TipcastError("C003", "cores, gpus", what, "name what this machine has, as cores=[1,2] or gpus=[1]")
     return steps, missing
 
 
@@ -100,42 +170,132 @@ def _cluster(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
     return dataclasses.replace(local, n_workers=workers, threads_per_worker=size // workers, processes=True)
 
 
-def _lack(config: LadderConfig, kind: str, step: Rung, there: int) -> str:
-    """Return why a rung cannot run on this machine or with this model; empty where it can."""
-    if step.device == "cpu" and step.size > cores():
-        return f"the machine has {cores()} cores"
-    if step.device == "gpu" and step.size > there:
-        return f"the machine has {there or 'no'} GPU{'s' * (there > 1)}"
-    try:
-        check_session(BackendSpec(step.device), step.cluster)
-        check_model(config.model, step.device, categorical=config.task.categorical, kind=kind)
-    except TipcastError as problem:
-        if problem.code in {"C002", "C010", "K006", "K007"}:  # there is none such; other mistakes are every rung's
-            return problem.what
-        raise
-    return ""
-
-
 def climb(
-    step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, shown: SharedRows | None
+    step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, shared: SharedRows | None
 ) -> LadderResult:
-    """Train on a rung, as a child run of the parent."""
+    """Train on a rung, as a child run of the parent, whose command trains on this rung alone."""
     tracking = dataclasses.replace(config.tracking, run_name=None, register=None)
     own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
-    repeat = _repeat(command, step)
-    with run_context(own, repeat, job="train", name=step.name, params=params(own), parent=parent) as context:
+    words = shlex.split(without_keys(command, "cores", "gpus", "tolerance"))[2:]
+    cluster = to_plain(step.cluster)
+    words += [f"cluster={step.cluster.kind}", f"backend={step.device}"]
+    words += [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
+    alone = shlex.join(["tipcast", "train", *words])
+    with run_context(own, alone, job="train", name=step.name, params=params(own), parent=parent) as context:
         record = Record(context, own, plan)
         # All are warmed up: libraries load before the clock runs.
         workers = context.start_workers(lambda workers: warm_up(workers, own, plan), always=True)
         result = train(workers, record)
+    labels, adjusted_rand = None, None
+    if shared is not None:
+        with temporary_folder() as folder:
+            fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
+            scores = native.load(fetched.path, fetched.format).score(shared.x.astype(np.float32))
+        labels = scores[:, 0].astype(np.int64)
+        if shared.groups is not None:
+            from sklearn.metrics import adjusted_rand_score  # of clusterings only
+
+            adjusted_rand = float(adjusted_rand_score(shared.groups, labels))
     headline = result["metrics"][f"test/{record.judge.headline.name}"]
-    labels, adjusted_rand = (None, None) if shown is None else shown.clusters(context.run.client, result["model_uri"])
     return LadderResult(step, context.run.id, dict(context.clock.seconds), headline, labels, adjusted_rand)
 
 
-def _repeat(command: str, step: Rung) -> str:
-    """Return the command that trains on a rung alone."""
-    words = shlex.split(without_keys(command, "cores", "gpus", "tolerance"))[2:]
-    cluster = to_plain(step.cluster)
-    sizes = [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
-    return shlex.join(["tipcast", "train", *words, f"cluster={step.cluster.kind}", f"backend={step.device}", *sizes])
+def shared_rows(plan: Plan) -> SharedRows:
+    """Read the first test rows, with the groups that they were made of where the dataset tells."""
+    group = None
+    with suppress(TipcastError):  # a table's or trips' columns are what they are
+        group = plan.dataset.target_column(None, None).name
+    task = plan.task if group is None else dataclasses.replace(plan.task, columns=(group,))
+    recipe = dataclasses.replace(plan.test_recipe, task=task)
+    columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.facts, SHARED_ROWS)
+    x = plan.dataset.compute(columns, plan.task.features, np)
+    return SharedRows(np.asarray(x, dtype=np.float64), None if group is None else columns[group].astype(np.int64))
+
+
+def compared(results: Sequence[LadderResult], headline: str, tolerance: float) -> list[dict[str, Any]]:
+    """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the first one.
+
+    Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted Rand indices.
+    Speed-up is against the first rung that ran; efficiency is that against the first of the same device, by size.
+    """
+    first = results[0]
+    rows: list[dict[str, Any]] = []
+    for each in results:
+        alike = next(other for other in results if other.rung.device == each.rung.device)
+        difference = abs(each.headline - first.headline) / (abs(first.headline) or 1.0)
+        apart = max(difference, abs((each.adjusted_rand or 0.0) - (first.adjusted_rand or 0.0)))
+        rows.append(
+            {
+                "rung": each.rung.name,
+                **{f"{name}_s": each.seconds[name] for name in ("cluster", *TIMED)},
+                "job_s": each.job_s,
+                "speed_up": first.job_s / each.job_s,
+                "efficiency": alike.job_s * alike.rung.size / (each.job_s * each.rung.size),
+                headline: each.headline,
+                **({} if each.adjusted_rand is None else {"adjusted_rand": each.adjusted_rand}),
+                "difference": difference,
+                "verdict": "equal" if apart <= tolerance else "NOT equal",
+                "run": each.run_id,
+            }
+        )
+    return rows
+
+
+def record(
+    context: RunContext,
+    config: LadderConfig,
+    plan: Plan,
+    results: Sequence[LadderResult],
+    rows: Sequence[Mapping[str, Any]],
+    missing: Mapping[str, str],
+    shared: SharedRows | None,
+) -> None:
+    """Record what the rungs took and whether they agree; ``rows`` as of ``compared``."""
+    run, headline, metrics = context.run, evaluator(plan.task.kind).headline, dict[str, float]()
+    names = {"speed_up": "speedup"} | {name: name for name in ("efficiency", "difference", "adjusted_rand")}
+    for each, row in zip(results, rows, strict=True):
+        metrics |= {f"seconds/{each.rung.key}_{name}": each.seconds[name] for name in TIMED}
+        metrics |= {f"{names[name]}/{each.rung.key}": value for name, value in row.items() if name in names}
+    run.log_metrics(metrics)
+    verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
+    run.set_tags({"ladder.verdict": verdict})
+    run.log_table({name: [row[name] for row in rows] for name in rows[0]}, "tables/ladder.json")
+    subtitle = f"{config.model.name}, {plan.train.name}, {plan.periods['train']}"
+    seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
+    pictures = {"plots/ladder.png": plots.ladder(seconds, subtitle)}
+    if shared is not None and shared.x.shape[1] > 1:
+        subtitle = f"{config.model.name}, {len(shared.x):,} of the {plan.test.name} to test on"
+        pictures["plots/centroids.png"] = draw(shared, results, subtitle)
+    for path, picture in pictures.items():
+        report.log_figure(run.log_bytes, picture, path)
+    columns = {
+        "where": "{rung}",
+        **{f"{name}, s": f"{{{name}_s:.2f}}" for name in TIMED},
+        "speed-up": "{speed_up:.2f} x",
+        "efficiency": "{efficiency:.2f}",
+        headline.title: "{value}",
+        **({"adjusted Rand": "{adjusted_rand:.4f}"} if "adjusted_rand" in rows[0] else {}),
+        "agreement": "{verdict}",
+    }
+    values = [{"value": report.number(row[headline.name]), **row} for row in rows]
+    lines = [[column.format(**row) for column in columns.values()] for row in values]
+    lines += [[name, *[""] * (len(columns) - 2), f"not run: {why}"] for name, why in missing.items()]
+    remark = f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md."
+    shown = [report.plot(run.id, path) for path in pictures]
+    run.note("\n\n".join([report.table(list(columns), lines), remark, *shown, report.repeat(context.command)]))
+
+
+def draw(shared: SharedRows, results: Sequence[LadderResult], subtitle: str) -> bytes:
+    """Draw the rows and each rung's centroids on two principal components."""
+    from sklearn.decomposition import PCA  # of clusterings only
+    from sklearn.preprocessing import StandardScaler
+
+    z = StandardScaler().fit_transform(shared.x)
+    components = PCA(2, random_state=0).fit(z)
+    centres = {}
+    for each in results:
+        means = np.stack([z[each.labels == label].mean(axis=0) for label in np.unique(np.asarray(each.labels))])
+        centres[each.rung.name] = components.transform(means)
+    groups = None if shared.groups is None else shared.groups.tolist()
+    shares = components.explained_variance_ratio_.tolist()
+    return plots.centroids(components.transform(z), groups, centres, shares, subtitle)

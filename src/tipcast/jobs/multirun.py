@@ -56,7 +56,8 @@ class Training:
     """The run that it repeats."""
     run_id: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    problem: Exception | None = None
+    status: str = "not run"
+    """How it ended, in one line."""
 
     @property
     def rows(self) -> str:
@@ -72,14 +73,6 @@ class Training:
         text = json.dumps([facts, plan.train.digest, plan.test.digest], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
-    @property
-    def status(self) -> str:
-        """How it ended, in one line."""
-        if self.problem is None:
-            return "FINISHED" if self.run_id else "not run"
-        named = "" if isinstance(self.problem, TipcastError) else f"{type(self.problem).__name__}: "
-        return " ".join(f"{named}{self.problem}".split())
-
 
 def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str, Any]:
     """Run all trainings, each with the command that repeats it alone, one after another; return what the job says.
@@ -88,63 +81,62 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     that a training ended with is raised after the others have run or, with ``fail_fast``, at once.
     """
     first, command = many[0][0], without_keys(command, "resume")
-    _check_shared([config for config, _ in many])
     check_session(first.backend, first.cluster)
     with progress("list"):
         trainings = _planned(many)
     shown = dataclasses.replace(first, tracking=dataclasses.replace(first.tracking, register=None))
-    name = f"{len(trainings)} trainings"
+    problems: list[Exception] = []
     with ExitStack() as stack:
         previous = None
         if first.resume is not None:
             previous = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
+        name = f"{len(trainings)} trainings"
         opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
-        missing = trainings
         if previous:
-            missing = _missing(context.run, trainings)
-            LOG.info("%-9s%d of %d trainings are done", "resume", len(trainings) - len(missing), len(trainings))
+            _find_done(context.run, trainings)
+        missing = [training for training in trainings if training.run_id is None]
+        done = len(trainings) - len(missing)
         groups = list(dict.fromkeys(training.rows for training in trainings))
-        missing = sorted(missing, key=lambda training: groups.index(training.rows))  # rows of one group are held
+        missing.sort(key=lambda training: groups.index(training.rows))  # rows of one group are held
         if missing:
             workers = context.start_workers(lambda workers: warm_up(workers, shown, missing[0].plan))
         held: dict[str, Splits] = {}
-        for number, training in enumerate(missing, len(trainings) - len(missing) + 1):
+        for number, training in enumerate(missing, done + 1):
             context.check_lease()
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
             try:
                 _train(training, context.run, workers, held)
             except Exception as problem:  # also of a library: the others may end well
                 held.clear()  # the rows may have gone with a worker
-                training.problem = problem
+                kind = "" if isinstance(problem, TipcastError) else f"{type(problem).__name__}: "
+                training.status = " ".join(f"{kind}{problem}".split())
                 LOG.warning("%s: %s", training.name, training.status)
+                problems.append(problem)
                 if first.fail_fast:
                     break
         board = leaderboard(trainings)
         _record(context, board)
-    metrics: Mapping[str, float] = next((row["metrics"] for row in board if row["metrics"]), {})
-    result = context.result(trainings=board, metrics=metrics)
+    result = context.result(trainings=board, metrics=board[0]["metrics"])
     lines: dict[str, Any] = {f"{row['rank'] or '-'} {row['name']}": row["status"] for row in board}
     lines |= {name: value for name, value in result.items() if name != "trainings"}
-    failure = next((training.problem for training in missing if training.problem), None)
-    return closing.say(result, first.print, lines=lines, problem=failure)
-
-
-def _check_shared(configs: Sequence[MultirunConfig]) -> None:
-    for name in SHARED:
-        if any(getattr(config, name) != getattr(configs[0], name) for config in configs[1:]):
-            what = "differs between the configurations, which share one cluster and one run"
-            raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
-    for name in {each.name for each in dataclasses.fields(TrackingSpec)} - set(OWN):
-        if any(getattr(each.tracking, name) != getattr(configs[0].tracking, name) for each in configs[1:]):
-            what = "differs between the configurations, whose runs lie below one"
-            raise TipcastError("C003", f"tracking.{name}", what, "give it one value")
+    return closing.say(result, first.print, lines=lines, problem=next(iter(problems), None))
 
 
 def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
     commands = [without_keys(command, "resume", "fail_fast") for _, command in many]
     configs, trainings = [config for config, _ in many], list[Training]()
+    store = [each.name for each in dataclasses.fields(TrackingSpec) if each.name not in OWN]
+    for config in configs[1:]:
+        shared = [(name, getattr(config, name), getattr(configs[0], name)) for name in SHARED]
+        shared += [
+            (f"tracking.{name}", getattr(config.tracking, name), getattr(configs[0].tracking, name)) for name in store
+        ]
+        for name, value, other in shared:
+            if value != other:
+                what = "differs between the configurations, which share one cluster and one run"
+                raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
     names = run_names([(config.model.name, command) for config, command in zip(configs, commands, strict=True)])
     for config, name, command in zip(configs, names, commands, strict=True):
         check_model(config, config.task.kind)
@@ -155,8 +147,8 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     return trainings
 
 
-def _missing(parent: Run, trainings: Sequence[Training]) -> list[Training]:
-    """Return the trainings that no child of a resumed run has ended well; close children that are left open."""
+def _find_done(parent: Run, trainings: Sequence[Training]) -> None:
+    """Find the trainings that a child of a resumed run has ended well; close children that are left open."""
     known = {training.identity: training for training in trainings}
     for child in children_of(parent.client, parent.client.get_run(parent.id)):
         if child.info.status in ("RUNNING", "SCHEDULED"):
@@ -165,7 +157,7 @@ def _missing(parent: Run, trainings: Sequence[Training]) -> list[Training]:
         training = known.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
             training.run_id, training.metrics = child.info.run_id, dict(child.data.metrics)
-    return [training for training in trainings if training.run_id is None]
+            training.status = "FINISHED"
 
 
 def _train(training: Training, parent: Run, workers: Session, held: dict[str, Splits]) -> None:
@@ -185,6 +177,7 @@ def _train(training: Training, parent: Run, workers: Session, held: dict[str, Sp
         training.run_id = context.run.id
         train(workers, Record(context, config, training.plan, original=first), reading)
     training.metrics = dict(context.run.client.get_run(context.run.id).data.metrics)
+    training.status = "FINISHED"
 
 
 def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
@@ -220,15 +213,12 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
 
 def _record(context: RunContext, board: Sequence[Mapping[str, Any]]) -> None:
     """Record the leaderboard, and the metrics of its first row as the parent's own."""
-    run, best = context.run, board[0]
+    run = context.run
     names = list(dict.fromkeys(name for row in board for name in row["metrics"]))
     table = {key: [row[key] for row in board] for key in ("rank", "name", "kind", "status", "run_id", "command")}
-    run.log_table(
-        table | {name: [row["metrics"].get(name) for row in board] for name in names}, "tables/leaderboard.json"
-    )
-    if best["metrics"]:
-        run.log_metrics(best["metrics"])
-        run.set_tags({"best.run": best["run_id"], "best.name": best["name"]})
+    table |= {name: [row["metrics"].get(name) for row in board] for name in names}
+    run.log_table(table, "tables/leaderboard.json")
+    run.log_metrics(board[0]["metrics"])
     lines = [
         [
             str(row["rank"] or ""),
@@ -239,5 +229,4 @@ def _record(context: RunContext, board: Sequence[Mapping[str, Any]]) -> None:
         for row in board
     ]
     text = report.table(["rank", "training", *names, "status"], lines)
-    remark = "Ranked by the first of these metrics that all have. A command in the table repeats each alone."
-    run.note("\n\n".join([text, remark, report.repeat(context.command)]))
+    run.note("\n\n".join([text, report.repeat(context.command)]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import DoctorConfig, PrepareConfig, SweepConfig
-from tipcast.config.schema import DataSpec, Limits, MadeData, SearchSpec, TableData, TrackingSpec
+from tipcast.config.schema import DataSpec, Limits, MadeData, TableData, TrackingSpec
 from tipcast.evaluation.base import ranking
 from tipcast.search.space import MOST
 
@@ -21,9 +21,11 @@ def check(config: Any) -> None:
 
     C003 names and values that there are not, and keys that would change nothing.
     """
-    if hasattr(config, "data") and type(config) is not DoctorConfig:
+    if type(config) is DoctorConfig:  # which tells all it finds in its table
+        return
+    if hasattr(config, "data"):
         check_data(config.data, ("train", "test") if isinstance(config, PrepareConfig) else ("months",))
-    if hasattr(config, "tracking") and type(config) is not DoctorConfig:  # which tells all it finds in its table
+    if hasattr(config, "tracking"):
         check_tracking(config.tracking)
     if isinstance(config, SweepConfig) and config.resume is None:  # else the run has search and task
         check_search(config)
@@ -55,15 +57,7 @@ def check_tracking(spec: TrackingSpec) -> None:
 
 def check_search(config: SweepConfig) -> None:
     """Refuse a search that cannot be, whatever the data are."""
-    _check_spec(config.search)
-    if not config.task.validation:
-        what = "trials are compared on validation rows"
-        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
-    if config.task.kind is not None:  # else the target column tells
-        ranking(config.task.kind, config.search.metric, "search.metric")
-
-
-def _check_spec(spec: SearchSpec) -> None:
+    spec = config.search
     if spec.name not in SEARCHES:
         raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
     if (spec.trials or 0) > MOST:
@@ -74,3 +68,8 @@ def _check_spec(spec: SearchSpec) -> None:
         raise TipcastError("C003", "search.baseline", what, fix)
     if spec.trials is None and spec.name != "grid":
         raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")
+    if not config.task.validation:
+        what = "trials are compared on validation rows"
+        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
+    if config.task.kind is not None:  # else the target column tells
+        ranking(config.task.kind, spec.metric, "search.metric")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,17 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import PromoteConfig
 from tipcast.config.plain import tested
-from tipcast.config.schema import DataSpec, Output
-from tipcast.datasets import rows
+from tipcast.config.schema import Limits
+from tipcast.datasets import rows, split
+from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical
-from tipcast.datasets.registry import open_dataset
+from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
-from tipcast.datasets.split import held_out
 from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN, Evaluation
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator
+from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.sums import Parts
-from tipcast.jobs import closing, promote_gate
-from tipcast.jobs.promote_gate import Candidate, Check, Comparison
+from tipcast.jobs import closing
 from tipcast.jobs.run_context import run_context
 from tipcast.jobs.sweep_plan import given_keys
 from tipcast.jobs.train_plan import collect
@@ -39,7 +40,8 @@ from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
 from tipcast.tracking.facts import config_text
-from tipcast.tracking.models import fetch, versions_of
+from tipcast.tracking.models import Fetched, fetch, versions_of
+from tipcast.tracking.portable import TOLERANCE
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import failures, open_store, resolve
 
@@ -47,6 +49,92 @@ LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
 PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "seed")
+NEEDED = ("task", "trained_until", "train_period", "threshold", "target")
+"""Keys of a manifest that a comparison reads."""
+HUGE = 1e300
+"""MLflow stores an infinite metric as the largest number there is."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A registered version, and what the store says of it."""
+
+    fetched: Fetched
+    status: str
+    """Of the run that trained it."""
+    metrics: Mapping[str, float]
+    """Of that run."""
+    tags: Mapping[str, str]
+    """Of the version."""
+    params: Mapping[str, str]
+    """Of that run."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"version {self.fetched.version}"
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What the model says of itself."""
+        return self.fetched.manifest
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question of the gate and its answer."""
+
+    name: str
+    passed: bool
+    what: str
+
+
+@dataclass
+class Comparison:
+    """A version and the champion, which holds the alias, whatever that is called, on rows that both score."""
+
+    candidates: Sequence[Candidate]
+    """The challenger, and the champion if there is one that can be compared."""
+    checks: list[Check]
+    test: Listing
+    recipe: Recipe
+    limits: Limits
+    evaluations: list[Evaluation] = field(default_factory=list)
+    """Of the candidates, once they have scored."""
+    difference: Difference | None = None
+    """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
+
+    @property
+    def judge(self) -> Evaluator:
+        """What predictions are judged by."""
+        return evaluator(self.candidates[0].fetched.kind)
+
+    @property
+    def period(self) -> str:
+        """Of the test rows, in words."""
+        return "all times" if self.test.period is None else split.describe(self.test.period)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every answer is yes."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def why(self) -> str:
+        """One line: what failed, or how the versions compare."""
+        failed = [f"{check.name}: {check.what}" for check in self.checks if not check.passed]
+        return "; ".join(failed) or self.checks[-1].what
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The difference first."""
+        found: dict[str, float] = {}
+        if self.difference:
+            key = f"difference/{self.judge.headline.name}"
+            found = {key: self.difference.value, **bounds(self.difference.interval, key)}
+        for side, each in zip(("challenger", "champion"), self.evaluations, strict=False):
+            found |= {f"{side}/{name}": value for name, value in list(each.shown().items())[:SHOWN]}
+        return {**found, "test/rows": float(self.evaluations[0].rows)}
 
 
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
@@ -64,8 +152,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
                 return closing.say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
-            data = data_to_test_on(client, config, challenger.fetched.run_id, command)
-            comparison = compare(client, config, data, challenger, before, folder)
+            comparison = compare(client, config, command, challenger, before, folder)
         known = params(config, PARAMS) | {"test_period": comparison.period}
         tags = {"model": uri, "data.test_digest": comparison.test.digest[:16]}
         opened = run_context(
@@ -74,7 +161,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         context = stack.enter_context(opened)
         workers = context.start_workers()
         with clock.phase("score"):
-            comparison = score(workers, config, comparison)
+            score(workers, config, comparison)
         with clock.phase("log"):
             record(context.run, config, comparison, command)
         problem, tags = None, {"promote.moved": "true"}
@@ -97,12 +184,11 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         metrics=comparison.metrics,
         phases=clock.seconds,
     )
-    if config.print is Output.text:
-        show(comparison)
-    moved, held = result["moved"], f"version {before}" if before else "no version"
-    now = f"version {version} now{', forced' if result['forced'] else ''}" if moved else f"still {held}"
-    lines = {config.alias: now, **{name: result[name] for name in ("run", "phases", "command")}}
-    return closing.say(result, config.print, lines=lines, problem=problem)
+    lines = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in comparison.checks}
+    by_force = ", forced" if result["forced"] else ""
+    lines[config.alias] = f"still version {before or 'none'}" if problem else f"version {version} now{by_force}"
+    shown = {name: result[name] for name in ("metrics", "run", "phases", "command")}
+    return closing.say(result, config.print, lines={**lines, **shown}, problem=problem)
 
 
 def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Candidate:
@@ -113,30 +199,26 @@ def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) 
         known = versions_of(client, fetched)
         what = "is named by no version, as an alias is" if known else "is not registered, so no alias can name it"
         raise TipcastError("M021", uri, what, f"use {known[0]}" if known else "train with tracking.register=NAME")
+    if lacking := [key for key in NEEDED if key not in fetched.manifest]:
+        raise TipcastError("M021", fetched.uri, f"its manifest has no {lacking[0]}", "train and register it again")
     version = client.get_model_version(fetched.name, fetched.version)
     trained = client.get_run(fetched.run_id)
-    for key in ("task", "trained_until", "train_period", "threshold", "target"):
-        if key not in fetched.manifest:
-            raise TipcastError("M021", fetched.uri, f"its manifest has no {key}", "train and register it again")
     return Candidate(fetched, trained.info.status, trained.data.metrics, version.tags, trained.data.params)
 
 
-def data_to_test_on(client: Any, config: PromoteConfig, run_id: str | None, command: str) -> DataSpec:
-    """Return where the test rows come from: unless one is named, the source and limits of the version's run."""
-    if config.data.source != TESTED:
-        return config.data
-    text = config_text(client, run_id, "name the test rows: data=... data.test=...")
-    found, limit = tested(text, config.data, f"run {run_id}"), "data.limits."
-    given = [key.removeprefix(limit) for key in given_keys(command) if key.startswith(limit)]
-    limits = dataclasses.replace(found.limits, **{name: getattr(config.data.limits, name) for name in given})
-    return dataclasses.replace(found, limits=limits)
-
-
 def compare(
-    client: Any, config: PromoteConfig, data: DataSpec, challenger: Candidate, before: str | None, folder: Path
+    client: Any, config: PromoteConfig, command: str, challenger: Candidate, before: str | None, folder: Path
 ) -> Comparison:
     """Fetch the champion, list the rows that both are tested on, and check what needs no score."""
-    candidates, checks = [challenger], promote_gate.known(challenger)
+    data, run_id = config.data, challenger.fetched.run_id
+    if data.source == TESTED:  # what the version's run read, with limits of the command line
+        text = config_text(client, run_id, "name the test rows: data=... data.test=...")
+        prefix = "data.limits."
+        given = [key.removeprefix(prefix) for key in given_keys(command) if key.startswith(prefix)]
+        own = {name: getattr(config.data.limits, name) for name in given}
+        data = tested(text, config.data, f"run {run_id}")
+        data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **own))
+    candidates, checks = [challenger], known(challenger)
     if before is not None:
         uri = f"models:/{challenger.fetched.name}/{before}"
         try:
@@ -145,28 +227,85 @@ def compare(
             if problem.code[0] != "M":
                 raise
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
-    checks.append(promote_gate.target(candidates))
+    targets = dict.fromkeys(str(each.manifest["target"]) for each in candidates)
+    checks.append(Check("target", len(targets) == 1, " against ".join(targets)))
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for each in candidates for feature in each.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
-    recipe = Recipe(dataset, task, draw=held_out(dataset.test_share, int(challenger.params.get("seed", 0))))
+    draw = split.held_out(dataset.test_share, int(challenger.params.get("seed", 0)))
+    recipe = Recipe(dataset, task, draw=draw)
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
-    if len(candidates) > 1:
-        checks.append(promote_gate.data(candidates, test))
-    checks.insert(0, promote_gate.unseen(candidates, test))  # the first that a refusal names
-    return Comparison(tuple(candidates), before, tuple(checks), test, recipe, data.limits)
+    if len(candidates) > 1:  # on rows of another dataset, as of green taxis, a model is a guess
+        one, other = (
+            {"dataset": dataset_of(each.manifest).name} | {name: str(each.manifest.get(name)) for name in test.facts}
+            for each in candidates
+        )
+        apart = [f"{one[name]} against {other[name]}" for name in one if one[name] != other[name]]
+        same = "both of " + ", ".join(f"{name} {value}" for name, value in one.items())
+        checks.append(Check("data", not apart, "; ".join(apart) or same))
+    checks.insert(0, unseen(candidates, test))  # the first that a refusal names
+    return Comparison(candidates, checks, test, recipe, data.limits)
 
 
-def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> Comparison:
+def known(candidate: Candidate) -> list[Check]:
+    """Check what training and registering have left, and the files' digests against what the registry has kept."""
+    fetched, tags = candidate.fetched, candidate.tags
+    tests = {name: value for name, value in candidate.metrics.items() if name.startswith("test/")}
+    odd = [f"{name} is not finite" for name, value in tests.items() if not abs(value) < HUGE]
+    headline = f"test/{evaluator(fetched.kind).headline.name}"
+    if headline not in tests:
+        odd = [f"there is no {headline}"]
+    parity = candidate.metrics.get("parity/max_abs_diff", float("nan"))
+    apart = f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
+    digests = {"sha256": fetched.sha256, registry.MANIFEST_TAG: fetched.manifest_sha256}
+    wrong = [
+        f"its tag {name} is {tags.get(name, 'not there')[:16]}, its file's {digest[:16]}"
+        for name, digest in digests.items()
+        if tags.get(name) != digest
+    ]
+    wrong += [
+        f"no {name} in its manifest" for name in ("data_digest", "data_test_digest") if not candidate.manifest.get(name)
+    ]
+    return [
+        Check("run", candidate.status == "FINISHED", f"its run is {candidate.status}"),
+        Check("metrics", not odd, odd[0] if odd else f"{len(tests)} test metrics are finite"),
+        Check("parity", parity <= TOLERANCE, apart),
+        Check("digests", not wrong, wrong[0] if wrong else "model file and manifest are as registered"),
+    ]
+
+
+def unseen(candidates: Sequence[Candidate], test: Listing) -> Check:
+    """Check that no version was trained or validated on the test rows: it has learnt their labels.
+
+    Of rows without a time all must be trained on other files, or have held out the same rows of these.
+    """
+    if test.period is None:
+        trained = [each for each in candidates if each.manifest["data_digest"] == test.digest]
+        draws = {tuple(each.params.get(name) for name in ("seed", "data.test_share")) for each in trained}
+        what = "held out by the same draw" if trained else "of other files than what was trained"
+        if len(draws) > 1:
+            what = f"{' and '.join(each.name for each in trained)} were tested on other rows of the same files"
+        return Check("test rows", len(draws) < 2, what)
+    periods = [(each.name, each.fetched.seen(test.facts)) for each in candidates]
+    seen = [
+        f"{name} was trained on {split.describe(period)}"
+        for name, period in periods
+        if period is not None and split.overlap(period, test.period)
+    ]
+    what = f"not all of {split.describe(test.period)} is new: {', '.join(seen)}" if seen else "new to what was trained"
+    return Check("test rows", not seen, what)
+
+
+def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> None:
     """Score the same rows with both versions, evaluate and compare them, and add the answer to the gate's."""
     client, judge, listing, recipe = workers.client, comparison.judge, comparison.test, comparison.recipe
     reading = rows.start(workers, listing, recipe)
     with progress("read", reading):
         test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))["test"]
     predictions: list[Any] = []
-    evaluations: list[Evaluation] = []
+    evaluations = comparison.evaluations
     with progress("score"):
         for manifest, fetched in ((each.manifest, each.fetched) for each in comparison.candidates):
             x = client.map(partial(_columns, names=list(manifest["features"])), test.x, pure=False, key="columns")
@@ -174,17 +313,25 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> Co
             predictions.append(predict(client, held, x))
             threshold, truth = manifest["threshold"], test.y or x
             evaluations.append(judge.evaluate(client, predictions[-1], truth, threshold=threshold, where="data.test"))
-    difference = None
-    if len(evaluations) == 2 and test.y:
-        difference = judge.difference(
-            Parts((*predictions, test.y), client),
-            (evaluations[0], evaluations[1]),
-            replicates=config.replicates,
-            seed=config.seed,
-        )
-    scored = dataclasses.replace(comparison, evaluations=tuple(evaluations), difference=difference)
-    answer = promote_gate.compared(scored, config.margin, certain=config.certain)
-    return dataclasses.replace(scored, checks=(*scored.checks, answer))
+    if len(evaluations) == 1:
+        comparison.checks.append(Check("comparison", True, "there is no champion to compare with"))
+        return
+    if not test.y:
+        what = "there is no target that both could be compared by"
+        comparison.checks.append(Check("comparison", False, what))
+        return
+    found = comparison.difference = judge.difference(
+        Parts((*predictions, test.y), client),
+        (evaluations[0], evaluations[1]),
+        replicates=config.replicates,
+        seed=config.seed,
+    )
+    headline, margin = judge.headline, config.margin
+    limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
+    what = f"{headline.title} {found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f}), {limit}"
+    what += " with its whole interval" if config.certain else ""
+    passed = found.gain(headline.maximize, certain=config.certain) >= -margin
+    comparison.checks.append(Check("comparison", passed, what))
 
 
 def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
@@ -193,67 +340,43 @@ def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large a
 
 def record(run: Run, config: PromoteConfig, comparison: Comparison, command: str) -> None:
     """Record both versions' metrics on the same rows, figures, the gate's answers and the note."""
-    test, period, judge, candidates = comparison.test, comparison.period, comparison.judge, comparison.candidates
-    number, names = comparison.evaluations[0].rows, [each.name for each in candidates]
+    test, period, judge, difference = comparison.test, comparison.period, comparison.judge, comparison.difference
+    first, *others = evaluations = comparison.evaluations
+    names = [each.name for each in comparison.candidates]
     run.log_metrics(comparison.metrics)
-    profile = {"rows": number, "period": period, "files": len(test.uris)}
+    profile = {"rows": first.rows, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
-    subtitle, evaluations = f"{number:,} {test.name}, {period}", dict(zip(names, comparison.evaluations, strict=True))
-    path, drawn = next(judge.figures(evaluations, subtitle, comparison.recipe.task.classes))
-    report.log_figure(run.log_bytes, drawn, path)
-    if found := comparison.difference:
-        metric, (first, second) = judge.headline, names
-        drawn = plots.difference(found, config.margin, subtitle, metric=metric, first=first, second=second)
-        run.log_bytes(drawn, f"plots/{metric.name}_difference.png")
+    subtitle = f"{first.rows:,} {test.name}, {period}"
+    drawn = judge.figures(dict(zip(names, evaluations, strict=True)), subtitle, comparison.recipe.task.classes)
+    path, picture = next(drawn)
+    report.log_figure(run.log_bytes, picture, path)
+    if difference:
+        metric = judge.headline
+        picture = plots.difference(difference, config.margin, subtitle, metric=metric, first=names[0], second=names[1])
+        run.log_bytes(picture, f"plots/{metric.name}_difference.png")
     checks = [(check.name, "passed" if check.passed else "failed", check.what) for check in comparison.checks]
     head = ("check", "result", "what")
     run.log_table(dict(zip(head, zip(*checks, strict=True), strict=True)), "tables/gate.json")
-    run.set_tags({"promote.passed": str(comparison.passed).lower(), "promote.holder": comparison.before or "none"})
-    outcome, fetched = "passes" if comparison.passed else "does not pass", comparison.challenger.fetched
-    metrics, *lines = metric_table(comparison)
+    # A column of metrics for each version, the headline first, and one of their difference.
+    headline, *metrics = list(first.shown())[:SHOWN]
+    title, columns = ["test metric"], [[headline, *metrics]]
+    for side, name, each in zip(("challenger", "champion"), names, evaluations, strict=False):
+        title.append(f"{side}, {name}")
+        columns.append([each.interval.around(each.headline, 5), *(f"{each.metrics[name]:.5f}" for name in metrics)])
+    for second in others:
+        apart = f"{first.headline - second.headline:+.5f}"
+        if difference:
+            interval = difference.interval
+            apart = f"{difference.value:+.5f} ({interval.low:+.5f} to {interval.high:+.5f})"
+        title.append("difference")
+        columns.append([apart, *(f"{first.metrics[name] - second.metrics[name]:+.5f}" for name in metrics)])
+    fetched, outcome = comparison.candidates[0].fetched, "passes" if comparison.passed else "does not pass"
     parts = [
         f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",
         report.plot(run.id, judge.figure),
-        report.table(metrics, lines),
+        report.table(title, list(zip(*columns, strict=True))),
         report.table(head, [[name, result.replace("failed", "**failed**"), what] for name, result, what in checks]),
         f"Scored on the same rows of {period}. {judge.interval_remark} {judge.difference_remark}",
-        *(
-            f"The code that trained {each.name} had uncommitted changes on commit "
-            f"`{each.manifest['git_commit']}`: artifact `{origin.DIFF}` of its run `{each.fetched.run_id}`."
-            for each in candidates
-            if each.manifest.get("git_dirty")
-        ),
         report.repeat(command, origin.source().remark),
     ]
     run.note("\n\n".join(parts))
-
-
-def metric_table(comparison: Comparison) -> list[list[str]]:
-    """Return head and lines of the table of metrics: a column for each version, and one for their difference."""
-    first, *others = comparison.evaluations
-    headline, *names = list(first.shown())[:SHOWN]
-    table = [["test metric", f"challenger, {comparison.challenger.name}"]]
-    table += [[headline, first.interval.around(first.headline, 5)]]
-    table += [[name, f"{first.metrics[name]:.5f}"] for name in names]
-    for second in others:
-        apart = f"{first.headline - second.headline:+.5f}"
-        if found := comparison.difference:
-            apart = f"{found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f})"
-        table[0] += [f"champion, {comparison.candidates[1].name}", "difference"]
-        table[1] += [second.interval.around(second.headline, 5), apart]
-        for line, name in zip(table[2:], names, strict=True):
-            line += [f"{second.metrics[name]:.5f}", f"{first.metrics[name] - second.metrics[name]:+.5f}"]
-    return table
-
-
-def show(comparison: Comparison) -> None:
-    """Print both versions' metrics and the gate's answers."""
-    table = metric_table(comparison)
-    first, *others = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        print("  ".join([line[0].ljust(first), *map(str.rjust, line[1:], others)]))
-    width = max(len(check.name) for check in comparison.checks)
-    print()
-    for check in comparison.checks:
-        print(f"{check.name:<{width}}  {'passed' if check.passed else 'FAILED'}  {check.what}")
-    print()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +10,9 @@ from typing import Any
 from tipcast import __version__
 from tipcast.config.arguments import QUOTE, REPEAT, quoted
 from tipcast.config.compose import compose, to_object
-from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig
 from tipcast.config.plain import recorded
-from tipcast.jobs.run_context import UNTOLD
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.measure.origin import moved, source
 from tipcast.tracking import facts
@@ -31,8 +27,6 @@ STORE = (
     *(f"tracking{key}=" for key in ("", ".uri", ".experiment", ".insecure", ".max_retries", ".wait_s")),
 )  # fmt: skip
 """How flags and overrides begin that say which store is asked; with ``-m``, that of the first configuration."""
-DATA = {"train": "data.digest", "test": "data.test_digest"}
-"""Side of the data -> tag of a run that has its digest."""
 
 
 def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
@@ -40,7 +34,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
 
     See ``config.plain.recorded``. T004 no such run, M023 one that has trained no model, or does not tell how.
     """
-    store = _of_some_source([word for word in overrides if word.startswith(STORE)])
+    store = compose("train", [word for word in overrides if word.startswith(STORE)])[0].config
     tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
     client = open_store(tracking)
     with failures(resolve(tracking)):
@@ -53,19 +47,6 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         text = facts.config_text(client, run_id, "train with tipcast train, and name what it shall be")
         trained = recorded(text, facts.best_of(run), where, facts.artifact(client, run_id, facts.FILES))
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
-
-
-def _of_some_source(overrides: Sequence[str]) -> Any:
-    """Compose a training of the source that ``experiment=`` sets keys of: that of a run which is not known yet."""
-    try:
-        return compose("train", overrides)[0].config
-    except TipcastError as problem:
-        if problem.code != "C001":
-            raise
-        for source in options("data"):
-            with contextlib.suppress(TipcastError):
-                return compose("train", [*overrides, f"data={source}"])[0].config
-        raise
 
 
 @dataclass(frozen=True)
@@ -83,12 +64,10 @@ class Original:
         """What the run that repeats it is tagged with."""
         return {"repeat.of": self.run_id, **{f"repeat.{name}": how for name, how in self.differs.items()}}
 
-    def remark(self, command: str, metrics: Mapping[str, float]) -> str:
-        """Return a paragraph of Markdown on what was changed, what differs, and whether test metrics are the same."""
+    def remark(self, metrics: Mapping[str, float]) -> str:
+        """Return Markdown on what differs, and whether test metrics are the same."""
         page = f"#/experiments/{self.experiment_id}/runs/{self.run_id}?workflowType=machine_learning"
-        words = [word for word in shlex.split(command)[2:] if _part(word) not in UNTOLD or _part(word) == "model"]
-        changed = f" with `{shlex.join(words)}`" if words else ""
-        lines = [f"Repeats [run {self.run_id}]({page}){changed}. {self.compared(metrics)}"]
+        lines = [f"Repeats [run {self.run_id}]({page}). {self.compared(metrics)}"]
         return "\n".join([*lines, *(f"- {name}: {how}" for name, how in self.differs.items())])
 
     def compared(self, metrics: Mapping[str, float]) -> str:
@@ -104,11 +83,6 @@ class Original:
         return f"Of {len(names)} test metrics {len(others)} differ: {how}."
 
 
-def _part(word: str) -> str:
-    """Return the part of the configuration that an override changes."""
-    return word.lstrip("+").partition("=")[0].partition(".")[0]
-
-
 def original(config: MultirunConfig, plan: Plan) -> Original | None:
     """Hold a training against the run that it repeats, if it does; what differs is a warning.
 
@@ -120,36 +94,31 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     with failures(resolve(config.tracking)):
         run = facts.run_of(client, config.repeat)
         had = facts.versions_of(client, run)
-    tags, device = run.data.tags, run.data.tags.get("device", config.backend.name)
-    digests = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
-    data = [
-        f"{side} {tags.get(tag, 'not known')}, now {digests[side]}"
-        for side, tag in DATA.items()
-        if tags.get(tag) != digests[side]
-    ]
-    if data and not config.other_data:
-        what = f"the data here are not those that it was trained on: digest of {'; '.join(data)}"
+    tags, here = run.data.tags, source()
+    pairs: dict[str, list[tuple[str, str | None, str | None]]] = {
+        "backend": [("", tags.get("device"), config.backend.name)],
+        "code": [
+            ("tipcast ", had.get(facts.RELEASE), __version__),
+            ("commit ", had.get(facts.COMMIT), here.commit),
+        ],
+        "data": [
+            ("train ", tags.get("data.digest"), plan.train.digest[:DIGEST]),
+            ("test ", tags.get("data.test_digest"), plan.test.digest[:DIGEST]),
+        ],
+    }
+    differs = {
+        name: "; ".join(f"{what}{was or 'not known'}, now {now or 'not known'}" for what, was, now in of if was != now)
+        for name, of in pairs.items()
+    }
+    if changed := [when for when, dirty in (("then", had.get(facts.DIRTY) == "true"), ("now", here.diff)) if dirty]:
+        differs["code"] = "; ".join(filter(None, [differs["code"], f"uncommitted changes {' and '.join(changed)}"]))
+    differs["versions"] = "; ".join(moved(had))
+    differs = {name: how for name, how in differs.items() if how}
+    if "data" in differs and not config.other_data:
+        what = f"the data here are not those that it was trained on: digest of {differs['data']}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"
         raise TipcastError("D024", f"run {config.repeat}", what, fix)
-    found = {
-        "code": _code(had),
-        "versions": "; ".join(moved(had)),
-        "backend": "" if device == config.backend.name else f"{device}, now {config.backend.name}",
-        "data": "; ".join(data),
-    }
-    differs = {name: how for name, how in found.items() if how}
     if differs:
         told = "; ".join(f"{name} {how}" for name, how in differs.items())
         LOG.warning("not all is as in run %s: %s", config.repeat, told)
     return Original(config.repeat, run.info.experiment_id, run.data.metrics, differs)
-
-
-def _code(had: Mapping[str, Any]) -> str:
-    """Return what of the code is another than a run had, or is in no commit; nothing where all is the same."""
-    now = source()
-    was, dirty = had.get(facts.COMMIT), had.get(facts.DIRTY) == "true"
-    found = [] if had.get(facts.RELEASE) == __version__ else [f"tipcast {had.get(facts.RELEASE)}, now {__version__}"]
-    found += [] if was == now.commit else [f"commit {was or 'not known'}, now {now.commit or 'not known'}"]
-    found += ["uncommitted changes then"] if dirty else []
-    found += ["uncommitted changes now"] if now.diff else []
-    return "; ".join(found)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,8 @@ OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
 UNTOLD = ("model", "print", "debug", "tracking", "cluster", "search", "multirun", "resume", "from", "other_data")
 """First parts of keys that say nothing of what is trained, or what the name begins with."""
-LONGEST_VALUE, LONGEST_NAME, LONGEST_OWN = 24, 80, 200
-"""Characters of a value, of a name, and of one with what sets it apart from others."""
+LONGEST_NAME = 100
+"""Characters of a name, without the number that sets it apart from others."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class PreviousRun:
 
     run: Run
     tags: Mapping[str, str]
-    metrics: Mapping[str, float]
     check_lease: Callable[[], None]
 
 
@@ -88,7 +87,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
         found = sweep_run(client, find_run(client, name, spec, job), job)
         run = Run(found.info.run_id, found.info.experiment_id, store, client)
         with leased(client, run.id) as check_lease:
-            yield PreviousRun(run, found.data.tags, found.data.metrics, check_lease)
+            yield PreviousRun(run, found.data.tags, check_lease)
 
 
 @contextlib.contextmanager
@@ -121,16 +120,12 @@ def run_context(
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:
             run.log_text(source.diff, origin.DIFF)
-        check_lease = resume.check_lease if resume else _not_leased
+        check_lease = resume.check_lease if resume else lambda: None  # what cannot be resumed has no lease
         if resume:
             clear_problem(run.client, run.id)
         elif lease:
             check_lease = stack.enter_context(leased(run.client, run.id))
         yield RunContext(run, config, command, clock, folder, stack, check_lease)
-
-
-def _not_leased() -> None:
-    """Check nothing: only a run that can be resumed is leased."""
 
 
 def without_keys(command: str, *keys: str) -> str:
@@ -145,22 +140,16 @@ def run_names(runs: Sequence[tuple[str, str]]) -> list[str]:
     """
     words = [[word.lstrip("+") for word in shlex.split(command) if OVERRIDE.match(word)] for _, command in runs]
     shared = set(words[0]).intersection(*words)
-    names = [_name(model, own, shared) for (model, _), own in zip(runs, words, strict=True)]
-    return [f"{name} ({names[:at].count(name) + 1})" if name in names[:at] else name for at, name in enumerate(names)]
-
-
-def _name(model: str, words: Sequence[str], shared: Collection[str]) -> str:
-    own = [word.partition("=") for word in words if word not in shared and word != f"model={model}"]
-    told = [f"{key.rpartition('.')[2]}={_short(value)}" for key, _, value in own]
-    found = _short(" ".join([model, *told]), LONGEST_OWN)
-    for key, _, value in (word.partition("=") for word in words if word in shared):
-        untold = key in UNTOLD or key.split(".")[0] in UNTOLD[1:]
-        longer = f"{found} {key.rpartition('.')[2]}={value}"
-        if not untold and "/" not in value and len(value) <= LONGEST_VALUE and len(longer) <= LONGEST_NAME:
-            found = longer
-    return found
-
-
-def _short(text: str, most: int = LONGEST_VALUE) -> str:
-    """Return a text, cut where it is long: with a digest, so that two texts stay two."""
-    return text if len(text) <= most else f"{text[: most - 7]}~{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    names: list[str] = []
+    for (model, _), overrides in zip(runs, words, strict=True):
+        own, common = [model], list[str]()
+        for key, _, value in (word.partition("=") for word in overrides):
+            told = f"{key.rpartition('.')[2]}={value}"
+            if f"{key}={value}" not in shared:
+                own += [told] if told != f"model={model}" else []
+            elif key not in UNTOLD and key.split(".")[0] not in UNTOLD[1:] and "/" not in value:
+                common.append(told)
+        name = textwrap.shorten(" ".join([*own, *common]), LONGEST_NAME, placeholder=" ...")
+        times = sum(name == other.partition(" (")[0] for other in names)
+        names.append(f"{name} ({times + 1})" if times else name)
+    return names

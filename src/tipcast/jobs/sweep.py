@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import scipy.special  # noqa: F401 - early, see train
+import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
+from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
-from tipcast.config.plain import to_plain
+from tipcast.config.plain import restored, to_plain
 from tipcast.datasets import rows
 from tipcast.evaluation.base import ranking
 from tipcast.jobs import closing, preflight, sweep_plan
-from tipcast.jobs.run_context import run_context
+from tipcast.jobs.run_context import PreviousRun, previous_run, run_context, without_keys
+from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.jobs.sweep_report import write_report
-from tipcast.jobs.sweep_resume import STUDY, apply_overrides, load_previous_sweep
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
 from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
+from tipcast.search import space as spaces
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import searcher
-from tipcast.search.trial import Objective, Study
+from tipcast.search.trial import Objective
 from tipcast.search.workers import TrialWorkers
+from tipcast.tracking.children import Child, Children
+from tipcast.tracking.facts import CONFIG
 
 LOG = logging.getLogger("tipcast")
+
+STUDY = "sweep.study"
+"""Tag that a sweep is resumed by."""
+KEPT = ("data", "task", "model", "search", "seed")
+"""Parts of the configuration that a sweep keeps from its first run."""
 
 
 def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
@@ -49,14 +61,19 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         preflight.check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
-        space = sweep_plan.check(config, plan.task.kind)
+        space = spaces.merged(config.model, config.search.space, alone=config.search.name == "grid")
+        spaces.check(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
-        if previous:  # parameters tell of the first cluster alone
-            study, tags = previous.study(plan), {"sweep.resumed_by": command}
-            command = previous.command(config, command)
-        else:
-            study = sweep_plan.identity(to_plain(config), plan)
-            tags = {STUDY: study}
+        study = sweep_plan.identity(previous.plain if previous else to_plain(config), plan)
+        if previous:
+            if study != previous.run.tags.get(STUDY):
+                what = "its data or its configuration are not what they were"
+                raise TipcastError("S003", previous.run.run.id, what, "put the data back, or start a new sweep")
+            first = previous.run.tags.get("command", command)  # repeats the whole, which may have more trials now
+            if config.search.trials != previous.config.search.trials:
+                first = f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
+            command = first
+        objective = Objective(study, metric.name, metric.maximize)
         context = stack.enter_context(
             run_context(
                 config,
@@ -64,16 +81,15 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 job="sweep",
                 name=f"{config.search.name} search of {config.model.name}",
                 params=params(config, later=["search.trials", *(f"model.params.{name}" for name in space)]),
-                tags=tags,
+                tags={STUDY: study},
                 clock=clock,
-                resume=previous.previous if previous else None,
+                resume=previous.run if previous else None,
                 lease=True,
             )
         )
-        objective = Objective(study, metric.name, metric.maximize)
         sweep = SweepRecord(context, config, plan, space, objective)
         if previous:
-            sweep.resume(previous)
+            sweep.resume(previous.children)
         with sweep.closed():
             workers = context.start_workers(lambda workers: warm_up(workers, config, plan))
             search(sweep, workers, clock)
@@ -83,7 +99,6 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             result = train(workers, refit)
             with progress("leaderboard"):
                 sweep.close()
-                write_report(sweep)
         result |= sweep.result()
         problem = sweep.problem()
         if problem:
@@ -92,7 +107,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
 
 
 def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
-    """Run the trials that are missing."""
+    """Have the rows read, refuse what cannot be trained on, and run the trials that are missing."""
     config, spec, plan, space = sweep.config, sweep.config.search, sweep.plan, sweep.space
     configured = {name: config.model.params[name] for name in space if name in config.model.params}
     first = configured if spec.baseline else None  # parameters of trial 0
@@ -102,7 +117,12 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     with workers.opened():
         with clock.phase("load") as facts, progress("read"):
-            facts += _check_rows(sweep, study, workers)
+            counts = workers.load(spec.attempts)
+            rows.check_counts(plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits)
+            for side, name in enumerate(("train", "validation")):
+                total = rows.total([parts[side] for parts in counts])
+                rows.check_split(WHERE[name], total, plan.task, config.data.limits)
+                facts.append(f"{total.rows:,} {name} rows")
         slots = sum(workers.slots.values())
         if spec.name == "tpe" and slots > spec.max_concurrent:
             LOG.warning(
@@ -113,23 +133,61 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
         pool = Pool(workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
         with clock.phase("search") as facts, progress(f"{spec.name} search") as bar:
             for event in pool.events(proposed):
-                sweep.take(event, workers.slots, bar)
-            facts.append(sweep.pace())
+                sweep.take(event)
+                bar(sweep.done, sweep.total)
+            facts.append(f"{sweep.done} of {sweep.total} trials")
     if pool.timed_out:
-        what = f"{sweep.total - sweep.done} of {sweep.total} trials were not tried"
-        goes_on = f"tipcast sweep resume={sweep.run.id} goes on"
-        sweep.remark = f"After search.timeout_s={spec.timeout_s:g} s {what}; {goes_on}."
-        LOG.info(sweep.remark)
+        LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
 
-def _check_rows(sweep: SweepRecord, study: Study, workers: TrialWorkers) -> list[str]:
-    """Have the rows read, and refuse what cannot be trained on before any trial begins; return what was read."""
-    config, plan = sweep.config, sweep.plan
-    counts = workers.load(config.search.attempts)
-    rows.check_counts(plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits)
-    read: list[str] = []
-    for side, name in enumerate(("train", "validation")):
-        found = rows.total([parts[side] for parts in counts])
-        rows.check_split(WHERE[name], found, plan.task, config.data.limits)
-        read.append(f"{found.rows:,} {name} rows")
-    return read
+@dataclass(frozen=True)
+class PreviousSweep:
+    """What the earlier processes of a sweep left."""
+
+    run: PreviousRun
+    config: SweepConfig
+    plain: Mapping[str, Any]
+    """Its configuration as it was written."""
+    children: list[Child]
+    """By number and attempt."""
+
+
+@contextlib.contextmanager
+def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
+    """Hold the lease of the sweep that the command line names, and close what its last process left open."""
+    if not config.resume:
+        raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin a sweep")
+    with previous_run(config.tracking, config.resume, "sweep") as previous:
+        run = previous.run
+        text = Path(run.client.download_artifacts(run.id, CONFIG)).read_text(encoding="utf-8")
+        own = restored(text, config, f"run {run.id}")
+        children = Children(run)
+        children.close_open("the sweep's process was gone")
+        yield PreviousSweep(previous, own, yaml.safe_load(text), children.found())
+
+
+def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep's own configuration with what the command line, which composes ``given``, may change of it."""
+    changes: dict[str, Any] = {}
+    for key in given_keys(command):
+        root, _, name = key.partition(".")
+        if root not in KEPT or key.startswith("data.storage_options"):
+            continue
+        value, was = _at(given, key), _at(own, key)
+        more = key == "search.trials" and own.search.name in GROWING and value and value >= (was or 0)
+        if more or (root == "search" and name in FREE):
+            changes[name] = value
+        elif value != was:
+            fix = "leave it out, or start a new sweep"
+            raise TipcastError("C003", key, f"the sweep has {was}, and a resumed one keeps it", fix)
+    return dataclasses.replace(own, search=dataclasses.replace(own.search, **changes))
+
+
+def _at(config: SweepConfig, key: str) -> Any:
+    """Return what a configuration has at a key; of a whole group what it is called."""
+    found: Any = to_plain(config)
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    if "." not in key and isinstance(found, Mapping):
+        return found.get("name") or found.get("source")
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import logging
 import shlex
 import uuid
 from collections.abc import Mapping
@@ -18,14 +17,11 @@ from tipcast.config.job_schemas import SweepConfig
 from tipcast.datasets.base import merged
 from tipcast.evaluation.base import bounds, evaluator
 from tipcast.models import build
-from tipcast.search import space as spaces
 from tipcast.search.space import Space
 from tipcast.search.trial import Measured, Objective, Study
 
 if TYPE_CHECKING:  # workers import this module for ``measured`` alone
     from tipcast.jobs.train_plan import Plan
-
-LOG = logging.getLogger("tipcast")
 
 GROWING = ("random", "tpe")
 """Searches of which a longer one begins with the trials of a shorter."""
@@ -53,18 +49,8 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
         if config.search.space.get(name) is not None:
             what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
-    if fixed := [name for name in model.space if name in given and name in model.params]:
-        values = ", ".join(f"{name} ({model.params[name]})" for name in fixed)
-        LOG.info("fixed  %s: set on the command line, so not searched", values)
-    space = {name: axis for name, axis in model.space.items() if name not in fixed}
+    space = {name: axis for name, axis in model.space.items() if name not in given or name not in model.params}
     return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
-
-
-def check(config: SweepConfig, kind: str) -> Space:
-    """Refuse a search that cannot be for a kind of task, and return its space."""
-    space = spaces.merged(config.model, config.search.space, alone=config.search.name == "grid")
-    spaces.check(config.model, space, config.backend.name, config.task.categorical, kind)
-    return space
 
 
 def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, workers: Session) -> Study:

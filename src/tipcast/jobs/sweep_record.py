@@ -1,4 +1,4 @@
-"""What a sweep records and shows: a run and a line for each trial as it goes on, and the sums of all at the end."""
+"""What a sweep records and shows: a run and a line for each trial as it goes on, and the page of all at the end."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import contextlib
 import dataclasses
 import logging
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
+
+import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
+from tipcast.evaluation import plots, report
 from tipcast.jobs.run_context import RunContext
-from tipcast.jobs.sweep_resume import PreviousSweep
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
-from tipcast.search.space import Space
+from tipcast.search.proposals import importance
+from tipcast.search.space import Space, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
 from tipcast.tracking.facts import BEST
@@ -25,7 +27,10 @@ LOG = logging.getLogger("tipcast")
 
 WORKER = "trial.worker"
 """Tag of a child."""
-TRACKING = "sweep/tracking_seconds"
+DRAWN = 5
+"""Trials whose ROC curves are drawn."""
+SHOWN = 10
+"""Trials of the leaderboard in the note."""
 
 
 @final
@@ -45,29 +50,15 @@ class SweepRecord:
         self.runs: dict[int, str] = {}
         """Trial -> child run of its latest attempt."""
         self.total = 0
-        self.busy: dict[str, float] = {}
-        """Worker -> seconds of trials."""
-        self.ended_here = 0
-        """Trials that ended in this process."""
-        self.slots: dict[str, int] = {}
-        """Worker -> trials at once."""
-        self.search_s = 0.0
-        """Seconds of the search."""
-        self.tracking_s = 0.0
-        self.remark = ""
-        """What else the note says of the search: that it ended at ``search.timeout_s``, with more to try."""
         self._attempts: dict[int, int] = {}
-        self._earlier_tracking_s = 0.0
-        self._started = time.monotonic()
 
-    def resume(self, previous: PreviousSweep) -> None:
-        """Count what an earlier run of the sweep has done."""
-        done = {child.number: child for child in previous.children if child.status == "FINISHED"}
+    def resume(self, children: Sequence[Child]) -> None:
+        """Count what earlier processes have done, whose child runs come by number and attempt."""
+        done = {child.number: child for child in children if child.status == "FINISHED"}
         LOG.info("resumed  trials done: %d", len(done))
         self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
         self.runs = {number: child.run_id for number, child in done.items()}
-        self._attempts = {child.number: child.attempt for child in previous.children}
-        self._earlier_tracking_s = previous.previous.metrics.get(TRACKING, 0.0)
+        self._attempts = {child.number: child.attempt for child in children}
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -76,21 +67,19 @@ class SweepRecord:
             with self.children.closed("the sweep was stopped"):
                 yield
         except BaseException:
-            print(
-                f"{len(self.trials)} of {self.total or 'the'} trials are done; go on with: "
-                f"tipcast sweep resume={self.run.id}",
-                file=sys.stderr,
-            )
+            print(self.how_to_go_on(), file=sys.stderr)
             raise
+
+    def how_to_go_on(self) -> str:
+        """Return one line."""
+        done = f"{len(self.trials)} of {self.total or 'the'} trials are done"
+        return f"{done}; go on with: tipcast sweep resume={self.run.id}"
 
     # As trials go on
 
-    def take(self, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
-        """Write to the store what has happened, log it, and update the progress bar (``measure.progress``)."""
+    def take(self, event: Event) -> None:
+        """Write to the store what has happened, and log it."""
         self.context.check_lease()
-        self.slots |= slots
-        start = time.monotonic()
-        self._started = self._started if self.search_s else start
         match event:
             case Begun(proposal, attempt):
                 number, key = proposal.number, self.objective.key(proposal.number)
@@ -107,10 +96,6 @@ class SweepRecord:
                 self.failed[number] = problem
                 place = f"{self.done}/{self.total}"
                 LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
-        now = time.monotonic()
-        self.tracking_s += now - start
-        self.search_s = max(now - self._started, 1e-9)
-        bar(self.done, self.total, self.pace())
 
     def _ended(self, trial: Trial) -> None:
         number, facts = trial.number, trial.facts
@@ -126,25 +111,12 @@ class SweepRecord:
             tags={WORKER: trial.worker, **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()}},
             curves={CURVE: stepped(trial.curve)},
         )
-        self.busy[trial.worker] = self.busy.get(trial.worker, 0.0) + trial.seconds
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
-        self.ended_here += 1
-        width = len(str(self.total))
+        width, best = len(str(self.total)), self.best
         place = f"trial {number:>{width}} ({self.done:>{width}}/{self.total})"
-        LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, self._best(), trial.seconds)
+        leader = f"best {best.score:.4f} (trial {best.number})"
+        LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, leader, trial.seconds)
         LOG.debug("trial %d ran on %s", number, trial.worker)
-
-    def pace(self) -> str:
-        """Return the best trial so far, the pace, and how busy the workers were; empty before a trial has ended."""
-        if not self.trials:
-            return ""
-        if not self.ended_here:
-            return self._best()
-        share = sum(self.busy.values()) / (self.search_s * max(sum(self.slots.values()), 1))
-        return f"{self._best()}, {60 * self.ended_here / self.search_s:.0f} trials/min, {100 * share:.0f} % busy"
-
-    def _best(self) -> str:
-        return f"best {self.best.score:.4f} (trial {self.best.number})"
 
     @property
     def done(self) -> int:
@@ -152,11 +124,6 @@ class SweepRecord:
         return len(self.trials) + len(self.failed)
 
     # Of all trials
-
-    @property
-    def defaults(self) -> Trial | None:
-        """The trial that has the model's parameters as they are configured."""
-        return self.trials.get(0) if self.config.search.baseline else None
 
     @property
     def ranked(self) -> list[Trial]:
@@ -170,27 +137,7 @@ class SweepRecord:
             first = next(iter(self.failed.values()), None)
             what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")
             raise TipcastError("S004", self.run.id, what, "look at the failed trials")
-        return min(self.trials.values(), key=self.objective.rank)
-
-    def close(self) -> None:
-        """Record the sums over all trials."""
-        run, best = self.run, self.best
-        run.log_metrics(
-            {
-                "sweep/trials": self.total,
-                "sweep/finished": len(self.trials),
-                "sweep/failed": len(self.failed),
-                f"sweep/best_validation_{self.objective.metric}": best.score,
-                TRACKING: self._earlier_tracking_s + self.tracking_s,
-                "sweep/busy_seconds": sum(trial.seconds for trial in self.trials.values()),
-            }
-        )
-        # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
-        tags = {f"{BEST}{name}": value for name, value in best.params.items()}
-        for name in run.client.get_run(run.id).data.tags.keys() - tags.keys():
-            if name.startswith(BEST):  # which the defaults may leave to the library
-                run.client.delete_tag(run.id, name)
-        run.set_tags({"sweep.best": self.objective.key(best.number), **tags})
+        return self.ranked[0]
 
     def problem(self) -> TipcastError | None:
         """Return what is to be told of trials that failed."""
@@ -204,30 +151,108 @@ class SweepRecord:
     def result(self) -> dict[str, Any]:
         """Return what the job's last lines say of the search."""
         trials = {"finished": len(self.trials), "failed": len(self.failed), "all": self.total}
-        best, defaults = self.best, self.defaults
+        not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
         return {
             "study": self.objective.study,
-            "trials": trials | ({"not_tried": self.total - self.done} if self.remark else {}),
-            "best": {"trial": best.number, self.metric: best.score, **best.params},
-            "defaults": {"trial": defaults.number, self.metric: defaults.score} if defaults else {},
+            "trials": {**trials, **not_tried},
+            "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
             "charts": self.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
         }
+
+    def close(self) -> None:
+        """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit."""
+        run, best = self.run, self.best
+        run.log_metrics(
+            {
+                "sweep/trials": self.total,
+                "sweep/finished": len(self.trials),
+                "sweep/failed": len(self.failed),
+                f"sweep/best_validation_{self.objective.metric}": best.score,
+            }
+        )
+        # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
+        tags = {f"{BEST}{name}": value for name, value in best.params.items()}
+        stored = run.client.get_run(run.id).data.tags
+        for name in stored.keys() - tags.keys():
+            if name.startswith(BEST):  # which the defaults may leave to the library
+                run.client.delete_tag(run.id, name)
+        run.set_tags({"sweep.best": self.objective.key(best.number), **tags})
+        interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
+        rows = [
+            {
+                "rank": rank,
+                "trial": trial.number,
+                self.metric: trial.score,
+                **{f"validation/{name}": trial.metrics[name] for name in interval if name in trial.metrics},
+                **{name: trial.params.get(name) for name in self.space},
+                "seconds": round(trial.seconds, 3),
+                "attempt": trial.attempt,
+                "run_id": self.runs[trial.number],
+            }
+            for rank, trial in enumerate(self.ranked, 1)
+        ]
+        run.log_table({name: [row.get(name) for row in rows] for name in rows[0]}, "sweep/leaderboard.json")
+        pictures = [report.plot(run.id, path) for path in self._plots()]
+        run.note("\n\n".join([*self._note(rows), *pictures, stored.get("mlflow.note.content", "")]))
+
+    def _plots(self) -> list[str]:
+        """Log the plots; return the paths of those that the note shows."""
+        run, ranked = self.run, self.ranked
+        about = f"{self.config.model.name}, {self.config.search.name} search, "
+        curves: dict[str, dict[str, list[float]]] = {}
+        for trial in ranked[:DRAWN]:
+            if curve := self.children.curve(self.runs[trial.number], CURVE):
+                title = f"trial {trial.number}: {self.objective.metric} {trial.score:.4f}"
+                curves[title] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": curve}
+        own = [trial for trial in ranked if inside(self.space, trial.params)]
+        if own and (shares := importance(own, self.space, self.objective)):
+            of, title = f"{about}{len(own)} trials", "Parameter importance"
+            picture = plots.importance(shares, of, kind="variance of the score", title=title)
+            run.log_bytes(picture, "sweep/parameter_importance.png")
+        if not curves:
+            return []
+        report.log_figure(run.log_bytes, plots.roc_overlay(curves, f"{about}{len(ranked)} trials"), "sweep/roc.png")
+        return ["sweep/roc.png"]
+
+    def _note(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Write the paragraphs of the note in Markdown, of the leaderboard's rows."""
+        best, charts = self.best, self.children.charts(self.metric, maximize=self.objective.maximize)
+        params = ", ".join(f"`{name}` {_value(value)}" for name, value in best.params.items())
+        low, high = (f"{self.metric}_{end}" for end in ("low", "high"))
+        lines = []
+        for row in rows[:SHOWN]:
+            between = f" ({row[low]:.4f} to {row[high]:.4f})" if low in row else ""
+            values = ["" if row[name] is None else _value(row[name]) for name in self.space]
+            name = f"{row['rank']}: [trial {row['trial']}]({self.run.page(row['run_id'])})"
+            lines.append([name, f"{row[self.metric]:.4f}{between}", f"{row['seconds']:.1f}", *values])
+        title = f"{self.metric} (95 % interval)" if low in rows[0] else self.metric
+        parts = [
+            f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
+            f"Best by {self.metric}: [trial {best.number}]({self.run.page(rows[0]['run_id'])}), **{best.score:.4f}**, "
+            f"with {params}. It was fitted again over all workers and tested; the model below is that one.",
+            f"[Compare all trials as charts]({charts})",
+            report.table(["rank", title, "seconds", *self.space], lines),
+        ]
+        return parts if len(self.trials) == self.total else [*parts, f"{self.how_to_go_on()}."]
 
 
 def _trial(child: Child, metric: str) -> Trial:
     """Return a trial as its child run tells it."""
-    measured = _below("validation/", child.metrics)
+    metrics, phases = (
+        {name.removeprefix(side): value for name, value in child.metrics.items() if name.startswith(side)}
+        for side in ("validation/", "seconds/")
+    )
     return Trial(
         key=child.tags[KEY],
         number=child.number,
         params=child.params,
-        score=measured[metric],
-        metrics=measured,
-        phases=_below("seconds/", child.metrics),
+        score=metrics[metric],
+        metrics=metrics,
+        phases=phases,
         worker=child.tags.get(WORKER, ""),
         attempt=child.attempt,
     )
 
 
-def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

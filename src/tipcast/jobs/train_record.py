@@ -16,7 +16,6 @@ from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.config.job_schemas import DoctorConfig, TrainConfig
 from tipcast.config.plain import flatten, redact, to_plain
-from tipcast.datasets.base import Listing
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator, logged
 from tipcast.evaluation.sums import even
@@ -87,10 +86,13 @@ class Record:
         for name, (title, digest) in self._datasets(splits).items():
             rows, uris = splits[name], (test if name == "test" else train).uris
             profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(uris)}
-            if len(rows.counts.classes) == 2:
-                profile["positive_rate"] = rows.positive_rate
             self.run.log_dataset(uris[0], digest, title, name, profile)
-        read = {"train": _files(train), "test": _files(test)}
+        # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
+        listings = {"train": train, "test": test}
+        read = {
+            name: list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
+            for name, listing in listings.items()
+        }
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
             self.run.log_table({name: [row[name] for row in report] for name in report[0]}, "tables/columns.json")
@@ -100,7 +102,6 @@ class Record:
                 "data.digest": train.digest[:DIGEST],
                 "data.test_digest": test.digest[:DIGEST],
                 **{f"data.test_{name}_share": f"{number / counts.rows:.4f}" for name, number in counts.extra.items()},
-                **{f"data.{name}_rows": rows.counts.rows for name, rows in splits.items()},
                 **{f"data.{name}_period": periods[name] for name in splits},
             }
         )
@@ -163,7 +164,7 @@ class Record:
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
-        held_out = "validation" if outcome.validation else "test"
+        code, held_out = origin.source(), "validation" if outcome.validation else "test"
         facts = {
             "features": list(task.features),
             "target": task.description,
@@ -179,8 +180,8 @@ class Record:
             "trained_until": train.period[1] if train.period else None,
             "test_period": periods["test"],
             "run_id": self.run.id,
-            "git_commit": origin.source().commit,
-            "git_dirty": bool(origin.source().diff),
+            "git_commit": code.commit,
+            "git_dirty": bool(code.diff),
             "versions": {"tipcast": __version__, **origin.versions()},
         }
         logged = portable.log_model(
@@ -200,7 +201,7 @@ class Record:
         remark = ""
         if self.original:
             has = self.run.client.get_run(self.run.id).data.metrics
-            remark = self.original.remark(self.context.command, has)
+            remark = self.original.remark(has)
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.context.folder / "dask.html"
         if report_file.exists():
@@ -222,19 +223,13 @@ class Record:
 
     def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
         """Register the logged model where that is asked for, with everything that the version's page should say."""
-        name, metrics = self.config.tracking.register, self.headlines(outcome)
+        name, model, splits = self.config.tracking.register, self.config.model.name, self._splits(outcome)
         if name is None:
             return logged
+        metrics = self.headlines(outcome)
         if outcome.test.threshold is not None:
             metrics["test/threshold"] = outcome.test.threshold
-        page = report.version_page(
-            logged.uri,
-            self.config.model.name,
-            self.judge,
-            outcome.test,
-            splits=self._splits(outcome),
-            run_id=self.run.id,
-        )
+        page = report.version_page(logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id)
         return registry.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
@@ -250,11 +245,6 @@ class Record:
     def _splits(self, outcome: Outcome) -> list[report.Split]:
         periods = self.plan.periods
         return [(name, periods[name], rows.counts.rows) for name, rows in outcome.splits.items()]
-
-
-def _files(listing: Listing) -> list[str]:
-    """Return the addresses of a listing's files, local ones from the root on: others repeat the run elsewhere."""
-    return list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
 
 
 def stepped(rates: Sequence[float]) -> dict[int, float]:

@@ -32,7 +32,6 @@ CURVES = {f"run {i}: AUC 0.7{9 - i}": {"fpr": GRID, "tpr": [j ** (0.4 + 0.1 * i)
 SCORES = [0.61, 0.64, 0.65, 0.6]
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
 AUC = Metric("auc", True, label="AUC")
-SECONDS = [1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
         "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
         "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
-        "pareto": lambda: plots.pareto(SECONDS, SCORES, SUBTITLE),
         "difference": lambda: plots.difference(
             _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
         ),
@@ -216,12 +214,6 @@ def held_by_pyplot() -> list[int]:
     """Return the figures that pyplot keeps: other libraries' may be among them."""
     module = sys.modules.get("matplotlib.pyplot")
     return [] if module is None else module.get_fignums()
-
-
-def test_the_pareto_front_has_what_none_is_quicker_and_better_than(drawn: list[Figure]) -> None:
-    plots.pareto([1.0, 2.0, 3.0, 2.0, 0.5, 0.5], [0.6, 0.7, 0.65, 0.71, 0.5, 0.6], SUBTITLE)
-    front = drawn[0].axes[0].lines[1]
-    assert [*zip(front.get_xdata(), front.get_ydata(), strict=True)] == [(0.5, 0.6), (2.0, 0.71)]
 
 
 @pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])

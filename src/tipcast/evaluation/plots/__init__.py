@@ -9,12 +9,12 @@ from tipcast.evaluation.plots.evaluations import (
     scores,
 )  # fmt: skip
 from tipcast.evaluation.plots.runs import (
-    centroids, contributions, history, importance, ladder, pareto, roc_overlay,
+    centroids, contributions, history, importance, ladder, roc_overlay,
 )  # fmt: skip
 from tipcast.evaluation.plots.style import small
 
 __all__ = [
     "calibration", "centroids", "classes", "clusters", "confusion", "contributions", "difference", "distribution",
-    "history", "importance", "ladder", "pareto", "precision_recall", "predicted", "residuals", "roc",
+    "history", "importance", "ladder", "precision_recall", "predicted", "residuals", "roc",
     "roc_overlay", "scores", "small",
 ]  # fmt: skip

@@ -121,28 +121,6 @@ def roc_overlay(curves: Mapping[str, Mapping[str, Sequence[float]]], subtitle: s
     return style.png(figure)
 
 
-def pareto(
-    seconds: Sequence[float], scores: Sequence[float], subtitle: str, *, metric: str = "score", maximize: bool = True
-) -> bytes:
-    """Draw each trial's score against its seconds, and those that none is both quicker and better than."""
-    title = f"{metric.capitalize()} and seconds of a trial"
-    figure, axes = style.page(title, subtitle, "seconds of fitting and measuring", metric)
-    x, y = np.asarray(seconds), np.asarray(scores)
-    worth = y if maximize else -y
-    order = np.lexsort((-worth, x))
-    best_before = np.r_[-np.inf, np.maximum.accumulate(worth[order])[:-1]]
-    front = order[worth[order] > best_before]
-    axes.plot(x, y, "o", color=style.FAINT, markersize=7, markeredgecolor="white", label="trial")
-    look: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 1.8, "markersize": 8.5, "markeredgecolor": "white"}
-    axes.plot(x[front], y[front], "o-", color=style.BLUE, label="none is quicker and better", **look)
-    style.ring(axes, x[front[-1]], y[front[-1]])
-    axes.margins(0.06, 0.1)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_locator(MaxNLocator(7))
-    style.key(axes, "best")
-    return style.png(figure)
-
-
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, phases = list(seconds), list(next(iter(seconds.values())))
