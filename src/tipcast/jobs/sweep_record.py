@@ -87,7 +87,6 @@ class SweepRecord:
 
     def take(self, event: Event, slots: Mapping[str, int], bar: Callable[..., None]) -> None:
         """Write to the store what has happened, log it, and update the progress bar (``measure.progress``)."""
-        self.context.check_lease()
         self.slots |= slots
         start = time.monotonic()
         self._started = self._started if self.search_s else start

@@ -51,10 +51,10 @@ OUTPUTS = {
     "regression": ("value",),
     "clustering": ("cluster", "label"),
 }
-"""Kind of task -> what the parameter ``output`` of a prediction may be, the default first; ``_outputs`` adds to it."""
+"""Kind of task -> what the parameter ``output`` of a prediction may be, the default first."""
 HALF = 0.5
 """The threshold of a label where none was chosen."""
-CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
+CODE = Path(__file__).parent / "model_code" / "model.py"
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,13 @@ def log_model(
     """
     names: Sequence[str] = facts["features"]
     columns = as_named(dataset.raw_columns(names, listed), listed)
-    outputs, task = _outputs(format, facts.get("task", {})), facts.get("task", {})
+    task: Mapping[str, Any] = facts.get("task", {})
+    kind = str(task.get("kind", "classification"))
+    explained = ["contributions"] if format == "xgboost-ubj" and kind != "clustering" else []
+    outputs = [*OUTPUTS[kind], *explained, "features"]
     signature = _signature(columns, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
     sources = {"model": file, "features": dataset.feature_file(), "native": Path(native.__file__)}
-    sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,
@@ -215,12 +217,6 @@ def _installed(builds: Sequence[str]) -> str:
     raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
 
 
-def _outputs(format: str, task: Mapping[str, Any]) -> list[str]:
-    """Return what a model can be asked for, the default first."""
-    own = ["contributions"] if format == "xgboost-ubj" and task.get("kind") != "clustering" else []
-    return [*OUTPUTS[str(task.get("kind", "classification"))], *own, "features"]
-
-
 def _labels(task: Mapping[str, Any]) -> list[Any]:
     """Return each class as the target has it: the column's own value, or what the task's function makes of a row."""
     classes, numbers = list(task.get("classes") or ("0", "1")), task.get("values")
@@ -270,17 +266,12 @@ def _incomplete_models_removed(client: Any, run_id: str) -> Iterator[None]:
     except BaseException as problem:
         release(problem)
         with contextlib.suppress(Exception):  # the first problem is the one to tell
-            _remove(client, run_id)
-        if isinstance(problem, MlflowException):
-            found = [int(number) for number in ERRNO.findall(str(problem)) if int(number) in FULL]
-            if found:
-                raise OSError(found[0], os.strerror(found[0]), tempfile.gettempdir()) from problem
+            for output in client.get_run(run_id).outputs.model_outputs:
+                model = client.get_logged_model(output.model_id)
+                if model.status != LoggedModelStatus.READY:
+                    get_artifact_repository(model.artifact_location).delete_artifacts()
+                    client.delete_logged_model(model.model_id)
+        found = ERRNO.search(str(problem)) if isinstance(problem, MlflowException) else None
+        if found and int(found[1]) in FULL:
+            raise OSError(int(found[1]), os.strerror(int(found[1])), tempfile.gettempdir()) from problem
         raise
-
-
-def _remove(client: Any, run_id: str) -> None:
-    outputs = client.get_run(run_id).outputs
-    for model in (client.get_logged_model(each.model_id) for each in (outputs.model_outputs if outputs else [])):
-        if model.status != LoggedModelStatus.READY:
-            get_artifact_repository(model.artifact_location).delete_artifacts()
-            client.delete_logged_model(model.model_id)

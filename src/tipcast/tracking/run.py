@@ -8,9 +8,8 @@ import logging
 import math
 import os
 import re
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,18 +35,15 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import limits, process
-from tipcast.tracking.credentials import check_artifacts
-from tipcast.tracking.experiments import ID, experiment_id, is_of_launcher
-from tipcast.tracking.store import failures, open_store, release, resolve
+from tipcast.tracking.facts import ID, experiment_id, is_of_launcher
+from tipcast.tracking.store import check_artifacts, failures, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
-KIND = "mlflow.experimentKind"
-"""Tag of what an experiment is for; pages with a switch GenAI | Model training ask their address instead."""
-SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
-"""Seconds between two samples of the system's metrics, at first and later, and when later begins."""
+SAMPLING_S = 5
+"""Seconds between two samples of the system's metrics."""
 KILLED = "a run that was open is closed as KILLED"
 """Note on the interruption that did it, for the last line of the job."""
 Facts = Mapping[str, object]
@@ -73,19 +69,13 @@ class Run:
         there = self.client.get_run(self.id).data.params
         self.client.log_batch(self.id, params=[new for new in limits.params(params) if new.key not in there])
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow would rank it first."""
-        self._log([(name, value, step) for name, value in metrics.items()])
+        self.log_curves({name: {0: value} for name, value in metrics.items()})
 
-    def log_history(self, history: Mapping[str, Sequence[float]]) -> None:
-        """Log one value for each round of each metric, in few batches."""
-        self._log([(name, value, step) for name, values in history.items() for step, value in enumerate(values)])
-
-    def log_curve(self, name: str, values: Mapping[int, float]) -> None:
-        """Log the values of one metric by their steps."""
-        self._log([(name, value, step) for step, value in values.items()])
-
-    def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
+    def log_curves(self, curves: Mapping[str, Mapping[int, float]]) -> None:
+        """Log name -> step -> value of metrics, in few batches; M010 for a value that is not finite."""
+        points = [(name, value, step) for name, values in curves.items() for step, value in values.items()]
         for name, value, _ in points:
             if not math.isfinite(value):
                 raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
@@ -96,9 +86,7 @@ class Run:
         set_tags(self.client, self.id, tags)
 
     def note(self, markdown: str) -> None:
-        """Set the description that the run's page shows, of as many whole paragraphs as MLflow keeps."""
-        if len(markdown) > limits.MAX_TAG:
-            markdown = markdown[: limits.MAX_TAG].rpartition("\n\n")[0]
+        """Set the description that the run's page shows."""
         self.set_tags({"mlflow.note.content": markdown})
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:
@@ -176,9 +164,8 @@ def open_run(
 
     One with a ``parent`` is shown below it, in its experiment.
     It ends as FINISHED; as FAILED with the tags ``error.code`` and ``error.message`` after an exception; as KILLED
-    after Ctrl-C or SIGTERM; after S002 it is another process's, and left as it is. Open it before a Dask cluster:
-    workers must not inherit MLFLOW_RUN_ID. Errors are C009 for artifacts that a password or token would go to in the
-    clear, and T001 to T005 where the store fails.
+    after Ctrl-C or SIGTERM. Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID. Errors are C009 for
+    artifacts that a password or token would go to in the clear, and T001 to T005 where the store fails.
     """
     joined = os.environ.get("MLFLOW_RUN_ID")
     store = resolve(spec)
@@ -205,11 +192,11 @@ def open_run(
         LOG.info("%-9s%s", "run", opened.link)
         with failures(store):
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
-            _of_training(client, opened.experiment_id)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
-                monitor = _system_metrics(opened.id, store, resume=bool(resume))
+                monitor = SystemMetricsMonitor(opened.id, SAMPLING_S, resume_logging=bool(resume), tracking_uri=store)
+                monitor.start()
             yield opened
             if monitor:
                 monitor.finish()
@@ -224,28 +211,18 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     """Give a run that failed its final state; a store that fails now must not hide the first problem."""
     failed = isinstance(problem, Exception)
     code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
-    tags = {"error.code": code, "error.message": problem} if failed else {}
     if monitor:
-        _done(monitor.finish)
-    if code == "S002":  # the run is another process's by now
-        return
-    told = not tags or _done(run.set_tags, tags)  # of a locked database each call waits for tracking.wait_s
-    ended = _done(run.client.set_terminated, run.id, "FAILED" if failed else "KILLED")
-    if ended and not told:
-        _done(run.set_tags, tags)
-    if ended and not failed:
-        problem.add_note(KILLED)
-    if not ended:
-        LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
-
-
-def _done(write: Callable[..., object], *arguments: object) -> bool:
-    """Tell whether something could be written."""
-    try:
-        write(*arguments)
-    except Exception:
-        return False
-    return True
+        with contextlib.suppress(Exception):
+            monitor.finish()
+    for _ in range(2):  # a lock that another process holds may end meanwhile: each call waits for tracking.wait_s
+        with contextlib.suppress(Exception):
+            run.client.set_terminated(run.id, "FAILED" if failed else "KILLED")
+            if failed:
+                run.set_tags({"error.code": code, "error.message": problem})
+            else:
+                problem.add_note(KILLED)
+            return
+    LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
 
 
 def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
@@ -264,13 +241,6 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     return run
 
 
-def _of_training(client: Any, experiment_id: str) -> None:
-    """Say that an experiment is of model training, unless somebody has said what it is."""
-    if KIND not in client.get_experiment(experiment_id).tags:
-        with contextlib.suppress(MlflowException):  # another process sets it at this moment; it is for the page alone
-            client.set_experiment_tag(experiment_id, KIND, "custom_model_development")
-
-
 def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None) -> Any:
     """Make a run, and its experiment where there is none; T004 where that was deleted or its id is not there."""
     below = {MLFLOW_PARENT_RUN_ID: parent.id} if parent else {}
@@ -279,16 +249,6 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
         run_name=spec.run_name or name,
         tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **below, **process.tags()}),
     )
-
-
-def _system_metrics(run_id: str, store: str, *, resume: bool) -> SystemMetricsMonitor:
-    """Start to record what processor, memory, disk, network and GPUs do: often at first, seldom in a long run."""
-    monitor = SystemMetricsMonitor(run_id, SAMPLING_S, resume_logging=resume, tracking_uri=store)
-    monitor.start()
-    later = threading.Timer(YOUNG_S, setattr, (monitor, "sampling_interval", SELDOM_S))
-    later.daemon = True
-    later.start()
-    return monitor
 
 
 def tag_run(problem: TipcastError) -> None:

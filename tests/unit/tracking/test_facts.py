@@ -50,7 +50,7 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
         ("last", "taxi", "ladder", "experiment taxi has no ladder"),
         ("last", "nothing", None, "experiment nothing has no run"),
         ("last", None, None, "is not there"),
-        ("abc", "taxi", None, "too short: 4 characters of an id are needed"),
+        ("abc", "taxi", None, "its first 4 characters or more"),
         ("xgboost", "taxi", None, "is not there"),
         ("%", "taxi", None, "is not there"),
         ("0000000", "taxi", None, "is not there"),
@@ -70,6 +70,6 @@ def test_an_ambiguous_beginning_names_the_candidates(runs: tuple[Any, dict[str, 
     with contextlib.closing(sqlite3.connect(file)) as database, database:  # what chance seldom gives
         for number, name in enumerate(("first", "train")):
             database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
-    with pytest.raises(TipcastError, match=r"2 runs: abcd0+1 \(train\), abcd0+ \(first\)") as problem:
+    with pytest.raises(TipcastError, match=r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)") as problem:
         find_run(client, "abcd")
     assert problem.value.code == "T004"

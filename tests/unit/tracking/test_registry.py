@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -128,15 +127,6 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any, monkeypat
     assert [str(entry["version"]) for entry in linked if entry["name"] == "resumed"] == ["1"]
     assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
     assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
-
-
-def test_a_registry_that_keeps_the_id_of_the_model(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, linked = saved["xgboost-ubj"], []
-    kept = SimpleNamespace(model_id="m-1", source="s3://bucket/model", version="7")
-    monkeypatch.setattr(registry, "_registered", lambda *_: kept)
-    monkeypatch.setattr(registry, "_link", lambda _, *link: linked.append(link))
-    register(one.run, one.logged, "kept", 0.0, {}, "", trial="5f-0001")
-    assert linked == [("m-1", "kept", "7")]
 
 
 def test_what_fails_on_the_way_leaves_nothing(saved: Any) -> None:

@@ -56,18 +56,6 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(None, "custom_model_development"), ("classification", "classification")]
-)
-def test_an_experiment_says_that_it_is_of_model_training(spec: TrackingSpec, before: str | None, after: str) -> None:
-    client = open_store(spec)
-    if before:
-        client.create_experiment(spec.experiment, tags={"mlflow.experimentKind": before})
-    with _made(spec):
-        pass
-    assert client.get_experiment_by_name(spec.experiment).tags["mlflow.experimentKind"] == after
-
-
-@pytest.mark.parametrize(
     ("problem", "status", "code"),
     [
         (TipcastError("D014", "data.train", "too few rows", "use more"), "FAILED", "D014"),
@@ -214,15 +202,15 @@ def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.Monkey
             lambda *a, **k: (batches.append([m.key for m in k.get("metrics", ())]), log(*a, **k)),
         )
         run.log_metrics(dict.fromkeys(names, 0.5))
-        run.log_history({"history/train_logloss": [0.7, 0.6, 0.5], "history/validation_logloss": [0.8, 0.7, 0.65]})
-    assert batches[:2] == [names, ["history/train_logloss"] * 3 + ["history/validation_logloss"] * 3]
-    assert _runs(spec)[0].data.metrics["history/validation_logloss"] == 0.65
+        run.log_curves({name: {0: 0.7, 1: 0.6, 2: 0.5} for name in ("history/train", "history/validation")})
+    assert batches[:2] == [names, ["history/train"] * 3 + ["history/validation"] * 3]
+    assert _runs(spec)[0].data.metrics["history/validation"] == 0.5
 
 
 def test_the_history_has_a_value_for_each_round(spec: TrackingSpec) -> None:
     values = [1 / (i + 1) for i in range(1500)]
     with _made(spec) as run:
-        run.log_history({"history/train_logloss": values})
+        run.log_curves({"history/train_logloss": dict(enumerate(values))})
         points = run.client.get_metric_history(run.id, "history/train_logloss")
     assert sorted((point.step, point.value) for point in points) == list(enumerate(values))
 
@@ -238,7 +226,7 @@ def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: fl
     assert found.data.tags["error.code"] == "M010"
     assert found.data.metrics == {}
     with pytest.raises(TipcastError), _made(spec) as run:
-        run.log_history({"history/train_logloss": [0.5, value]})
+        run.log_curves({"history/train_logloss": {0: 0.5, 1: value}})
 
 
 def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
@@ -257,12 +245,6 @@ def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
     assert "s3://trips/2018.parquet" in inputs["train"].source
     assert "s3cret" not in str([item.source for item in inputs.values()])
     assert "2019-03.parquet" in inputs["validation"].source
-
-
-def test_a_note_is_cut_between_paragraphs(spec: TrackingSpec) -> None:
-    with _made(spec) as run:
-        run.note("\n\n".join(["# Title", "a" * 7000, "b" * 2000, "c"]))
-    assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title\n\n" + "a" * 7000
 
 
 def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
@@ -299,16 +281,16 @@ def test_a_lock_that_ends_while_the_run_is_closed(
 ) -> None:
     with pytest.raises(TipcastError, match="keeps the database locked") as caught, _made(spec) as run:
         locked.execute("BEGIN IMMEDIATE")
-        calls: list[object] = []
-        done = module._done
+        calls: list[str] = []
+        ended = run.client.set_terminated
 
-        def counted(*call_of: Any) -> bool:
-            calls.append(call_of)
+        def counted(*arguments: str) -> None:
+            calls.append(arguments[1])
             if len(calls) == call:
                 locked.execute("ROLLBACK")
-            return done(*call_of)
+            ended(*arguments)
 
-        monkeypatch.setattr(module, "_done", counted)
+        monkeypatch.setattr(run.client, "set_terminated", counted)
         run.log_metrics({"test/auc": 0.5})
     assert caught.value.code == "T002"
     (found,) = _runs(spec)
@@ -333,14 +315,6 @@ def test_a_lock_that_does_not_end(
     with _made(spec):
         pass
     assert client.get_run(run.id).info.status == "KILLED"
-
-
-def test_long_runs_are_sampled_seldom(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "YOUNG_S", 0.0)
-    with open_run(spec, name="n", tags={}, params={}) as run:
-        monitor = module._system_metrics(run.id, run.store, resume=False)
-        wait_until(lambda: monitor.sampling_interval == module.SELDOM_S)
-        monitor.finish()
 
 
 def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
@@ -385,7 +359,7 @@ def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> N
     spec = TrackingSpec(uri=server, experiment="taxi", system_metrics=False)
     with _made(spec) as run:
         run.log_metrics({"test/auc": 0.5})
-        run.log_history({"history/train_logloss": [0.7, 0.6]})
+        run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
         run.log_text("seed: 0\n", "config.yaml")
         run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
     with pytest.raises(TipcastError), _made(spec):

@@ -25,13 +25,14 @@ import pytest
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable
-from tipcast.tracking.model_code.serving import MOST, strict, told
 from tipcast.tracking.registry import register
 from tipcast.tracking.run import open_run
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
     from mlflow.pyfunc.scoring_server.client import ScoringServerClient
+
+    from tipcast.tracking.model_code.model import MOST, told
 
 TIME = "tpep_pickup_datetime"
 GREEN = {TIME: "lpep_pickup_datetime"}
@@ -200,11 +201,6 @@ def test_mlflows_client_of_its_server(url: str, natives: Any, trips: pd.DataFram
     for path in ("/ping", "/health"):
         with urllib.request.urlopen(f"{url}{path}", timeout=30) as answer:
             assert (answer.status, answer.read()) == (200, b"\n")
-
-
-def test_what_stands_in_quotes_stays() -> None:
-    answer = '{"predictions": [NaN, "NaN", "a \\"NaN\\" b", {"NaN": NaN}, 1]}'
-    assert strict(answer) == '{"predictions": [null, "NaN", "a \\"NaN\\" b", {"NaN": null}, 1]}'
 
 
 def _refused(url: str, body: str | bytes, kind: str = "application/json") -> str:
