@@ -14,8 +14,8 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking import limits, process
-from tipcast.tracking.run import Run
+from tipcast.tracking import process
+from tipcast.tracking.run import Run, metric_points, param_values, run_tags
 from tipcast.tracking.store import is_locked, pages, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
@@ -73,7 +73,7 @@ class Children:
         """
         points = [(name, value, 0) for name, value in metrics.items()]
         points += [(name, value, at) for name, of in curves.items() for at, value in of.items()]
-        self._close(run_id, "FINISHED", tags, metrics=limits.metrics(points), params=limits.params(params))
+        self._close(run_id, "FINISHED", tags, metrics=metric_points(points), params=param_values(params))
 
     def fail(self, run_id: str, code: str, message: object) -> None:
         """Close the run of a trial that failed for good."""
@@ -84,7 +84,7 @@ class Children:
         self._close(run_id, "KILLED", {"error.message": reason})
 
     def _close(self, run_id: str, status: str, tags: Mapping[str, object], **batch: Any) -> None:
-        self._parent.client.log_batch(run_id, tags=limits.run_tags(tags), **batch)
+        self._parent.client.log_batch(run_id, tags=run_tags(tags), **batch)
         self._parent.client.set_terminated(run_id, status)
 
     @contextlib.contextmanager

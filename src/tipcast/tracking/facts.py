@@ -30,21 +30,15 @@ ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """What stores answer where something is not there."""
 
 
-def is_of_launcher(spec: TrackingSpec) -> bool:
-    """Tell whether the store is that of `mlflow run`, or no launcher has set its variables."""
-    launched = os.environ.get("MLFLOW_RUN_ID") and spec.uri
-    return not launched or spec.uri == os.environ.get("MLFLOW_TRACKING_URI", spec.uri)
-
-
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
     """Return name and entity of an experiment; None for the entity where there is none of the name yet.
 
-    It is that of ``tracking.experiment``, of MLFLOW_EXPERIMENT_NAME, of MLFLOW_EXPERIMENT_ID or else ``tipcast``; C003
-    where the variables contradict each other, T004 for an id that is not there.
+    It is that of ``tracking.experiment``, of MLFLOW_EXPERIMENT_ID, of MLFLOW_EXPERIMENT_NAME or else ``tipcast``; T004
+    for an id that is not there.
     """
-    name, number = os.environ.get(NAME), os.environ.get(ID)
-    if spec.experiment is not None or not number or not is_of_launcher(spec):
-        name = spec.experiment or name or DEFAULT
+    number = os.environ.get(ID)
+    if spec.experiment is not None or not number:
+        name = spec.experiment or os.environ.get(NAME) or DEFAULT
         return name, client.get_experiment_by_name(name)
     try:
         found = client.get_experiment(number)
@@ -53,9 +47,6 @@ def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
             raise
         fix = "unset it, or set tracking.experiment"
         raise TipcastError("T004", f"{ID} {number}", "is not there", fix) from problem
-    if name and name != found.name:
-        what = f"is of experiment {found.name}, and {NAME} is {name}"
-        raise TipcastError("C003", f"{ID} {number}", what, "unset one of them, or set tracking.experiment")
     return found.name, found
 
 

@@ -44,16 +44,14 @@ _RUN = re.compile(r"runs:/([^/]+)/(.+)")
 
 @dataclass(frozen=True)
 class Fetched:
-    """A model on this machine's disk, ready for ``native.load``."""
+    """A model on this machine's disk, ready for ``native.load`` of its path and format."""
 
     path: Path
-    """The native file."""
     format: str
-    """What ``native.load`` calls its format."""
     manifest: Mapping[str, Any]
     """What was written when it was logged, see ``portable.log_model``."""
     name: str | None
-    """Of the registered model; None for one that is only logged."""
+    """Of the registered model; None, as the version, for one that is only logged."""
     version: str | None
     uri: str
     """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias, which may move."""
@@ -62,7 +60,6 @@ class Fetched:
     sha256: str
     """Digest of the native file."""
     model_id: str | None = None
-    """Of the logged model."""
     manifest_sha256: str = ""
 
     @property
@@ -116,12 +113,12 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
         what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
         raise TipcastError("M005", uri, what, fix) from problem
-    kept = version.tags.get(MANIFEST_TAG, digest) if version else digest
-    if digest != kept:
-        raise _other("the manifest", digest, kept, uri)
-    manifest = _manifest(_checked(get("artifacts/manifest.json"), digest, uri), uri)
+    _check_digest("the manifest", digest, version.tags.get(MANIFEST_TAG, digest) if version else digest, uri)
+    content = get("artifacts/manifest.json").read_bytes()
+    _check_digest("manifest.json", hashlib.sha256(content).hexdigest(), digest, uri)
+    manifest = _manifest(content, uri)
     path = get(f"artifacts/{manifest['file']}")
-    _checked(path, manifest["sha256"]["model"], uri)
+    _check_digest(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), manifest["sha256"]["model"], uri)
     fetched = Fetched(
         path=path,
         format=manifest["format"],
@@ -152,18 +149,10 @@ def start_check(fetched: Fetched) -> Callable[[], None]:
     return parsed.result
 
 
-def _checked(path: Path, digest: str, where: str) -> bytes:
-    """Return a file's content when it has the digest."""
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
+def _check_digest(what: str, found: str, digest: str, where: str) -> None:
     if found != digest:
-        raise _other(path.name, found, digest, where)
-    return content
-
-
-def _other(what: str, found: str, digest: str, where: str) -> TipcastError:
-    said = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
-    return TipcastError("M003", where, said, AGAIN)
+        what = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
+        raise TipcastError("M003", where, what, AGAIN)
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:

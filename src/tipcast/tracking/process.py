@@ -37,16 +37,14 @@ def tags() -> dict[str, str]:
 
 @functools.cache  # the kernel's boot time may move by a second: tags that are compared must not
 def _identity(pid: int) -> str:
-    try:
+    with contextlib.suppress(OSError, psutil.Error):
         return json.dumps({**_kernel(), "pid": pid, "start": started(pid)})
-    except (OSError, psutil.Error):
-        return ""
+    return ""
 
 
 def started(pid: int) -> float:
     """Return when a process began, in seconds since the boot: these do not move when the clock is set."""
-    boot = psutil.boot_time()
-    return float(psutil.Process(pid).create_time() - boot)
+    return float(psutil.Process(pid).create_time() - psutil.boot_time())
 
 
 def has_exited(run_tags: Mapping[str, str], *, one_machine: bool = False) -> bool:

@@ -18,9 +18,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact
-from tipcast.tracking.limits import taken
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import Run, taken
 from tipcast.tracking.store import release
 
 LOG = logging.getLogger("tipcast")

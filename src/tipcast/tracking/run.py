@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
 import os
 import re
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
-from mlflow.entities import Dataset, DatasetInput, InputTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
@@ -34,8 +35,8 @@ from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import limits, process
-from tipcast.tracking.facts import ID, experiment_id, is_of_launcher
+from tipcast.tracking import process
+from tipcast.tracking.facts import experiment_id
 from tipcast.tracking.store import check_artifacts, failures, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -46,12 +47,51 @@ SAMPLING_S = 5
 """Seconds between two samples of the system's metrics."""
 KILLED = "a run that was open is closed as KILLED"
 """Note on the interruption that did it, for the last line of the job."""
+MAX_NAME, MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_DATASET = 250, 6000, 8000, 36, 500
+"""Characters of a name, of values of parameters and tags, and of digest and name of a dataset."""
+REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
+"""What no name may have: other characters, and parts between slashes that a path would not keep."""
 Facts = Mapping[str, object]
+
+
+def name_of(text: str) -> str:
+    """Return a name that stores take; one that had to be changed ends with a digest, so that two names stay two."""
+    name = REFUSED.sub("_", text)
+    if name == text and len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 7]}-{hashlib.sha256(text.encode(errors='backslashreplace')).hexdigest()[:6]}"
+
+
+def cut(value: object, most: int = MAX_TAG) -> str:
+    """Return a value's text, which ends with an ellipsis where it is longer than what stores keep."""
+    text = str(value).encode(errors="backslashreplace").decode()  # bytes of a path that are no UTF-8
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def taken(tags: Mapping[str, object]) -> dict[str, str]:
+    """Return tags of a run or a version as stores take them."""
+    return {name_of(name): cut(value) for name, value in tags.items()}
+
+
+def run_tags(tags: Mapping[str, object]) -> list[RunTag]:
+    """Return tags of a run for ``log_batch``."""
+    return [RunTag(name, value) for name, value in taken(tags).items()]
+
+
+def param_values(values: Mapping[str, object]) -> list[Param]:
+    """Return parameters for ``log_batch``; the configuration, an artifact of the run, has them whole."""
+    return [Param(name_of(name), cut(value, MAX_PARAM)) for name, value in values.items()]
+
+
+def metric_points(points: Iterable[tuple[str, float, int]]) -> list[Metric]:
+    """Return values of metrics by name, value and step for ``log_batch``."""
+    now = int(time.time() * 1000)
+    return [Metric(name_of(name), float(value), now, step) for name, value, step in points]
 
 
 def set_tags(client: Any, run_id: str, tags: Facts) -> None:
     """Set tags of a run."""
-    client.log_batch(run_id, tags=limits.run_tags(tags))
+    client.log_batch(run_id, tags=run_tags(tags))
 
 
 @dataclass(frozen=True)
@@ -67,7 +107,7 @@ class Run:
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log parameters; those that the launcher has logged already are left as they are."""
         there = self.client.get_run(self.id).data.params
-        self.client.log_batch(self.id, params=[new for new in limits.params(params) if new.key not in there])
+        self.client.log_batch(self.id, params=[new for new in param_values(params) if new.key not in there])
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow would rank it first."""
@@ -79,7 +119,7 @@ class Run:
         for name, value, _ in points:
             if not math.isfinite(value):
                 raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
-        self.client.log_batch(self.id, metrics=limits.metrics(points))
+        self.client.log_batch(self.id, metrics=metric_points(points))
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags."""
@@ -102,7 +142,7 @@ class Run:
                 source = resolve_dataset_source(uri)
         else:
             source = CodeDatasetSource(tags={"made_by": uri})
-        known = MetaDataset(source, limits.cut(name, limits.MAX_DATASET), digest[: limits.MAX_DIGEST]).to_dict()
+        known = MetaDataset(source, cut(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
         dataset = Dataset(**known, profile=json.dumps(dict(profile), allow_nan=False))
         given = DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
         self.client.log_inputs(self.id, datasets=[given])
@@ -139,21 +179,19 @@ class Run:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
 
     def page(self, run_id: str) -> str:
-        """Return the address of a run of this experiment, relative to the pages of the store's server."""
+        """Return the address of a run of this experiment, relative to the store's server."""
         return f"#/experiments/{self.experiment_id}/runs/{run_id}?workflowType=machine_learning"
 
     def address(self, page: str) -> str:
         """Return the address of a page of the store's server, or of the one that `mlflow ui` starts."""
-        served = urlsplit(self.store).scheme in {"http", "https"}
-        return f"{redact_address(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
+        server = self.store if self.store.startswith("http") else "http://127.0.0.1:5000"
+        return f"{redact_address(server).rstrip('/')}/{page}"
 
     @property
     def link(self) -> str:
         """Where a browser shows the run, or how to start MLflow's pages for it."""
-        address = self.address(self.page(self.id))
-        if urlsplit(self.store).scheme in {"http", "https"}:
-            return address
-        return f"{address} after `mlflow ui --backend-store-uri {redact_address(self.store)}`"
+        start = f" after `mlflow ui --backend-store-uri {redact_address(self.store)}`"
+        return self.address(self.page(self.id)) + ("" if self.store.startswith("http") else start)
 
 
 @contextlib.contextmanager
@@ -162,31 +200,23 @@ def open_run(
 ) -> Iterator[Run]:
     """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in every ending.
 
-    One with a ``parent`` is shown below it, in its experiment.
-    It ends as FINISHED; as FAILED with the tags ``error.code`` and ``error.message`` after an exception; as KILLED
-    after Ctrl-C or SIGTERM. Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID. Errors are C009 for
-    artifacts that a password or token would go to in the clear, and T001 to T005 where the store fails.
+    One with a ``parent`` is shown below it, in its experiment. It ends as FINISHED; as FAILED with the tags
+    ``error.code`` and ``error.message`` after an exception; as KILLED after Ctrl-C or SIGTERM. Open it before a Dask
+    cluster: workers must not inherit MLFLOW_RUN_ID. Errors are C009 for artifacts that a password or token would go to
+    in the clear, and T001 to T005 where the store fails.
     """
-    joined = os.environ.get("MLFLOW_RUN_ID")
-    store = resolve(spec)
-    foreign = not is_of_launcher(spec)
-    if foreign:
-        LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
-        joined = None
-    client = open_store(spec)
+    joined, store, client = resume or os.environ.get("MLFLOW_RUN_ID"), resolve(spec), open_store(spec)
     try:
         with failures(store):
-            process.close_abandoned(client, store, keep=resume or joined)
+            process.close_abandoned(client, store, keep=joined)
     except Exception as problem:  # others' runs never stop one's own
         LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):
         if resume:
             set_tags(client, resume, process.tags())  # first: one that is RUNNING must not name an ended process
             client.update_run(resume, status="RUNNING")
-            joined = resume
-        run = join(client, joined, spec, name) if joined else create(client, spec, name, parent)
-    for variable in ("MLFLOW_RUN_ID", *([ID] if foreign else [])):
-        os.environ.pop(variable, None)
+        run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
+    os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
         LOG.info("%-9s%s", "run", opened.link)
@@ -225,7 +255,7 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
 
 
-def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
+def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     """Return the run that `mlflow run` opened, named as far as nobody has named it; T004 where there is none."""
     try:
         run = client.get_run(run_id)
@@ -233,9 +263,6 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
         what = f"is not a run of {redact_address(resolve(spec))}"
         fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
         raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
-    experiment = client.get_experiment(run.info.experiment_id).name
-    if spec.experiment not in (None, experiment):
-        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
@@ -254,12 +281,9 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
 def tag_run(problem: TipcastError) -> None:
     """Set the tags ``error.code`` and ``error.message`` on the run of MLFLOW_RUN_ID.
 
-    Does nothing where the variable is not set: then no run waits, or the job has joined it and closes it itself. A
-    store that fails is passed over, for the mistake is told on standard error anyway.
+    A store that fails is passed over, for the mistake is told on standard error anyway.
     """
-    run_id = os.environ.get("MLFLOW_RUN_ID")
-    if not run_id:
-        return
     with contextlib.suppress(Exception):
+        run_id = os.environ["MLFLOW_RUN_ID"]
         spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
         set_tags(open_store(spec), run_id, {"error.code": problem.code, "error.message": problem})

@@ -1,8 +1,9 @@
-"""The tracking store: which one, how its credentials travel, opened by one at a time, its failures in one line."""
+"""The tracking store: which one, how credentials travel to it, opened by one at a time, its failures in one line."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import http.client
 import ipaddress
@@ -21,7 +22,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import filelock
 
 from tipcast.config.disk import FULL, free, shortage
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import Finding, TipcastError, ok, warning
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
@@ -127,13 +128,15 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
             return "T002", where, what, "wait for it to end, or raise tracking.wait_s"
         if "Max retries exceeded" in text or "API request" in text:
             return "T001", where, "the tracking server does not answer", start
+        if any(f"[Errno {number}]" in str(problem) for number in FULL):  # of files of a model, in MLflow's words
+            return "T005", where, f"cannot be written: {text}", "check rights and free space of the artifact store"
         return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
     frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
     from_mlflow = any(frame.f_globals.get("__name__", "").startswith("mlflow") for frame in frames)
     if isinstance(problem, ModuleNotFoundError) and from_mlflow:
         return "T002", where, f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
     full = isinstance(problem, OSError) and problem.errno in FULL
-    if isinstance(problem, OSError) and (full or from_mlflow):  # a full disk is told so, whoever wrote to it
+    if isinstance(problem, OSError) and (full or from_mlflow):  # of a full disk, whoever wrote
         path = problem.filename2 or problem.filename or where
         what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
         return "T005", path, what, "check rights and free space of the artifact store"
@@ -292,18 +295,9 @@ def is_loopback(host: str | None) -> bool:
 
 @contextlib.contextmanager
 def without_autologging() -> Iterator[None]:
-    """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time.
-
-    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off,
-    nothing is switched.
-    """
-    if "mlflow" not in sys.modules:  # then it is not on
-        yield
-        return
-    from mlflow.utils import autologging_utils as its
-
-    on = not all(map(its.autologging_is_disabled, list(its.AUTOLOGGING_INTEGRATIONS)))
-    with its.disable_autologging() if on else contextlib.nullcontext():
+    """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time."""
+    its = sys.modules.get("mlflow.utils.autologging_utils")  # where it is not loaded, nothing is on
+    with its.disable_autologging() if its else contextlib.nullcontext():
         yield
 
 
@@ -324,3 +318,36 @@ def forget_store() -> None:
 
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
+
+
+def check_store(spec: TrackingSpec) -> Finding:
+    """Open the store as a job does, write a run with an artifact into the configured experiment, and delete both.
+
+    The experiment is made where it is not there yet. A store keeps what is deleted, out of sight, until ``mlflow gc``.
+    T001 to T003 tell of the store, T004 of an experiment that was deleted, T005 of the artifact.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    from tipcast.tracking.run import create  # MLflow's imports take seconds
+
+    store, kept = resolve(spec), ""
+    client = open_store(spec)
+    with failures(store):
+        run = create(client, dataclasses.replace(spec, run_name=None), "tipcast-doctor").info
+        try:
+            client.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
+        except Exception as problem:  # every kind of artifact store has its own
+            what = f"cannot be written: {first_line(problem)}"
+            fix = "check rights and free space of the artifact store, or use another tracking.experiment"
+            raise TipcastError("T005", redact_address(run.artifact_uri), what, fix) from problem
+        finally:
+            try:
+                client.delete_run(run.run_id)
+                get_artifact_repository(run.artifact_uri).delete_artifacts()
+            except Exception as problem:
+                kept = first_line(problem)
+        if spec.register:
+            client.search_registered_models(max_results=1)
+    artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
+    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
+    return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ok(found)

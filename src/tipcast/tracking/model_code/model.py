@@ -82,15 +82,9 @@ class Model(mlflow.pyfunc.PythonModel):
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Return what the model says of each row, NaN, or None for a label, where a value of it cannot be.
 
-        By the parameter ``output``, whose default is the first of the manifest's ``outputs``:
-
-        - ``probability``: of two classes that of the second, (rows,) float64; of more those of all, a column each
-        - ``label``: (rows,) the class as the target has it, of two by the parameter ``threshold``; or the cluster
-        - ``value``: (rows,) float64
-        - ``cluster``: label and distance of the nearest cluster
-        - ``contributions``: what each feature, and the bias, adds to the margin; of more classes a column for each
-          class and feature, as ``red: size``
-        - ``features``: what the file of the model takes
+        The parameter ``output`` is one of the manifest's ``outputs``, by default the first. ``probability`` of two
+        classes is (rows,) float64 of the second, of more classes a column each, as ``contributions`` and ``features``
+        have; ``label`` is (rows,) as the target has it, of two classes by the parameter ``threshold``.
         """
         given, known = params or {}, self.manifest["outputs"]
         output = given.get("output", known[0])
@@ -175,18 +169,16 @@ def _contributions(scorer: Any, x: Any) -> Any:
     """
     import xgboost
 
-    if not len(x):
-        return _contributions(scorer, np.zeros((1, x.shape[1]), dtype=np.float32))[:0]
     booster = scorer.booster
     rows = xgboost.DMatrix(
-        x,
+        x if len(x) else np.zeros((1, x.shape[1]), dtype=np.float32),
         missing=float(booster.attr("missing") or "nan"),
         feature_names=booster.feature_names,
         feature_types=booster.feature_types,
         nthread=scorer.threads,
         enable_categorical=True,
     )
-    return booster.predict(rows, pred_contribs=True)
+    return booster.predict(rows, pred_contribs=True)[: len(x)]
 
 
 def _checked(path: Path, digest: str) -> bytes:
