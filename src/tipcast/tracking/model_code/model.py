@@ -40,9 +40,8 @@ MOST = 400
 FORMS = 'send text/csv with a header, or JSON as {"dataframe_split": {"columns": [...], "data": [...]}}'
 PARAMS = 'send "params": {"output": "..."} as the model\'s signature has them, or none'
 MISSING = re.compile(r"Model is missing inputs \[([^\]]*)\]")
-ADDED = re.compile(
-    r"\s*(?:\nInput:|IMPORTANT: The MLflow).*|Failed to (?:predict|enforce schema of) data .*Error: ", re.DOTALL
-)
+BEFORE = re.compile(r"Failed to (?:predict|enforce schema of) data .*Error: ", re.DOTALL)
+AFTER = re.compile(r"\s*(?:\nInput:|IMPORTANT: The MLflow).*", re.DOTALL)
 """What MLflow adds to its errors: the input, once more, and the history of its formats."""
 
 
@@ -317,7 +316,7 @@ def _answer(answer: Any, data: Any, content_type: Any, model: Any, input_schema:
 
 def told(message: str, columns: list[Any]) -> str:
     """Return an error of MLflow's as one line: what, where and how to mend it."""
-    text = ADDED.sub("", message)
+    text = BEFORE.sub("", AFTER.sub("", message))
     if missing := MISSING.search(text):
         text = f"missing column {missing[1]}. Fix: send rows with {', '.join(columns)}"
     what, _, fix = " ".join(text.split()).partition(" Fix: ")

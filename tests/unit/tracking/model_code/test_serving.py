@@ -228,7 +228,7 @@ def test_a_content_type_that_is_not_taken(url: str, kind: str | None) -> None:
 
 
 def test_long_errors_keep_their_end() -> None:
-    text = told(f"Failed to predict data '{'x' * 900}'. \nError: {'y' * 900}. Fix: do it", ["a"])
+    text = told(f"Failed to predict data '{'x' * 900}'. \nError: {'y' * 900}. Fix: do it\nInput: Error: z", ["a"])
     assert len(text) == MOST
     assert text.endswith("y.... Fix: do it")
     assert text.startswith("yyy")
