@@ -16,7 +16,7 @@ from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import closing
 from tipcast.measure.environment import check_rapids, check_versions, check_xgboost
 from tipcast.measure.origin import LIBRARIES
-from tipcast.tracking.probe import check_store
+from tipcast.tracking.store import check_store
 
 PATIENCE_S = 60.0
 """How long a check may take, beside what the configuration grants its cluster and its store."""

@@ -103,7 +103,6 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
             workers = context.start_workers(lambda workers: warm_up(workers, shown, missing[0].plan))
         held: dict[str, Splits] = {}
         for number, training in enumerate(missing, done + 1):
-            context.check_lease()
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
             try:
                 _train(training, context.run, workers, held)

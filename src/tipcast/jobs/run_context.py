@@ -26,7 +26,7 @@ from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import clear_problem, sweep_run
 from tipcast.tracking.facts import CONFIG, VERSIONS, find_run
-from tipcast.tracking.lease import leased
+from tipcast.tracking.process import leased
 from tipcast.tracking.run import Run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
 
@@ -51,8 +51,6 @@ class RunContext:
     """For files on their way to MLflow."""
     stack: ExitStack
     """Of what is closed before the run."""
-    check_lease: Callable[[], None]
-    """S002 where another process has taken over a run that is leased, see ``lease.leased``."""
 
     def start_workers(self, warm_up: Callable[[Session], None] | None = None, *, always: bool = False) -> Session:
         """Open the workers; warm up those that compile what they compute with, or ``always`` all."""
@@ -76,7 +74,6 @@ class PreviousRun:
 
     run: Run
     tags: Mapping[str, str]
-    check_lease: Callable[[], None]
 
 
 @contextlib.contextmanager
@@ -86,8 +83,8 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
     with failures(store):
         found = sweep_run(client, find_run(client, name, spec, job), job)
         run = Run(found.info.run_id, found.info.experiment_id, store, client)
-        with leased(client, run.id) as check_lease:
-            yield PreviousRun(run, found.data.tags, check_lease)
+        with leased(client, run.id):
+            yield PreviousRun(run, found.data.tags)
 
 
 @contextlib.contextmanager
@@ -120,12 +117,11 @@ def run_context(
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:
             run.log_text(source.diff, origin.DIFF)
-        check_lease = resume.check_lease if resume else lambda: None  # what cannot be resumed has no lease
         if resume:
             clear_problem(run.client, run.id)
         elif lease:
-            check_lease = stack.enter_context(leased(run.client, run.id))
-        yield RunContext(run, config, command, clock, folder, stack, check_lease)
+            stack.enter_context(leased(run.client, run.id))
+        yield RunContext(run, config, command, clock, folder, stack)
 
 
 def without_keys(command: str, *keys: str) -> str:

@@ -79,7 +79,6 @@ class SweepRecord:
 
     def take(self, event: Event) -> None:
         """Write to the store what has happened, and log it."""
-        self.context.check_lease()
         match event:
             case Begun(proposal, attempt):
                 number, key = proposal.number, self.objective.key(proposal.number)

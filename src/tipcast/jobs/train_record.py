@@ -119,10 +119,10 @@ class Record:
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
         self.run.log_metrics(found)
         if rates := stepped(outcome.test.trial_curve):
-            self.run.log_curve(CURVE, rates)
-        self.run.log_history(
-            {f"history/{name}_{metric}": values for name, of in fitted.history.items() for metric, values in of.items()}
-        )
+            self.run.log_curves({CURVE: rates})
+        for name, of in fitted.history.items():
+            curves = {f"history/{name}_{metric}": dict(enumerate(values)) for metric, values in of.items()}
+            self.run.log_curves(curves)
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def figures(self, outcome: Outcome) -> None:

@@ -14,8 +14,8 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking import limits, process
-from tipcast.tracking.run import Run
+from tipcast.tracking import process
+from tipcast.tracking.run import Run, metric_points, param_values, run_tags
 from tipcast.tracking.store import is_locked, pages, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
@@ -73,7 +73,7 @@ class Children:
         """
         points = [(name, value, 0) for name, value in metrics.items()]
         points += [(name, value, at) for name, of in curves.items() for at, value in of.items()]
-        self._close(run_id, "FINISHED", tags, metrics=limits.metrics(points), params=limits.params(params))
+        self._close(run_id, "FINISHED", tags, metrics=metric_points(points), params=param_values(params))
 
     def fail(self, run_id: str, code: str, message: object) -> None:
         """Close the run of a trial that failed for good."""
@@ -84,7 +84,7 @@ class Children:
         self._close(run_id, "KILLED", {"error.message": reason})
 
     def _close(self, run_id: str, status: str, tags: Mapping[str, object], **batch: Any) -> None:
-        self._parent.client.log_batch(run_id, tags=limits.run_tags(tags), **batch)
+        self._parent.client.log_batch(run_id, tags=run_tags(tags), **batch)
         self._parent.client.set_terminated(run_id, status)
 
     @contextlib.contextmanager
@@ -95,18 +95,15 @@ class Children:
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                self.close_open(reason, of=process.tags())
+                self.close_open(reason)
             raise
 
-    def close_open(self, reason: str, of: Mapping[str, str] | None = None) -> int:
+    def close_open(self, reason: str) -> int:
         """Close all that is open as KILLED, also what a signal kept from coming back; return how many.
 
-        ``of`` are the tags of the process whose children they are; None: of any. Another may have taken the run over.
         A database that stays locked is waited for once: the next command closes the rest.
         """
-        of = of or {}
-        running = [child for child in self.found() if child.status == "RUNNING"]
-        left = [child.run_id for child in running if of.items() <= child.tags.items()]
+        left = [child.run_id for child in self.found() if child.status == "RUNNING"]
         for run_id in left:
             try:
                 self.kill(run_id, reason)
@@ -118,8 +115,19 @@ class Children:
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""
         parent = self._parent.client.get_run(self._parent.id)
-        runs = children_of(self._parent.client, parent)
-        children = [_child(run) for run in runs if NUMBER in run.data.tags]
+        children = [
+            Child(
+                run_id=run.info.run_id,
+                number=int(run.data.tags[NUMBER]),
+                attempt=int(run.data.tags[ATTEMPT]),
+                status=run.info.status,
+                params=json.loads(run.data.tags[PROPOSED]),
+                metrics=run.data.metrics,
+                tags=run.data.tags,
+            )
+            for run in children_of(self._parent.client, parent)
+            if NUMBER in run.data.tags
+        ]
         return sorted(children, key=lambda child: (child.number, child.attempt))
 
     def curve(self, run_id: str, name: str) -> list[float]:
@@ -158,16 +166,3 @@ def clear_problem(client: Any, run_id: str) -> None:
     """Take away what the run of a sweep says of how it ended before."""
     for name in {"error.code", "error.message"} & set(client.get_run(run_id).data.tags):
         client.delete_tag(run_id, name)
-
-
-def _child(run: Any) -> Child:
-    tags = dict(run.data.tags)
-    return Child(
-        run_id=run.info.run_id,
-        number=int(tags[NUMBER]),
-        attempt=int(tags.get(ATTEMPT, 1)),
-        status=run.info.status,
-        params=json.loads(tags.get(PROPOSED, "{}")),
-        metrics=dict(run.data.metrics),
-        tags=tags,
-    )

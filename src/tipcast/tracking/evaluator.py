@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from mlflow.exceptions import MlflowException
 from mlflow.models.evaluation.base import EvaluationResult
 from mlflow.models.evaluation.evaluators.classifier import ClassifierEvaluator
 
@@ -29,12 +28,8 @@ class TipcastEvaluator(ClassifierEvaluator):
     def _generate_model_predictions(self, model: Any, input_df: Any) -> tuple[Any, Any]:
         """Return labels, (rows,), and the probabilities of all classes, (rows, classes), in the labels' order."""
         labels = list(model.unwrap_python_model().manifest["labels"])
-        threshold = self.evaluator_config.get("threshold")
-        chosen = {} if threshold is None else {"threshold": float(threshold)}
+        chosen = {name: float(value) for name, value in self.evaluator_config.items() if name == "threshold"}
         found = model.predict(input_df, params={"output": "label", **chosen})
-        if found.dtype == object and any(label is None for label in found):
-            what = "a row has a value that cannot be, and so no label"
-            raise MlflowException.invalid_parameter_value(f"{what}. Fix: leave out rows without a probability")
         p = np.asarray(model.predict(input_df))
         if p.ndim == 1:
             p = np.stack([1 - p, p], axis=1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,11 +25,11 @@ from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
-from tipcast.tracking.credentials import is_loopback
-from tipcast.tracking.facts import find_run
+from tipcast.tracking.facts import ABSENT, find_run, run_of
 from tipcast.tracking.portable import MANIFEST_VERSION
 from tipcast.tracking.registry import MANIFEST_TAG
 from tipcast.tracking.run import Run
+from tipcast.tracking.store import first_line, is_loopback
 
 AGAIN = "train and register it again"
 PREDICTIONS = "predictions"
@@ -44,16 +44,14 @@ _RUN = re.compile(r"runs:/([^/]+)/(.+)")
 
 @dataclass(frozen=True)
 class Fetched:
-    """A model on this machine's disk, ready for ``native.load``."""
+    """A model on this machine's disk, ready for ``native.load`` of its path and format."""
 
     path: Path
-    """The native file."""
     format: str
-    """What ``native.load`` calls its format."""
     manifest: Mapping[str, Any]
     """What was written when it was logged, see ``portable.log_model``."""
     name: str | None
-    """Of the registered model; None for one that is only logged."""
+    """Of the registered model; None, as the version, for one that is only logged."""
     version: str | None
     uri: str
     """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias, which may move."""
@@ -62,7 +60,6 @@ class Fetched:
     sha256: str
     """Digest of the native file."""
     model_id: str | None = None
-    """Of the logged model."""
     manifest_sha256: str = ""
 
     @property
@@ -79,22 +76,6 @@ class Fetched:
         until = self.manifest.get("trained_until")
         alike = all(self.manifest.get(name, value) == value for name, value in facts.items())
         return (int(self.manifest.get("trained_from", 0)), int(until)) if until is not None and alike else None
-
-
-@dataclass(frozen=True)
-class Located:
-    """A logged model, and the version it was found by."""
-
-    uri: str
-    """``models:/name/version`` or ``models:/m-...``: what an alias or a run stands for now."""
-    location: str
-    """Address of its folder in an artifact store."""
-    name: str | None = None
-    version: str | None = None
-    run_id: str | None = None
-    model_id: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Of the version."""
 
 
 def versions_of(client: Any, fetched: Fetched) -> list[str]:
@@ -114,29 +95,40 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     folder under which a server on another machine may name files of this one. Without ``parse`` call ``check_parses``
     before the file is loaded. Errors are C003, M001 to M005, M007, T006 and T007.
     """
-    found = locate(client, model_uri)
-    check_location(client, found, root)
-    repository = get_artifact_repository(found.location, client.tracking_uri)
+    uri, model, version = locate(client, model_uri)
+    _check_location(client, uri, model.artifact_location, root)
+    repository = get_artifact_repository(model.artifact_location, client.tracking_uri)
 
     def get(path: str) -> Path:
-        return _download(repository, path, folder, found.uri)
+        try:
+            return Path(repository.download_artifacts(path, dst_path=str(folder)))
+        except Exception as problem:  # every store's client has its own
+            reason = redact(first_line(problem))
+            what, fix = f"{path} cannot be fetched: {reason}", "check the artifact store and the access to it"
+            raise TipcastError("T007", uri, what, fix) from None
 
-    digest = _manifest_digest(get("MLmodel"), found.uri)
-    if digest != (kept := found.tags.get(MANIFEST_TAG, digest)):
-        raise _other("the manifest", digest, kept, found.uri)
-    manifest = _manifest(_checked(get("artifacts/manifest.json"), digest, found.uri), found.uri)
+    try:
+        described = yaml.safe_load(get("MLmodel").read_bytes())
+        digest = str(described["metadata"]["tipcast"]["manifest_sha256"])
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
+        what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
+        raise TipcastError("M005", uri, what, fix) from problem
+    _check_digest("the manifest", digest, version.tags.get(MANIFEST_TAG, digest) if version else digest, uri)
+    content = get("artifacts/manifest.json").read_bytes()
+    _check_digest("manifest.json", hashlib.sha256(content).hexdigest(), digest, uri)
+    manifest = _manifest(content, uri)
     path = get(f"artifacts/{manifest['file']}")
-    _checked(path, manifest["sha256"]["model"], found.uri)
+    _check_digest(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), manifest["sha256"]["model"], uri)
     fetched = Fetched(
         path=path,
         format=manifest["format"],
         manifest=manifest,
-        name=found.name,
-        version=found.version,
-        uri=found.uri,
-        run_id=found.run_id,
+        name=version.name if version else None,
+        version=str(version.version) if version else None,
+        uri=uri,
+        run_id=model.source_run_id,
         sha256=manifest["sha256"]["model"],
-        model_id=found.model_id,
+        model_id=model.model_id,
         manifest_sha256=digest,
     )
     if parse:
@@ -157,37 +149,10 @@ def start_check(fetched: Fetched) -> Callable[[], None]:
     return parsed.result
 
 
-def _download(repository: Any, path: str, folder: Path, where: str) -> Path:
-    try:
-        return Path(repository.download_artifacts(path, dst_path=str(folder)))
-    except Exception as problem:  # every store's client has its own
-        told = redact(str(problem).strip().partition("\n")[0]) or type(problem).__name__
-        what, fix = f"{path} cannot be fetched: {told}", "check the artifact store and the access to it"
-        raise TipcastError("T007", where, what, fix) from None
-
-
-def _manifest_digest(path: Path, where: str) -> str:
-    """Return the manifest's digest of a model that tipcast logged, from its MLmodel."""
-    try:
-        described = yaml.safe_load(path.read_bytes())
-        return str(described["metadata"]["tipcast"]["manifest_sha256"])
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
-        what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
-        raise TipcastError("M005", where, what, fix) from problem
-
-
-def _checked(path: Path, digest: str, where: str) -> bytes:
-    """Return a file's content when it has the digest."""
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
+def _check_digest(what: str, found: str, digest: str, where: str) -> None:
     if found != digest:
-        raise _other(path.name, found, digest, where)
-    return content
-
-
-def _other(what: str, found: str, digest: str, where: str) -> TipcastError:
-    said = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
-    return TipcastError("M003", where, said, AGAIN)
+        what = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
+        raise TipcastError("M003", where, what, AGAIN)
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
@@ -220,67 +185,50 @@ def used_by(run: Run, fetched: Fetched) -> None:
         run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])
 
 
-def locate(client: Any, model_uri: str) -> Located:
-    """Find a model by its address; C003, M001, and M005 for one that tipcast cannot have logged."""
+def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
+    """Return the address that stays, MLflow's logged model, and the version that it was found by, or None.
+
+    C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
+    """
     if match := _LOGGED.fullmatch(model_uri):
-        return _logged(client, match[1], model_uri)
-    if match := _VERSION.fullmatch(model_uri):
-        name, number = match.groups()
-        _registered(client, name)
-        return _version(client, _found(lambda: client.get_model_version(name, number), model_uri, "no such version"))
-    if match := _ALIAS.fullmatch(model_uri):
-        name, alias = match.groups()
-        aliases = _registered(client, name).aliases
-        if alias not in aliases:
-            there = ", ".join(sorted(aliases)) or "none"
-            what = f"no such alias; there are: {there}"
-            raise TipcastError("M001", model_uri, what, "use a version, or set the alias")
-        gone = f"the version that it stands for, {aliases[alias]}, is not there"  # older servers keep such aliases
-        return _version(client, _found(lambda: client.get_model_version_by_alias(name, alias), model_uri, gone))
+        return model_uri, _logged(client, match[1], model_uri), None
     if match := _RUN.fullmatch(model_uri):
         return _of_run(client, match[1], match[2].rstrip("/"), model_uri)
-    fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/model"
-    raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
-
-
-def _registered(client: Any, name: str) -> Any:
-    what = f"no such registered model in {redact(mlflow.get_registry_uri())}"
-    return _found(lambda: client.get_registered_model(name), f"models:/{name}", what)
-
-
-def _version(client: Any, version: Any) -> Located:
-    uri, source = f"models:/{version.name}/{version.version}", version.source or ""
-    match = _LOGGED.fullmatch(source)
-    if model_id := version.model_id or (match and match[1]):
-        found = _logged(client, model_id, uri)
-    elif copied := _VERSION.fullmatch(source):  # MLflow's copy_model_version
-        gone = "the version that it is a copy of is not there"
-        found = _version(client, _found(lambda: client.get_model_version(*copied.groups()), uri, gone))
+    if match := _VERSION.fullmatch(model_uri):
+        ask, kind = client.get_model_version, "version"
+    elif match := _ALIAS.fullmatch(model_uri):
+        ask, kind = client.get_model_version_by_alias, "alias"
     else:
-        what = "was registered from files, not from a model that tipcast logged"
-        raise TipcastError("M005", uri, what, AGAIN)
-    return dataclasses.replace(found, uri=uri, name=version.name, version=str(version.version), tags=version.tags)
+        fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/model"
+        raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
+    what = f"no such registered model or {kind} in {redact(mlflow.get_registry_uri())}"
+    version = original = _found(partial(ask, *match.groups()), model_uri, what)
+    uri, gone = f"models:/{version.name}/{version.version}", "the version that it is a copy of is not there"
+    while not original.model_id and (copied := _VERSION.fullmatch(original.source or "")):  # copy_model_version
+        original = _found(partial(client.get_model_version, *copied.groups()), uri, gone)
+    logged = _LOGGED.fullmatch(original.source or "")
+    model_id = original.model_id or (logged and logged[1])
+    if not model_id:
+        raise TipcastError("M005", uri, "was registered from files, not from a model that tipcast logged", AGAIN)
+    return uri, _logged(client, model_id, uri), version
 
 
-def _logged(client: Any, model_id: str, uri: str) -> Located:
-    return _located(_found(lambda: client.get_logged_model(model_id), uri, "no such logged model"), uri)
+def _logged(client: Any, model_id: str, uri: str) -> Any:
+    return _found(partial(client.get_logged_model, model_id), uri, "no such logged model")
 
 
-def _located(model: Any, uri: str) -> Located:
-    return Located(uri, model.artifact_location, run_id=model.source_run_id, model_id=model.model_id)
-
-
-def _of_run(client: Any, run_id: str, name: str, uri: str) -> Located:
+def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, None]:
+    """Return a model that a run has logged by its name."""
+    fix = "name another run, or train first"
     try:
-        whole = find_run(client, run_id)
+        run = run_of(client, find_run(client, run_id))
     except TipcastError as problem:  # as any model that is not there
-        raise TipcastError("M001", uri, f"run {run_id} {problem.what}", "name another run, or train first") from problem
-    run = _found(lambda: client.get_run(whole), uri, "no such run")
+        raise TipcastError("M001", uri, f"run {run_id} {problem.what}", fix) from problem
     outputs = run.outputs.model_outputs if run.outputs else []
     for model in (client.get_logged_model(output.model_id) for output in outputs):
         if model.name == name:
-            return _located(model, f"models:/{model.model_id}")
-    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
+            return f"models:/{model.model_id}", model, None
+    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
 
 
 def _found(ask: Callable[[], Any], where: str, what: str) -> Any:
@@ -288,31 +236,24 @@ def _found(ask: Callable[[], Any], where: str, what: str) -> Any:
     try:
         return ask()
     except MlflowException as problem:
-        if problem.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND"}:
+        if problem.error_code not in ABSENT:
             raise
         raise TipcastError("M001", where, what, "see the models and versions there are with `mlflow ui`") from problem
 
 
-def check_location(client: Any, found: Located, root: str | None) -> None:
-    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to reach others.
-
-    ``root`` is a folder of this machine that a server may name all the same.
-    """
-    scheme = urlsplit(found.location).scheme.lower()
+def _check_location(client: Any, uri: str, location: str, root: str | None) -> None:
+    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to reach others."""
+    scheme = urlsplit(location).scheme.lower()
     if scheme in LOCATIONS:
         return
     if scheme not in {"", "file"}:
         what = f"its files are at {scheme}://, which is not fetched from"
-        raise TipcastError("T006", found.uri, what, f"use {', '.join(LOCATIONS)}")
-    if not any(_is_remote(store) for store in (client.tracking_uri, mlflow.get_registry_uri())):
+        raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
+    stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
+    if all(store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost") for store in stores):
         return
-    path = Path(local_file_uri_to_path(found.location)).resolve()
+    path = Path(local_file_uri_to_path(location)).resolve()
     if root is None or not path.is_relative_to(Path(root).expanduser().resolve()):
         what = f"the tracking server says that its files are on this machine, at {path}"
         fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
-        raise TipcastError("T006", found.uri, what, fix)
-
-
-def _is_remote(store: str) -> bool:
-    parts = urlsplit(store)
-    return parts.scheme in {"http", "https"} or not (parts.hostname is None or is_loopback(parts.hostname))
+        raise TipcastError("T006", uri, what, fix)

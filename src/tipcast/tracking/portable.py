@@ -8,9 +8,6 @@ import importlib.metadata
 import io
 import json
 import logging
-import os
-import re
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +18,6 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
-from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.tracking.context.registry import resolve_tags
@@ -29,32 +25,26 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 
-from tipcast.config.disk import FULL, temporary_folder
+from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.column_names import NAMES, as_named
 from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
-from tipcast.tracking.limits import MAX_DATASET, MAX_DIGEST, cut
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut
 from tipcast.tracking.store import release
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
-ERRNO = re.compile(r"\[Errno (\d+)\]")
-NAME = "model"
-"""What a logged model is called."""
 OUTPUTS = {
     "classification": ("probability", "label"),
     "multiclass": ("probability", "label"),
     "regression": ("value",),
     "clustering": ("cluster", "label"),
 }
-"""Kind of task -> what the parameter ``output`` of a prediction may be, the default first; ``_outputs`` adds to it."""
-HALF = 0.5
-"""The threshold of a label where none was chosen."""
-CODE, SERVING = (Path(__file__).parent / "model_code" / name for name in ("model.py", "serving.py"))
+"""Kind of task -> what the parameter ``output`` of a prediction may be, the default first."""
+CODE = Path(__file__).parent / "model_code" / "model.py"
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,6 @@ class Logged:
     registered: str | None = None
     """``models:/name/version``."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
-    """What the model says of itself."""
     manifest_sha256: str = ""
 
     @property
@@ -92,11 +81,13 @@ def log_model(
     """
     names: Sequence[str] = facts["features"]
     columns = as_named(dataset.raw_columns(names, listed), listed)
-    outputs, task = _outputs(format, facts.get("task", {})), facts.get("task", {})
+    task: Mapping[str, Any] = facts.get("task", {})
+    kind = str(task.get("kind", "classification"))
+    explained = ["contributions"] if format == "xgboost-ubj" and kind != "clustering" else []
+    outputs = [*OUTPUTS[kind], *explained, "features"]
     signature = _signature(columns, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
     sources = {"model": file, "features": dataset.feature_file(), "native": Path(native.__file__)}
-    sources["serving"] = SERVING
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,
@@ -118,7 +109,7 @@ def log_model(
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
         params = run.client.get_run(run.id).data.params
         made = run.client.create_logged_model(
-            run.experiment_id, NAME, run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
+            run.experiment_id, "model", run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
         )
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         own = {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}
@@ -130,7 +121,7 @@ def log_model(
             metadata={"tipcast": own},
         )
         mlflow.pyfunc.save_model(
-            folder / NAME,
+            folder / "model",
             mlflow_model=described,
             python_model=str(CODE),
             artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
@@ -139,8 +130,8 @@ def log_model(
             pip_requirements=requirements(format),
         )
         _of_any_machine(described, format, file.name)
-        described.save(str(folder / NAME / "MLmodel"))
-        run.client.log_model_artifacts(made.model_id, str(folder / NAME))
+        described.save(str(folder / "model" / "MLmodel"))
+        run.client.log_model_artifacts(made.model_id, str(folder / "model"))
         run.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
         return Logged(f"models:/{made.model_id}", manifest=manifest, manifest_sha256=digest(path))
 
@@ -206,19 +197,12 @@ def digest(path: Path) -> str:
 
 
 def _installed(builds: Sequence[str]) -> str:
+    """Return the first of a package's builds that is installed; M012 where none is."""
     for name in builds:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return name
+            return name
     raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
-
-
-def _outputs(format: str, task: Mapping[str, Any]) -> list[str]:
-    """Return what a model can be asked for, the default first."""
-    own = ["contributions"] if format == "xgboost-ubj" and task.get("kind") != "clustering" else []
-    return [*OUTPUTS[str(task.get("kind", "classification"))], *own, "features"]
 
 
 def _labels(task: Mapping[str, Any]) -> list[Any]:
@@ -241,7 +225,7 @@ def _signature(
     predicted = [ColSpec(DataType.double, name) for name in named] if named else [ColSpec(DataType.double)]
     params = [ParamSpec("output", DataType.string, outputs[0])]
     if kind == "classification":
-        params.append(ParamSpec("threshold", DataType.double, HALF if threshold is None else float(threshold)))
+        params.append(ParamSpec("threshold", DataType.double, 0.5 if threshold is None else float(threshold)))
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(predicted), params=ParamSchema(params))
 
 
@@ -261,26 +245,15 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _incomplete_models_removed(client: Any, run_id: str) -> Iterator[None]:
-    """Remove the models of a run whose logging does not end well.
-
-    MLflow copies a model file by file, first into a temporary folder, and tells of an error there in its own words.
-    """
+    """Remove the models of a run whose logging does not end well."""
     try:
         yield
     except BaseException as problem:
         release(problem)
         with contextlib.suppress(Exception):  # the first problem is the one to tell
-            _remove(client, run_id)
-        if isinstance(problem, MlflowException):
-            found = [int(number) for number in ERRNO.findall(str(problem)) if int(number) in FULL]
-            if found:
-                raise OSError(found[0], os.strerror(found[0]), tempfile.gettempdir()) from problem
+            for output in client.get_run(run_id).outputs.model_outputs:
+                model = client.get_logged_model(output.model_id)
+                if model.status != LoggedModelStatus.READY:
+                    get_artifact_repository(model.artifact_location).delete_artifacts()
+                    client.delete_logged_model(model.model_id)
         raise
-
-
-def _remove(client: Any, run_id: str) -> None:
-    outputs = client.get_run(run_id).outputs
-    for model in (client.get_logged_model(each.model_id) for each in (outputs.model_outputs if outputs else [])):
-        if model.status != LoggedModelStatus.READY:
-            get_artifact_repository(model.artifact_location).delete_artifacts()
-            client.delete_logged_model(model.model_id)

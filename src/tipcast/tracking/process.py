@@ -1,4 +1,4 @@
-"""Which process writes a run, as tags; whether it has certainly ended; and the closing of what such ones left open."""
+"""Which process writes a run: whether it has ended, the closing of what such ones left open, and one at a time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import filelock
 import psutil
 from mlflow.exceptions import MlflowException
 
+from tipcast.config.errors import TipcastError
 from tipcast.tracking.store import is_locked, pages, sqlite_file
 
 LOG = logging.getLogger("tipcast")
@@ -25,8 +28,6 @@ INITIAL = 0xEFFFFFFC
 """Linux' number of the PID namespace that is no container's (PROC_PID_INIT_INO)."""
 SAME_S = 1.5
 """Seconds by which two readings of a process's start may differ: the kernel rounds the boot's to one."""
-NAMED = 5
-"""Runs that the log names."""
 
 
 def tags() -> dict[str, str]:
@@ -36,22 +37,14 @@ def tags() -> dict[str, str]:
 
 @functools.cache  # the kernel's boot time may move by a second: tags that are compared must not
 def _identity(pid: int) -> str:
-    try:
+    with contextlib.suppress(OSError, psutil.Error):
         return json.dumps({**_kernel(), "pid": pid, "start": started(pid)})
-    except (OSError, psutil.Error):
-        return ""
-
-
-def named(run_tags: Mapping[str, str]) -> str:
-    """Return number and host of the process that a run's tags identify, in words."""
-    known = json.loads(run_tags.get(PROCESS) or "{}")
-    return f"process {known.get('pid', '?')} on {run_tags.get(HOST, '?')}"
+    return ""
 
 
 def started(pid: int) -> float:
     """Return when a process began, in seconds since the boot: these do not move when the clock is set."""
-    boot = psutil.boot_time()
-    return float(psutil.Process(pid).create_time() - boot)
+    return float(psutil.Process(pid).create_time() - psutil.boot_time())
 
 
 def has_exited(run_tags: Mapping[str, str], *, one_machine: bool = False) -> bool:
@@ -81,6 +74,7 @@ def has_exited(run_tags: Mapping[str, str], *, one_machine: bool = False) -> boo
 
 
 def _kernel() -> dict[str, object]:
+    """Return what tells kernels and PID namespaces apart."""
     if str(Path("/proc/self").readlink()) != str(os.getpid()):
         raise OSError("/proc is of another PID namespace")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -90,9 +84,8 @@ def _kernel() -> dict[str, object]:
 def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None:
     """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments.
 
-    ``keep`` is a run to leave as it is. Runs of processes of other machines and containers are left, as are those of
-    whom it is not known. Machines are told apart by their host names; under one name an sqlite file counts as written
-    by one machine alone.
+    ``keep`` is a run to leave as it is. Machines are told apart by their host names; under one name an sqlite file
+    counts as written by one machine alone.
     """
     experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
     wanted = f"attributes.status = 'RUNNING' and tags.`{HOST}` = '{socket.gethostname()}'"
@@ -111,6 +104,35 @@ def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None
             if is_locked(problem):
                 break  # each of the others would wait as long: they are left to the next command
     if killed:
-        runs = "1 run" if len(killed) == 1 else f"{len(killed)} runs"
-        more = f" and {len(killed) - NAMED} more" if len(killed) > NAMED else ""
-        LOG.warning("closed %s that ended without closing (KILLED): %s", runs, ", ".join(killed[:NAMED]) + more)
+        LOG.warning("closed runs that ended without closing (KILLED): %s", ", ".join(killed))
+
+
+@contextlib.contextmanager
+def leased(client: Any, run_id: str) -> Iterator[None]:
+    """Keep other processes off a run; S002, naming host and process, where one works on it.
+
+    On one machine a lock decides, which ends with its process. Of a run that another machine has open nothing is
+    known: it counts as worked on until it is closed.
+    """
+    folder = Path(tempfile.gettempdir()) / f"tipcast-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    run = client.get_run(run_id)
+    written = run.data.tags
+    known = json.loads(written.get(PROCESS) or "{}")
+    what = f"process {known.get('pid', '?')} on {written.get(HOST, '?')} works on this run"
+    fix = "wait for it to end, or stop it; if it was killed on another machine, set the run's status to KILLED"
+    held = TipcastError("S002", run_id, what, fix)
+    lock = filelock.FileLock(folder / f"sweep-{run_id}.lock", timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise held from None
+    try:
+        own = tags().items() <= written.items()
+        gone = has_exited(written, one_machine=sqlite_file(client.tracking_uri) is not None)
+        if run.info.status == "RUNNING" and PROCESS in written and not own and not gone:
+            raise held
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()

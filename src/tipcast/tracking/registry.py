@@ -18,9 +18,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact
-from tipcast.tracking.limits import taken
 from tipcast.tracking.portable import TOLERANCE, Logged, quiet
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import Run, taken
 from tipcast.tracking.store import release
 
 LOG = logging.getLogger("tipcast")
@@ -32,7 +31,6 @@ MANIFEST_TAG = "sha256.manifest"
 TRIAL_TAG = "sweep.best"
 """The sweep's trial that a version is of; its run has the same tag."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
-EXISTS = {"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"}
 ALIAS = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
 RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
 """What MLflow takes for no alias."""
@@ -61,16 +59,17 @@ def register(
     _check(name, logged, difference, metrics)
     client = run.client
     with quiet():
-        earlier = _registered(client, run, name, trial) if trial else None
-        if earlier:
-            model_id = earlier.model_id or earlier.source.removeprefix("models:/")  # MLflow's databases keep no id
-            _link(client, model_id, name, earlier.version)  # it may have been killed before it had
-            LOG.info("version %s of %s is of the same trial: no other is registered", earlier.version, name)
-            return dataclasses.replace(logged, registered=f"models:/{name}/{earlier.version}")
-        new = _is_new(client, name)
+        for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
+            if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
+                model_id = version.model_id or version.source.removeprefix("models:/")  # MLflow's databases keep no id
+                _link(client, model_id, name, version.version)  # it may have been killed before it had
+                LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
+                return dataclasses.replace(logged, registered=f"models:/{name}/{version.version}")
+        new = not client.search_registered_models(f'name="{name}"')
         try:
             if new:
-                _make(client, name)
+                with contextlib.suppress(MlflowException):  # another process was faster, or the next step says why
+                    client.create_registered_model(name)
             version = client.create_model_version(
                 name,
                 logged.uri,
@@ -83,7 +82,11 @@ def register(
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                _undo(client, run, name, logged.uri, new)
+                for version in client.search_model_versions(f"run_id='{run.id}'"):
+                    if version.name == name and version.source == logged.uri:
+                        client.delete_model_version(name, version.version)
+                if new and not client.search_model_versions(f'name="{name}"'):
+                    client.delete_registered_model(name)
             raise
     return dataclasses.replace(logged, registered=f"models:/{name}/{version.version}")
 
@@ -113,6 +116,7 @@ def facts(logged: Logged, difference: float, metrics: Mapping[str, float]) -> di
 
 
 def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, float]) -> None:
+    """Refuse (M011) a model that is not what was trained, or of which too little is known."""
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
         raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
@@ -120,10 +124,8 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         if not math.isfinite(value):
             raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
     manifest = logged.manifest
-    digests = {**manifest.get("sha256", {}), "manifest": logged.manifest_sha256}
+    digests = {"model": "", **manifest.get("sha256", {}), "manifest": logged.manifest_sha256}
     lacking = [f"SHA-256 of {file}" for file, found in digests.items() if not SHA256.fullmatch(str(found))]
-    if "model" not in digests:
-        lacking.append("SHA-256 of model")
     if not manifest.get("data_digest"):
         lacking.append("digest of the training data")
     if not (manifest.get("git_commit") or manifest.get("versions", {}).get("tipcast")):
@@ -132,47 +134,11 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
 
 
-def _registered(client: Any, run: Run, name: str, trial: str) -> Any:
-    """Return the version that a run has registered of a trial; None where there is none."""
-    for version in client.search_model_versions(f"run_id='{run.id}'"):
-        if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
-            return version
-    return None
-
-
-def _is_new(client: Any, name: str) -> bool:
-    try:
-        client.get_registered_model(name)
-    except MlflowException as problem:
-        if problem.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return True
-    return False
-
-
-def _make(client: Any, name: str) -> None:
-    """Make a registered model; another process may have been faster."""
-    try:
-        client.create_registered_model(name)
-    except MlflowException as problem:
-        if problem.error_code not in EXISTS:
-            raise
-
-
 def _link(client: Any, model_id: str, name: str, version: str) -> None:
     """Note at the logged model under what it is registered, as ``mlflow.register_model`` does: pages show it."""
     known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
     if (entry := {"name": name, "version": version}) not in known:
         client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps([*known, entry])})
-
-
-def _undo(client: Any, run: Run, name: str, source: str, new: bool) -> None:
-    """Remove the version that was being made, and its name where it was made for it."""
-    for version in client.search_model_versions(f"run_id='{run.id}'"):
-        if version.name == name and version.source == source:
-            client.delete_model_version(name, version.version)
-    if new and not client.search_model_versions(f'name="{name}"'):
-        client.delete_registered_model(name)
 
 
 def check_alias(alias: str) -> None:
@@ -194,8 +160,8 @@ def move_alias(
 
     Tags ``alias.ALIAS.*`` of the version say since when, after which version, and the ``facts``, as why; the model's
     tags ``alias.ALIAS.version`` and ``.previous`` keep the holder, so that a move by other means shows, and the former
-    one, to go back to. MLflow moves an alias whoever holds it: looking
-    first makes it unlikely that two promotions pass each other, not impossible.
+    one, to go back to. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions
+    pass each other, not impossible.
     """
     found, of = alias_holder(client, name, alias), f"alias.{alias}"
     if found != before:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
 import os
 import re
-import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
-from mlflow.entities import Dataset, DatasetInput, InputTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
@@ -35,27 +35,63 @@ from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import limits, process
-from tipcast.tracking.credentials import check_artifacts
-from tipcast.tracking.experiments import ID, experiment_id, is_of_launcher
-from tipcast.tracking.store import failures, open_store, release, resolve
+from tipcast.tracking import process
+from tipcast.tracking.facts import experiment_id
+from tipcast.tracking.store import check_artifacts, failures, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
 GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
-KIND = "mlflow.experimentKind"
-"""Tag of what an experiment is for; pages with a switch GenAI | Model training ask their address instead."""
-SAMPLING_S, SELDOM_S, YOUNG_S = 1, 10, 30.0
-"""Seconds between two samples of the system's metrics, at first and later, and when later begins."""
+SAMPLING_S = 5
+"""Seconds between two samples of the system's metrics."""
 KILLED = "a run that was open is closed as KILLED"
 """Note on the interruption that did it, for the last line of the job."""
+MAX_NAME, MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_DATASET = 250, 6000, 8000, 36, 500
+"""Characters of a name, of values of parameters and tags, and of digest and name of a dataset."""
+REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
+"""What no name may have: other characters, and parts between slashes that a path would not keep."""
 Facts = Mapping[str, object]
+
+
+def name_of(text: str) -> str:
+    """Return a name that stores take; one that had to be changed ends with a digest, so that two names stay two."""
+    name = REFUSED.sub("_", text)
+    if name == text and len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 7]}-{hashlib.sha256(text.encode(errors='backslashreplace')).hexdigest()[:6]}"
+
+
+def cut(value: object, most: int = MAX_TAG) -> str:
+    """Return a value's text, which ends with an ellipsis where it is longer than what stores keep."""
+    text = str(value).encode(errors="backslashreplace").decode()  # bytes of a path that are no UTF-8
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def taken(tags: Mapping[str, object]) -> dict[str, str]:
+    """Return tags of a run or a version as stores take them."""
+    return {name_of(name): cut(value) for name, value in tags.items()}
+
+
+def run_tags(tags: Mapping[str, object]) -> list[RunTag]:
+    """Return tags of a run for ``log_batch``."""
+    return [RunTag(name, value) for name, value in taken(tags).items()]
+
+
+def param_values(values: Mapping[str, object]) -> list[Param]:
+    """Return parameters for ``log_batch``; the configuration, an artifact of the run, has them whole."""
+    return [Param(name_of(name), cut(value, MAX_PARAM)) for name, value in values.items()]
+
+
+def metric_points(points: Iterable[tuple[str, float, int]]) -> list[Metric]:
+    """Return values of metrics by name, value and step for ``log_batch``."""
+    now = int(time.time() * 1000)
+    return [Metric(name_of(name), float(value), now, step) for name, value, step in points]
 
 
 def set_tags(client: Any, run_id: str, tags: Facts) -> None:
     """Set tags of a run."""
-    client.log_batch(run_id, tags=limits.run_tags(tags))
+    client.log_batch(run_id, tags=run_tags(tags))
 
 
 @dataclass(frozen=True)
@@ -71,34 +107,26 @@ class Run:
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log parameters; those that the launcher has logged already are left as they are."""
         there = self.client.get_run(self.id).data.params
-        self.client.log_batch(self.id, params=[new for new in limits.params(params) if new.key not in there])
+        self.client.log_batch(self.id, params=[new for new in param_values(params) if new.key not in there])
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow would rank it first."""
-        self._log([(name, value, step) for name, value in metrics.items()])
+        self.log_curves({name: {0: value} for name, value in metrics.items()})
 
-    def log_history(self, history: Mapping[str, Sequence[float]]) -> None:
-        """Log one value for each round of each metric, in few batches."""
-        self._log([(name, value, step) for name, values in history.items() for step, value in enumerate(values)])
-
-    def log_curve(self, name: str, values: Mapping[int, float]) -> None:
-        """Log the values of one metric by their steps."""
-        self._log([(name, value, step) for step, value in values.items()])
-
-    def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
+    def log_curves(self, curves: Mapping[str, Mapping[int, float]]) -> None:
+        """Log name -> step -> value of metrics, in few batches; M010 for a value that is not finite."""
+        points = [(name, value, step) for name, values in curves.items() for step, value in values.items()]
         for name, value, _ in points:
             if not math.isfinite(value):
                 raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
-        self.client.log_batch(self.id, metrics=limits.metrics(points))
+        self.client.log_batch(self.id, metrics=metric_points(points))
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags."""
         set_tags(self.client, self.id, tags)
 
     def note(self, markdown: str) -> None:
-        """Set the description that the run's page shows, of as many whole paragraphs as MLflow keeps."""
-        if len(markdown) > limits.MAX_TAG:
-            markdown = markdown[: limits.MAX_TAG].rpartition("\n\n")[0]
+        """Set the description that the run's page shows."""
         self.set_tags({"mlflow.note.content": markdown})
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:
@@ -114,7 +142,7 @@ class Run:
                 source = resolve_dataset_source(uri)
         else:
             source = CodeDatasetSource(tags={"made_by": uri})
-        known = MetaDataset(source, limits.cut(name, limits.MAX_DATASET), digest[: limits.MAX_DIGEST]).to_dict()
+        known = MetaDataset(source, cut(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
         dataset = Dataset(**known, profile=json.dumps(dict(profile), allow_nan=False))
         given = DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
         self.client.log_inputs(self.id, datasets=[given])
@@ -151,21 +179,19 @@ class Run:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
 
     def page(self, run_id: str) -> str:
-        """Return the address of a run of this experiment, relative to the pages of the store's server."""
+        """Return the address of a run of this experiment, relative to the store's server."""
         return f"#/experiments/{self.experiment_id}/runs/{run_id}?workflowType=machine_learning"
 
     def address(self, page: str) -> str:
         """Return the address of a page of the store's server, or of the one that `mlflow ui` starts."""
-        served = urlsplit(self.store).scheme in {"http", "https"}
-        return f"{redact_address(self.store).rstrip('/') if served else 'http://127.0.0.1:5000'}/{page}"
+        server = self.store if self.store.startswith("http") else "http://127.0.0.1:5000"
+        return f"{redact_address(server).rstrip('/')}/{page}"
 
     @property
     def link(self) -> str:
         """Where a browser shows the run, or how to start MLflow's pages for it."""
-        address = self.address(self.page(self.id))
-        if urlsplit(self.store).scheme in {"http", "https"}:
-            return address
-        return f"{address} after `mlflow ui --backend-store-uri {redact_address(self.store)}`"
+        start = f" after `mlflow ui --backend-store-uri {redact_address(self.store)}`"
+        return self.address(self.page(self.id)) + ("" if self.store.startswith("http") else start)
 
 
 @contextlib.contextmanager
@@ -174,42 +200,33 @@ def open_run(
 ) -> Iterator[Run]:
     """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in every ending.
 
-    One with a ``parent`` is shown below it, in its experiment.
-    It ends as FINISHED; as FAILED with the tags ``error.code`` and ``error.message`` after an exception; as KILLED
-    after Ctrl-C or SIGTERM; after S002 it is another process's, and left as it is. Open it before a Dask cluster:
-    workers must not inherit MLFLOW_RUN_ID. Errors are C009 for artifacts that a password or token would go to in the
-    clear, and T001 to T005 where the store fails.
+    One with a ``parent`` is shown below it, in its experiment. It ends as FINISHED; as FAILED with the tags
+    ``error.code`` and ``error.message`` after an exception; as KILLED after Ctrl-C or SIGTERM. Open it before a Dask
+    cluster: workers must not inherit MLFLOW_RUN_ID. Errors are C009 for artifacts that a password or token would go to
+    in the clear, and T001 to T005 where the store fails.
     """
-    joined = os.environ.get("MLFLOW_RUN_ID")
-    store = resolve(spec)
-    foreign = not is_of_launcher(spec)
-    if foreign:
-        LOG.warning("tracking.uri is not the launcher's store: the run is a new one there")
-        joined = None
-    client = open_store(spec)
+    joined, store, client = resume or os.environ.get("MLFLOW_RUN_ID"), resolve(spec), open_store(spec)
     try:
         with failures(store):
-            process.close_abandoned(client, store, keep=resume or joined)
+            process.close_abandoned(client, store, keep=joined)
     except Exception as problem:  # others' runs never stop one's own
         LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):
         if resume:
             set_tags(client, resume, process.tags())  # first: one that is RUNNING must not name an ended process
             client.update_run(resume, status="RUNNING")
-            joined = resume
-        run = join(client, joined, spec, name) if joined else create(client, spec, name, parent)
-    for variable in ("MLFLOW_RUN_ID", *([ID] if foreign else [])):
-        os.environ.pop(variable, None)
+        run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
+    os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
         LOG.info("%-9s%s", "run", opened.link)
         with failures(store):
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
-            _of_training(client, opened.experiment_id)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
-                monitor = _system_metrics(opened.id, store, resume=bool(resume))
+                monitor = SystemMetricsMonitor(opened.id, SAMPLING_S, resume_logging=bool(resume), tracking_uri=store)
+                monitor.start()
             yield opened
             if monitor:
                 monitor.finish()
@@ -224,31 +241,21 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     """Give a run that failed its final state; a store that fails now must not hide the first problem."""
     failed = isinstance(problem, Exception)
     code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
-    tags = {"error.code": code, "error.message": problem} if failed else {}
     if monitor:
-        _done(monitor.finish)
-    if code == "S002":  # the run is another process's by now
-        return
-    told = not tags or _done(run.set_tags, tags)  # of a locked database each call waits for tracking.wait_s
-    ended = _done(run.client.set_terminated, run.id, "FAILED" if failed else "KILLED")
-    if ended and not told:
-        _done(run.set_tags, tags)
-    if ended and not failed:
-        problem.add_note(KILLED)
-    if not ended:
-        LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
+        with contextlib.suppress(Exception):
+            monitor.finish()
+    for _ in range(2):  # a lock that another process holds may end meanwhile: each call waits for tracking.wait_s
+        with contextlib.suppress(Exception):
+            run.client.set_terminated(run.id, "FAILED" if failed else "KILLED")
+            if failed:
+                run.set_tags({"error.code": code, "error.message": problem})
+            else:
+                problem.add_note(KILLED)
+            return
+    LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
 
 
-def _done(write: Callable[..., object], *arguments: object) -> bool:
-    """Tell whether something could be written."""
-    try:
-        write(*arguments)
-    except Exception:
-        return False
-    return True
-
-
-def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
+def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     """Return the run that `mlflow run` opened, named as far as nobody has named it; T004 where there is none."""
     try:
         run = client.get_run(run_id)
@@ -256,19 +263,9 @@ def join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
         what = f"is not a run of {redact_address(resolve(spec))}"
         fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
         raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
-    experiment = client.get_experiment(run.info.experiment_id).name
-    if spec.experiment not in (None, experiment):
-        LOG.warning("the run is in the launcher's experiment %s, not in %s", experiment, spec.experiment)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
-
-
-def _of_training(client: Any, experiment_id: str) -> None:
-    """Say that an experiment is of model training, unless somebody has said what it is."""
-    if KIND not in client.get_experiment(experiment_id).tags:
-        with contextlib.suppress(MlflowException):  # another process sets it at this moment; it is for the page alone
-            client.set_experiment_tag(experiment_id, KIND, "custom_model_development")
 
 
 def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None) -> Any:
@@ -281,25 +278,12 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
     )
 
 
-def _system_metrics(run_id: str, store: str, *, resume: bool) -> SystemMetricsMonitor:
-    """Start to record what processor, memory, disk, network and GPUs do: often at first, seldom in a long run."""
-    monitor = SystemMetricsMonitor(run_id, SAMPLING_S, resume_logging=resume, tracking_uri=store)
-    monitor.start()
-    later = threading.Timer(YOUNG_S, setattr, (monitor, "sampling_interval", SELDOM_S))
-    later.daemon = True
-    later.start()
-    return monitor
-
-
 def tag_run(problem: TipcastError) -> None:
     """Set the tags ``error.code`` and ``error.message`` on the run of MLFLOW_RUN_ID.
 
-    Does nothing where the variable is not set: then no run waits, or the job has joined it and closes it itself. A
-    store that fails is passed over, for the mistake is told on standard error anyway.
+    A store that fails is passed over, for the mistake is told on standard error anyway.
     """
-    run_id = os.environ.get("MLFLOW_RUN_ID")
-    if not run_id:
-        return
     with contextlib.suppress(Exception):
+        run_id = os.environ["MLFLOW_RUN_ID"]
         spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
         set_tags(open_store(spec), run_id, {"error.code": problem.code, "error.message": problem})

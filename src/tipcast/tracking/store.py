@@ -1,9 +1,12 @@
-"""The tracking store: which one, opened by one process at a time, and its failures told in one line."""
+"""The tracking store: which one, how credentials travel to it, opened by one at a time, its failures in one line."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import http.client
+import ipaddress
 import logging
 import os
 import sqlite3
@@ -14,16 +17,17 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import filelock
 
 from tipcast.config.disk import FULL, free, shortage
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import Finding, TipcastError, ok, warning
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.credentials import check_address, check_credentials, check_user_info
+
+LOG = logging.getLogger("tipcast")
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 DATABASES = ("postgresql", "mysql")
@@ -32,14 +36,13 @@ PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
 PAGE = 1000
 """Entries of one answer of the store."""
-
-_patience_ms: int | None = None
+_patience: dict[str, int] = {}
 
 
 def resolve(spec: TrackingSpec) -> str:
-    """Return the store's URI: as configured, MLFLOW_TRACKING_URI, or a file in the working folder; C003 if no URI."""
+    """Return the store's URI: as configured, MLFLOW_TRACKING_URI, or a file in the working folder; C003, T003."""
     uri = spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
-    check_address(uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI")
+    _check_address(uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI")
     return uri
 
 
@@ -53,14 +56,13 @@ def open_store(spec: TrackingSpec) -> Any:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
-    detailed = logging.getLogger("tipcast").isEnabledFor(logging.DEBUG)
+    detailed = LOG.isEnabledFor(logging.DEBUG)
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints tracebacks of what `failures` tells
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # and this of a query that a signal cut off
     scheme, registry = urlsplit(uri).scheme, os.environ.get("MLFLOW_REGISTRY_URI")
-    check_user_info(uri)
-    check_address(registry or uri, "MLFLOW_REGISTRY_URI")
+    _check_address(registry or uri, "MLFLOW_REGISTRY_URI")
     with failures(uri):  # of variables that contradict each other
         for address in dict.fromkeys((uri, registry or uri)):
             check_credentials(address, insecure=spec.insecure)
@@ -75,7 +77,8 @@ def open_store(spec: TrackingSpec) -> Any:
     if not registry:  # MLflow has set it; the next run of this process would take it for the user's choice
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
     if scheme == "sqlite":
-        _be_patient(spec.wait_s)
+        _patience["ms"] = int(1000 * spec.wait_s)
+        _be_patient()
     gate("store")
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
         gate("tables")
@@ -96,26 +99,26 @@ def pages(search: Callable[..., Any], *arguments: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def failures(uri: str) -> Iterator[None]:
-    """Turn what MLflow, its database or its network raise into one line."""
+    """Turn what MLflow, its database or its network raise into one line; other errors pass."""
     try:
         yield
     except Exception as problem:
-        told = _told(problem, redact_address(uri), uri)
-        if told is None:
+        blamed = _blamed(problem, redact_address(uri), uri)
+        if blamed is None:
             raise
-        raise TipcastError(*told) from problem
+        raise TipcastError(*blamed) from problem
 
 
-def _told(problem: Exception, where: str, uri: str) -> tuple[str, object, str, str] | None:
+def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str, str] | None:
     """Return code, place, fact and fix of what a store is to blame for; None for other errors."""
     import mlflow.exceptions
     import requests
     import sqlalchemy.exc
 
     text, short = first_line(problem), shortage(uri, str(problem))
-    unanswered, start = "the tracking server does not answer", "start it, or set tracking.uri"
+    start = "start it, or set tracking.uri"
     if isinstance(problem, requests.RequestException):
-        return "T001", where, f"{unanswered}: {text}", start
+        return "T001", where, f"the tracking server does not answer: {text}", start
     if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error):
         fix = "check the file and the free space, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
@@ -124,16 +127,19 @@ def _told(problem: Exception, where: str, uri: str) -> tuple[str, object, str, s
             what = "another process keeps the database locked"
             return "T002", where, what, "wait for it to end, or raise tracking.wait_s"
         if "Max retries exceeded" in text or "API request" in text:
-            return "T001", where, unanswered, start
+            return "T001", where, "the tracking server does not answer", start
+        if any(f"[Errno {number}]" in str(problem) for number in FULL):  # of files of a model, in MLflow's words
+            return "T005", where, f"cannot be written: {text}", "check rights and free space of the artifact store"
         return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
-    if isinstance(problem, ModuleNotFoundError) and _from_mlflow(problem):
+    frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    from_mlflow = any(frame.f_globals.get("__name__", "").startswith("mlflow") for frame in frames)
+    if isinstance(problem, ModuleNotFoundError) and from_mlflow:
         return "T002", where, f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
-    if isinstance(problem, OSError):
-        full = problem.errno in FULL  # whoever wrote: what a job keeps for itself goes to the artifact store next
-        if full or _from_mlflow(problem):
-            path = problem.filename2 or problem.filename or where
-            what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
-            return "T005", path, what, "check rights and free space of the artifact store"
+    full = isinstance(problem, OSError) and problem.errno in FULL
+    if isinstance(problem, OSError) and (full or from_mlflow):  # of a full disk, whoever wrote
+        path = problem.filename2 or problem.filename or where
+        what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
+        return "T005", path, what, "check rights and free space of the artifact store"
     if type(problem).__module__.startswith("alembic"):  # what MLflow makes its tables with
         what = f"the database is not of this MLflow's version: {text}"
         return "T002", where, what, "use the MLflow that made it, or set tracking.uri"
@@ -145,20 +151,16 @@ def is_locked(problem: BaseException) -> bool:
     return "database is locked" in str(problem)
 
 
-def _be_patient(wait_s: float) -> None:
+@functools.cache  # SQLAlchemy keeps its listeners
+def _be_patient() -> None:
     """Let MLflow's sessions wait for a locked sqlite file as long as configured: it sets 20 s for each session."""
     import sqlalchemy
 
-    global _patience_ms
-    if _patience_ms is None:
-        sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", _patient, retval=True)
-    _patience_ms = int(1000 * wait_s)
+    def patient(_: Any, __: Any, statement: str, parameters: Any, *rest: Any) -> tuple[str, Any]:
+        waits = statement.startswith("PRAGMA busy_timeout")
+        return f"PRAGMA busy_timeout = {_patience['ms']};" if waits else statement, parameters
 
-
-def _patient(_: Any, __: Any, statement: str, parameters: Any, *rest: Any) -> tuple[str, Any]:
-    if statement.startswith("PRAGMA busy_timeout"):
-        statement = f"PRAGMA busy_timeout = {_patience_ms};"
-    return statement, parameters
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", patient, retval=True)
 
 
 def _probe(uri: str) -> None:
@@ -213,14 +215,6 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
         raise TipcastError("T002", path, what, f"{fix}, or set tracking.uri") from problem
 
 
-def _from_mlflow(problem: BaseException) -> bool:
-    """Tell whether MLflow's code was at work: an OSError may as well come from what a job does within its run."""
-    return any(
-        frame.f_globals.get("__name__", "").startswith("mlflow")
-        for frame, _ in traceback.walk_tb(problem.__traceback__)
-    )
-
-
 def first_line(problem: BaseException) -> str:
     """Return the first line of an error, of a database's own where there is one; its kind where it says nothing."""
     cause: BaseException = getattr(problem, "orig", None) or problem
@@ -239,20 +233,71 @@ def release(problem: BaseException) -> None:
         cause = cause.__context__
 
 
+def _check_address(uri: str, name: str) -> None:
+    """Refuse a server's address that is no URI (C003), or has credentials (T003); ``name`` is of its key."""
+    where = redact_address(uri)
+    try:
+        parts = urlsplit(uri)
+        served = parts.scheme.lower() in {"http", "https"}
+        _ = parts.port if served else None  # elsewhere a password may have a ":" or "/"
+    except ValueError:  # whose text may have the password
+        raise TipcastError("C003", name, f"{where} is not a URI", "use http://HOST:PORT, or sqlite:///FILE") from None
+    if served and (parts.username or parts.password):
+        fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        raise TipcastError("T003", where, "credentials do not belong into an address", fix)
+
+
+def check_credentials(uri: str, *, insecure: bool) -> None:
+    """Refuse (C009) to send a password or token to another machine without TLS, or without a check of its certificate.
+
+    With ``insecure`` that is only warned of.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme.lower() not in {"http", "https"} or is_loopback(parts.hostname):
+        return
+    from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
+    from requests.utils import get_netrc_auth
+
+    known, shown = get_default_host_creds(uri), redact_address(uri)
+    tls = parts.scheme.lower() == "https"
+    if tls and not known.ignore_tls_verification:
+        return
+    if not (parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri)):
+        return
+    if not insecure:
+        what = f"a password or token would go to another machine without {'a checked certificate' if tls else 'TLS'}"
+        fix = "unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address"
+        raise TipcastError("C009", shown, what, f"{fix}, or set tracking.insecure=true on a trusted network")
+    _warn(shown)
+
+
+@functools.cache
+def _warn(server: str) -> None:
+    """Warn once in a process: a job opens its store more than once."""
+    LOG.warning("%s is reached without TLS (tracking.insecure): whoever is on the way can read the password", server)
+
+
+def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:
+    """Refuse the same for a run's artifacts: MLflow sends the tracking server's credentials there too; C009."""
+    parts = urlsplit(uri)
+    if parts.scheme == "mlflow-artifacts":  # reached as the store is, and there where no host is named
+        parts = parts._replace(scheme=urlsplit(store).scheme, netloc=parts.netloc or urlsplit(store).netloc)
+    check_credentials(urlunsplit(parts), insecure=insecure)
+
+
+def is_loopback(host: str | None) -> bool:
+    """Tell whether an address is one of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:  # a name
+        return False
+
+
 @contextlib.contextmanager
 def without_autologging() -> Iterator[None]:
-    """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time.
-
-    MLflow has one switch for all threads, and whoever leaves such a block turns it on: where autologging is off,
-    nothing is switched.
-    """
-    if "mlflow" not in sys.modules:  # then it is not on
-        yield
-        return
-    from mlflow.utils import autologging_utils as its
-
-    on = not all(map(its.autologging_is_disabled, list(its.AUTOLOGGING_INTEGRATIONS)))
-    with its.disable_autologging() if on else contextlib.nullcontext():
+    """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a second time."""
+    its = sys.modules.get("mlflow.utils.autologging_utils")  # where it is not loaded, nothing is on
+    with its.disable_autologging() if its else contextlib.nullcontext():
         yield
 
 
@@ -273,3 +318,36 @@ def forget_store() -> None:
 
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
+
+
+def check_store(spec: TrackingSpec) -> Finding:
+    """Open the store as a job does, write a run with an artifact into the configured experiment, and delete both.
+
+    The experiment is made where it is not there yet. A store keeps what is deleted, out of sight, until ``mlflow gc``.
+    T001 to T003 tell of the store, T004 of an experiment that was deleted, T005 of the artifact.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    from tipcast.tracking.run import create  # MLflow's imports take seconds
+
+    store, kept = resolve(spec), ""
+    client = open_store(spec)
+    with failures(store):
+        run = create(client, dataclasses.replace(spec, run_name=None), "tipcast-doctor").info
+        try:
+            client.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
+        except Exception as problem:  # every kind of artifact store has its own
+            what = f"cannot be written: {first_line(problem)}"
+            fix = "check rights and free space of the artifact store, or use another tracking.experiment"
+            raise TipcastError("T005", redact_address(run.artifact_uri), what, fix) from problem
+        finally:
+            try:
+                client.delete_run(run.run_id)
+                get_artifact_repository(run.artifact_uri).delete_artifacts()
+            except Exception as problem:
+                kept = first_line(problem)
+        if spec.register:
+            client.search_registered_models(max_results=1)
+    artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
+    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
+    return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ok(found)

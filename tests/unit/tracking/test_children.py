@@ -24,17 +24,6 @@ def test_what_is_open_is_closed(spec: TrackingSpec) -> None:
         assert {child.tags.get("error.message") for child in children.found()} == {None, "the sweep was stopped"}
 
 
-def test_what_another_process_has_open_is_left(spec: TrackingSpec) -> None:
-    with open_run(spec, name="xgboost", tags={"job": "sweep"}, params={}) as run:
-        children = Children(run)
-        with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
-            runs = [children.begin(number, f"key{number}", 1, {}) for number in range(2)]
-            run.client.set_tag(runs[1], process.HOST, "elsewhere")  # it has taken the sweep over
-            raise KeyboardInterrupt
-        assert [child.status for child in children.found()] == ["KILLED", "RUNNING"]
-        assert children.close_open("the sweep's process was gone") == 1
-
-
 def test_a_locked_database_is_waited_for_once_for_all_of_them(
     spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Runs as people name them."""
+"""Runs as people name them, and the experiment they belong to: configured, of MLflow's variables, or tipcast's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
         ("last", "taxi", "ladder", "experiment taxi has no ladder"),
         ("last", "nothing", None, "experiment nothing has no run"),
         ("last", None, None, "is not there"),
-        ("abc", "taxi", None, "too short: 4 characters of an id are needed"),
+        ("abc", "taxi", None, "its first 4 characters or more"),
         ("xgboost", "taxi", None, "is not there"),
         ("%", "taxi", None, "is not there"),
         ("0000000", "taxi", None, "is not there"),
@@ -70,6 +70,76 @@ def test_an_ambiguous_beginning_names_the_candidates(runs: tuple[Any, dict[str, 
     with contextlib.closing(sqlite3.connect(file)) as database, database:  # what chance seldom gives
         for number, name in enumerate(("first", "train")):
             database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
-    with pytest.raises(TipcastError, match=r"2 runs: abcd0+1 \(train\), abcd0+ \(first\)") as problem:
+    with pytest.raises(TipcastError, match=r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)") as problem:
         find_run(client, "abcd")
     assert problem.value.code == "T004"
+
+
+@pytest.fixture
+def client(spec: TrackingSpec) -> Any:
+    """A store with experiments ``team``, of id 1, and ``gone``, of id 2, which was deleted."""
+    spec.experiment = None
+    found = open_store(spec)
+    assert found.create_experiment("team") == "1"
+    found.delete_experiment(found.create_experiment("gone"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("configured", "name", "number", "expected"),
+    [
+        (None, None, None, "tipcast"),
+        (None, "", "", "tipcast"),
+        (None, "new", None, "new"),
+        (None, "other", "1", "team"),
+        ("mine", "other", "77", "mine"),
+    ],
+)
+def test_the_experiment_of_a_run(
+    client: Any,
+    spec: TrackingSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    configured: str | None,
+    name: str | None,
+    number: str | None,
+    expected: str,
+) -> None:
+    spec.experiment = configured
+    for variable, value in (("MLFLOW_EXPERIMENT_NAME", name), ("MLFLOW_EXPERIMENT_ID", number)):
+        if value is not None:
+            monkeypatch.setenv(variable, value)
+    with open_run(spec, name="n", tags={"job": "train"}, params={}) as run:
+        pass
+    assert client.get_experiment(run.experiment_id).name == expected
+    assert find_run(client, "last", spec) == run.id
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
+        ("team", "MLFLOW_EXPERIMENT_ID team: is not there"),
+        ("2", "experiment gone: was deleted"),
+    ],
+)
+def test_an_experiment_that_cannot_be(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, number: str, said: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", number)
+    with pytest.raises(TipcastError, match=f"T004. {said}"), open_run(spec, name="n", tags={}, params={}):
+        raise AssertionError("not reached")
+
+
+def test_a_child_is_in_the_experiment_of_the_launchers_run(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run("1").info.run_id)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "1")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
+    with (
+        open_run(spec, name="all", tags={}, params={}) as parent,
+        open_run(spec, name="one", tags={}, params={}, parent=parent) as child,
+    ):
+        pass
+    assert (parent.experiment_id, child.experiment_id) == ("1", "1")
+    assert client.get_run(child.id).data.tags["mlflow.parentRunId"] == parent.id

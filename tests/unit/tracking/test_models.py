@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
-import sqlite3
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -101,20 +101,16 @@ def refused(registry: Registry, uri: str, **options: Any) -> TipcastError:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any, format: str) -> None:
-    model_id = registry.id(format)
-    found = {
-        uri: get(registry, uri, parse=False)
-        for uri in (f"models:/{format}/1", f"models:/{format}@champion", f"models:/{model_id}")
-    }
-    for uri, each in found.items():
-        registered = format in uri
-        assert each.format == format
-        assert (each.name, each.version) == ((format, "1") if registered else (None, None))
-        assert each.uri == (f"models:/{format}/1" if registered else f"models:/{model_id}")
-        assert each.run_id == registry.run.id
-        assert each.model_id == model_id
+    model_id, run_id = registry.id(format), registry.run.id
+    for uri, kept, version in (
+        (f"models:/{format}@champion", f"models:/{format}/1", (format, "1")),
+        (f"models:/{model_id}", f"models:/{model_id}", (None, None)),
+        (f"models:/{format}/1", f"models:/{format}/1", (format, "1")),
+    ):
+        each = get(registry, uri, parse=uri.endswith("/1"))
+        assert (each.uri, (each.name, each.version)) == (kept, version)
+        assert (each.format, each.run_id, each.model_id) == (format, run_id, model_id)
         assert each.manifest["features"] == list(features.BASE_FEATURES)
-    each = get(registry, f"models:/{format}/1")
     file, expected = natives[format]
     assert each.path.read_bytes() == file.read_bytes()
     assert each.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
@@ -122,14 +118,8 @@ def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any
     assert np.abs(scores - expected).max() < 1e-6
     fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
-
-
-def test_a_model_of_a_run(registry: Registry) -> None:
-    run_id = registry.run.id
-    found = get(registry, f"runs:/{run_id}/model", parse=False)
-    assert found.run_id == run_id
-    assert get(registry, f"runs:/{run_id[:12]}/model", parse=False).run_id == run_id
-    assert refused(registry, f"runs:/{run_id}/other").code == "M001"
+    for named in (run_id, run_id[:12]):
+        assert get(registry, f"runs:/{named}/model", parse=False).run_id == run_id
 
 
 def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
@@ -153,12 +143,13 @@ def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
     ("uri", "code", "said"),
     [
         ("models:/nobody/1", "M001", "no such registered model"),
-        ("models:/treelite/7", "M001", "no such version"),
-        ("models:/treelite@challenger", "M001", "there are: champion"),
+        ("models:/treelite/7", "M001", "no such registered model or version"),
+        ("models:/treelite@challenger", "M001", "no such registered model or alias"),
         ("models:/nobody@champion", "M001", "no such registered model"),
         ("models:/m-0123456789abcdef0123456789abcdef", "M001", "no such logged model"),
-        ("runs:/0123456789abcdef0123456789abcdef/model", "M001", "no such run"),
+        ("runs:/0123456789abcdef0123456789abcdef/model", "M001", "is not there"),
         ("runs:/nothing/model", "M001", "no id begins so"),
+        ("runs:/{run}/other", "M001", "has logged no model 'other'"),
         ("models:/treelite", "C003", "not a model URI"),
         ("models:/treelite/latest", "C003", "not a model URI"),
         ("treelite", "C003", "not a model URI"),
@@ -167,21 +158,10 @@ def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
     ],
 )
 def test_a_model_that_is_not_there(registry: Registry, uri: str, code: str, said: str) -> None:
-    problem = refused(registry, uri)
+    problem = refused(registry, uri.replace("{run}", registry.run.id))
     assert problem.code == code
     assert said in str(problem)
     assert "secret" not in str(problem)
-
-
-def test_an_alias_whose_version_is_gone(registry: Registry) -> None:
-    """As servers before MLflow's mend leave it when a version is deleted."""
-    registry.client.set_registered_model_alias("treelite", "gone", "1")
-    with contextlib.closing(sqlite3.connect(registry.folder / "mlflow.db")) as database, database:
-        database.execute("UPDATE registered_model_aliases SET version = 77 WHERE alias = 'gone'")
-    problem = refused(registry, "models:/treelite@gone")
-    registry.client.delete_registered_model_alias("treelite", "gone")
-    assert problem.code == "M001"
-    assert "version that it stands for, 77, is not there" in problem.what
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -229,9 +209,12 @@ BASE = list(features.BASE_FEATURES)
 
 
 @pytest.mark.parametrize(
-    ("changes", "code"),
+    ("changes", "said"),
     [
-        ({"features": [BASE[1], BASE[0], *BASE[2:]]}, "M002"),
+        (
+            {"features": [BASE[1], BASE[0], *BASE[2:]]},
+            "M002.*feature 1 is 'pickup_weekday' in its file and 'pickup_hour' in its manifest",
+        ),
         ({"features": BASE[:-1]}, "M002"),
         ({"features": [*BASE, "trip_distance"]}, "M002"),
         ({"features": [*BASE[:-1], "tip_amount"]}, "M002"),
@@ -239,7 +222,6 @@ BASE = list(features.BASE_FEATURES)
         ({"features": []}, "M002"),
         ({"features": None}, "M005"),
         ({"format": "pickle"}, "M004"),
-        ({"format": "onnx"}, "M004"),
         ({"format": "treelite"}, "M007"),
         ({"version": 99}, "M004"),
         ({"file": "../MLmodel"}, "M005"),
@@ -248,22 +230,14 @@ BASE = list(features.BASE_FEATURES)
         ({"sha256": {}}, "M005"),
         ({"format": []}, "M005"),
         ({"file": None}, "M005"),
-        ({"predictions": None}, "M005"),
         ({"predictions": []}, "M005"),
     ],
 )
-def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], code: str) -> None:
+def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], said: str) -> None:
     rewrite(registry, "xgboost-ubj", **changes)
     problem = refused(registry, registry.logged("xgboost-ubj"))
-    assert problem.code == code, str(problem)
+    assert re.search(said, str(problem))
     assert problem.exit_code == 6
-
-
-def test_swapped_features_are_named(registry: Registry) -> None:
-    rewrite(registry, "xgboost-ubj", features=[BASE[1], BASE[0], *BASE[2:]])
-    assert "feature 1 is 'pickup_weekday' in its file and 'pickup_hour' in its manifest" in str(
-        refused(registry, registry.logged("xgboost-ubj"))
-    )
 
 
 def test_features_without_names(registry: Registry, natives: Any) -> None:
@@ -405,45 +379,46 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("spelling", ["{}", "file://{}", "FILE://{}", "file:{}", "file://localhost{}", "{}/../{name}"])
-def test_a_server_must_not_name_files_of_this_machine(
-    registry: Registry, server: str, monkeypatch: pytest.MonkeyPatch, spelling: str, tmp_path: Path
+MODEL = "models:/m-0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def placed(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fetched]:
+    """Fetch the model of a server that says that its files are at a location."""
+    (tmp_path / "fetched").mkdir()
+
+    def fetched(location: str, **options: Any) -> Fetched:
+        monkeypatch.setattr(Answers, "location", location)
+        client = open_store(TrackingSpec(uri=server, experiment="taxi"))
+        return fetch(client, MODEL, tmp_path / "fetched", **options)
+
+    return fetched
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["{}", "file://{}", "FILE://{}", "file:{}", "file://localhost{}", "{}/../{name}"]
+    + ["ftp://host/model", "sftp://host/model", "hdfs://host/model", "dbfs:/model"],
+)
+def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
+    registry: Registry, placed: Callable[..., Fetched], spelling: str, tmp_path: Path
 ) -> None:
     folder = registry.artifacts("treelite")
-    monkeypatch.setattr(Answers, "location", spelling.format(folder, name=folder.name))
-    client = open_store(TrackingSpec(uri=server, experiment="taxi"))
-    uri = "models:/m-0123456789abcdef0123456789abcdef"
-    (tmp_path / "fetched").mkdir()
     for root in (None, str(tmp_path / "elsewhere"), str(folder / "deeper")):
         with pytest.raises(TipcastError) as caught:
-            fetch(client, uri, tmp_path / "fetched", root=root)
+            placed(spelling.format(folder, name=folder.name), root=root)
         assert caught.value.code == "T006"
         assert caught.value.exit_code == 5
     assert list((tmp_path / "fetched").iterdir()) == []
 
 
 def test_a_folder_that_is_shared_with_the_server(
-    registry: Registry, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    registry: Registry, placed: Callable[..., Fetched], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Answers, "location", f"file://{registry.artifacts('treelite')}")
-    client = open_store(TrackingSpec(uri=server, experiment="taxi"))
-    uri = "models:/m-0123456789abcdef0123456789abcdef"
-    (tmp_path / "fetched").mkdir()
-    assert fetch(client, uri, tmp_path / "fetched", root=str(registry.folder), parse=False).format == "treelite"
-    monkeypatch.setattr(Answers, "location", f"file://{tmp_path / 'inside' / 'way'}")
+    folder = registry.artifacts("treelite")
+    assert placed(f"file://{folder}", root=str(registry.folder), parse=False).format == "treelite"
     (tmp_path / "inside").mkdir()
-    (tmp_path / "inside" / "way").symlink_to(registry.artifacts("treelite"))
+    (tmp_path / "inside" / "way").symlink_to(folder)
     with pytest.raises(TipcastError) as caught:
-        fetch(client, uri, tmp_path / "fetched", root=str(tmp_path / "inside"), parse=False)
+        placed(f"file://{tmp_path / 'inside' / 'way'}", root=str(tmp_path / "inside"), parse=False)
     assert caught.value.code == "T006", "a link leads out of the shared folder"
-
-
-@pytest.mark.parametrize("location", ["ftp://host/model", "sftp://host/model", "hdfs://host/model", "dbfs:/model"])
-def test_odd_places_are_not_fetched_from(
-    registry: Registry, server: str, monkeypatch: pytest.MonkeyPatch, location: str, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(Answers, "location", location)
-    client = open_store(TrackingSpec(uri=server, experiment="taxi"))
-    with pytest.raises(TipcastError) as caught:
-        fetch(client, "models:/m-0123456789abcdef0123456789abcdef", tmp_path / "fetched")
-    assert caught.value.code == "T006"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import mlflow
@@ -32,19 +33,24 @@ def _use(saved: Any) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
-    folder = saved[format].folder
-    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    native = natives[format][0]
-    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", "artifacts/native.py"} <= files
-    assert (folder / "artifacts" / native.name).read_bytes() == native.read_bytes()
-    manifest = json.loads((folder / "artifacts" / "manifest.json").read_text())
-    assert manifest["format"] == format
-    assert manifest["features"] == FEATURES
-    described = yaml.safe_load((folder / "MLmodel").read_text())
+    folder, file = saved[format].folder, natives[format][0]
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", "artifacts/native.py"} <= files.keys()
+    assert files[f"artifacts/{file.name}"] == file.read_bytes()
+    assert files["artifacts/features.py"] == Path(str(features.__file__)).read_bytes()
+    manifest = json.loads(files["artifacts/manifest.json"])
+    assert (manifest["format"], manifest["features"]) == (format, FEATURES)
+    described = yaml.safe_load(files["MLmodel"])
     assert described["run_id"] == saved[format].run.id
     inputs = {column["name"]: column for column in json.loads(described["signature"]["inputs"])}
     assert list(inputs) == [TIME, "passenger_count", "PULocationID", "DOLocationID"]
     assert [name for name, column in inputs.items() if not column["required"]] == ["passenger_count"]
+    of_library = {"xgboost-ubj": {"xgboost"}, "skops": {"sklearn"}}.get(format, set())
+    assert described["flavors"].keys() - {"python_function"} == of_library
+    assert "python_model" not in described["flavors"]["python_function"]
+    for name, content in files.items():
+        assert not name.endswith((".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"))
+        assert not content.startswith(b"\x80"), name  # the first byte of every pickle since protocol 2
 
 
 def test_the_flavor_of_scikit_learn(saved: Any, trips: pd.DataFrame) -> None:
@@ -53,12 +59,6 @@ def test_the_flavor_of_scikit_learn(saved: Any, trips: pd.DataFrame) -> None:
     assert type(trees).__name__ == "ExtraTreesClassifier"
     x = mlflow.pyfunc.load_model(folder).predict(trips, params={"output": "features"})
     np.testing.assert_allclose(trees.predict_proba(x.to_numpy())[:, 1], saved["skops"].expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_flavors_are_those_of_the_library_of_the_file(saved: Any, format: str) -> None:
-    flavors = set(yaml.safe_load((saved[format].folder / "MLmodel").read_text())["flavors"])
-    assert flavors - {"python_function"} == {"xgboost-ubj": {"xgboost"}, "skops": {"sklearn"}}.get(format, set())
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,6 @@ def test_flavors_are_those_of_the_library_of_the_file(saved: Any, format: str) -
 )
 def test_labels_are_the_targets_own_values(task: dict[str, Any], labels: list[Any]) -> None:
     assert portable._labels(task) == labels
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_nothing_is_pickled(saved: Any, format: str) -> None:
-    for path in (path for path in saved[format].folder.rglob("*") if path.is_file()):
-        assert path.suffix not in {".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"}
-        assert not path.read_bytes().startswith(b"\x80"), path  # the first byte of every pickle since protocol 2
-    assert (
-        "python_model"
-        not in yaml.safe_load((saved[format].folder / "MLmodel").read_text())["flavors"]["python_function"]
-    )
 
 
 def test_a_logged_model_belongs_to_run_and_experiment(saved: Any) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
+from tipcast.tracking.store import open_store
 
 
 def written(**changes: Any) -> dict[str, str]:
@@ -21,8 +24,9 @@ def written(**changes: Any) -> dict[str, str]:
     return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
 
 
-def test_this_process_is_alive() -> None:
-    assert not process.has_exited(process.tags())
+def test_this_process_and_one_of_its_number_before_it() -> None:
+    assert not process.has_exited(written())
+    assert process.has_exited(written(start="1"))
 
 
 def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
@@ -31,11 +35,6 @@ def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
     assert process.has_exited(written(pid=child.pid))
     child.wait()
     assert process.has_exited(written(pid=child.pid))
-
-
-def test_a_number_that_is_used_again() -> None:
-    assert process.has_exited(written(start="1"))
-    assert not process.has_exited(written())
 
 
 @pytest.mark.parametrize("changes", [{"boot": "another"}, {"pid_namespace": 1}])
@@ -53,15 +52,13 @@ def test_an_earlier_boot_of_the_only_machine(monkeypatch: pytest.MonkeyPatch) ->
     assert not process.has_exited(written(start="1", pid_namespace=1), one_machine=True), "a container"
 
 
-@pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"pid": "x"}', "null"])
+HUGE = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
+
+
+@pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"pid": "x"}', "null", *HUGE])
 def test_tags_of_others(text: str) -> None:
     assert not process.has_exited({process.HOST: process.tags()[process.HOST], process.PROCESS: text})
     assert not process.has_exited({})
-
-
-@pytest.mark.parametrize("pid", [float("inf"), 10**20])
-def test_numbers_that_no_process_has(pid: float) -> None:
-    assert not process.has_exited(written(pid=pid))
 
 
 @pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])  # of hidepid=2 and hidepid=1
@@ -82,3 +79,41 @@ def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.os, "getpid", lambda: 1)
     assert process.tags() == {process.HOST: tags[process.HOST], process.PROCESS: ""}, "of a resumed run none is left"
     assert not process.has_exited(tags)
+
+
+@pytest.fixture
+def client(spec: TrackingSpec) -> Any:
+    return open_store(spec)
+
+
+def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:
+    run_id = client.create_run("0", tags=process.tags()).info.run_id
+    with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
+        with pytest.raises(TipcastError, match=f"process {os.getpid()} on ") as caught, process.leased(client, run_id):
+            raise AssertionError("not reached")
+        assert caught.value.code == "S002"
+        raise KeyboardInterrupt
+    with process.leased(client, run_id):
+        pass
+
+
+def test_a_run_that_another_machine_has_open(client: Any) -> None:
+    run_id = client.create_run("0", tags=written(pid=1) | {process.HOST: "elsewhere"}).info.run_id
+    with pytest.raises(TipcastError, match="process 1 on elsewhere works on this run") as caught:
+        process.leased(client, run_id).__enter__()
+    assert caught.value.code == "S002"
+    client.set_terminated(run_id, "KILLED")
+    with process.leased(client, run_id):
+        pass
+
+
+def test_a_run_of_this_machine_with_another_temporary_folder(client: Any) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = written(pid=other.pid, start=process.started(other.pid))
+    run_id = client.create_run("0", tags=identity).info.run_id
+    with pytest.raises(TipcastError, match=f"process {other.pid} on ") as caught:
+        process.leased(client, run_id).__enter__()
+    assert caught.value.code == "S002"
+    other.communicate()
+    with process.leased(client, run_id):  # it is gone
+        pass

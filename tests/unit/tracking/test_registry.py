@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -83,6 +82,7 @@ def test_a_version_carries_what_is_known(
         (float("nan"), {"test/auc": 0.6}, {}, "differ by nan"),
         (0.0, {"test/auc": 0.6, "test/log_loss": float("inf")}, {}, "test/log_loss is inf"),
         (0.0, {"test/auc": float("nan")}, {}, "test/auc is nan"),
+        (0.0, {}, {"manifest_sha256": ""}, "no SHA-256 of manifest"),
         (0.0, {}, {"sha256": {}}, "no SHA-256 of model"),
         (0.0, {}, {"sha256": {"model": "abc"}}, "no SHA-256 of model"),
         (0.0, {}, {"data_digest": ""}, "no digest of the training data"),
@@ -92,21 +92,14 @@ def test_a_version_carries_what_is_known(
 def test_a_doubtful_model_is_not_registered(
     spec: TrackingSpec, difference: float, metrics: Any, changes: Any, says: str
 ) -> None:
-    logged = portable.Logged("models:/m-1", manifest={**WHOLE, **changes}, manifest_sha256=DIGEST)
+    whole = {**WHOLE, "manifest_sha256": DIGEST, **changes}
+    logged = portable.Logged("models:/m-1", manifest=whole, manifest_sha256=whole["manifest_sha256"])
     with pytest.raises(TipcastError, match=says) as caught, open_run(spec, name="n", tags={}, params={}) as run:
         register(run, logged, "tips", difference, metrics, "")
     assert caught.value.code == "M011"
     client = open_store(spec)
     assert client.search_registered_models() == []
     assert client.get_run(run.id).data.tags["error.code"] == "M011"
-
-
-def test_a_manifest_without_its_own_digest_is_not_registered(spec: TrackingSpec) -> None:
-    with (
-        pytest.raises(TipcastError, match="no SHA-256 of manifest"),
-        open_run(spec, name="n", tags={}, params={}) as run,
-    ):
-        register(run, portable.Logged("models:/m-1", manifest=WHOLE), "tips", 0.0, {}, "")
 
 
 def test_the_largest_difference_that_passes(saved: Any) -> None:
@@ -128,15 +121,6 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any, monkeypat
     assert [str(entry["version"]) for entry in linked if entry["name"] == "resumed"] == ["1"]
     assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
     assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
-
-
-def test_a_registry_that_keeps_the_id_of_the_model(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, linked = saved["xgboost-ubj"], []
-    kept = SimpleNamespace(model_id="m-1", source="s3://bucket/model", version="7")
-    monkeypatch.setattr(registry, "_registered", lambda *_: kept)
-    monkeypatch.setattr(registry, "_link", lambda _, *link: linked.append(link))
-    register(one.run, one.logged, "kept", 0.0, {}, "", trial="5f-0001")
-    assert linked == [("m-1", "kept", "7")]
 
 
 def test_what_fails_on_the_way_leaves_nothing(saved: Any) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,20 +13,18 @@ from typing import Any
 
 import mlflow
 import pytest
+from mlflow.utils.validation import path_not_unique, validate_param_and_metric_name
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from tests.unit.tracking.conftest import copy_store
 from tests.waiting import WATCHDOG_S, wait_until
 
-import tipcast
 from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
-from tipcast.tracking.limits import MAX_PARAM
-from tipcast.tracking.probe import check_store
-from tipcast.tracking.run import Run, open_run
-from tipcast.tracking.store import open_store
+from tipcast.tracking.run import Run, open_run, tag_run
+from tipcast.tracking.store import check_store, open_store
 
 
 def _made(spec: TrackingSpec, **more: Any) -> Any:
@@ -42,29 +37,17 @@ def _runs(spec: TrackingSpec) -> list[Any]:
 
 
 def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
-    spec.tags = {"team": "fares"}
+    spec.tags, spec.run_name = {"team": "fares"}, "mine"
     with _made(spec) as run:
         assert run.client.get_run(run.id).info.status == "RUNNING"
     (found,) = _runs(spec)
     assert found.info.status == "FINISHED"
     assert found.info.end_time >= found.info.start_time
-    assert found.info.run_name == "xgboost"
+    assert found.info.run_name == "mine"
     assert found.data.params == {"seed": "0"}
     assert found.data.tags["job"] == "train"
     assert found.data.tags["team"] == "fares"
     assert "error.code" not in found.data.tags
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [(None, "custom_model_development"), ("classification", "classification")]
-)
-def test_an_experiment_says_that_it_is_of_model_training(spec: TrackingSpec, before: str | None, after: str) -> None:
-    client = open_store(spec)
-    if before:
-        client.create_experiment(spec.experiment, tags={"mlflow.experimentKind": before})
-    with _made(spec):
-        pass
-    assert client.get_experiment_by_name(spec.experiment).tags["mlflow.experimentKind"] == after
 
 
 @pytest.mark.parametrize(
@@ -119,42 +102,21 @@ def test_what_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
     assert found.info.status == "FAILED"
 
 
-def test_the_launchers_run_is_joined_once(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "kept"), [("gentle-ox-12", "xgboost"), ("March, again", "March, again")])
+def test_the_launchers_run_is_joined_once(
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, name: str, kept: str
+) -> None:
     client = open_store(spec)
     experiment = client.create_experiment("by the launcher")
-    launched = client.create_run(experiment, run_name="gentle-ox-12")
+    launched = client.create_run(experiment, run_name=name)
     client.log_param(launched.info.run_id, "data.rows", "'20000'")
     monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
     with _made(spec, params={"data.rows": 20000, "seed": 0}) as run:
         assert "MLFLOW_RUN_ID" not in os.environ
-        assert run.id == launched.info.run_id
-        assert run.experiment_id == experiment
+        assert (run.id, run.experiment_id) == (launched.info.run_id, experiment)
     (found,) = _runs(spec)
-    assert found.info.status == "FINISHED"
+    assert (found.info.status, found.info.run_name) == ("FINISHED", kept), "a name that somebody gave stays"
     assert found.data.params == {"data.rows": "'20000'", "seed": "0"}
-    assert found.info.run_name == "xgboost"
-
-
-@pytest.mark.parametrize("asked", ["taxi", None])
-def test_another_experiment_than_the_launchers_is_told_of_where_it_was_asked_for(
-    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str | None
-) -> None:
-    spec.experiment = asked
-    client = open_store(spec)
-    launched = client.create_run(client.create_experiment("by the launcher"))
-    monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
-    with _made(spec):
-        pass
-    assert ("the launcher's experiment by the launcher, not in taxi" in caplog.text) == (asked is not None)
-
-
-def test_a_name_that_somebody_gave_is_kept(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = open_store(spec)
-    launched = client.create_run(client.create_experiment("taxi"), run_name="March, again")
-    monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
-    with _made(spec):
-        pass
-    assert _runs(spec)[0].info.run_name == "March, again"
 
 
 def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,17 +128,6 @@ def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytes
     assert _runs(spec) == []
 
 
-def test_another_store_than_the_launchers_gets_a_run_of_its_own(
-    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    with _made(spec) as run:
-        pass
-    assert run.id != "0" * 32
-    assert "not the launcher's store" in caplog.text
-
-
 def test_a_deleted_experiment(spec: TrackingSpec) -> None:
     client = open_store(spec)
     client.delete_experiment(client.create_experiment("taxi"))
@@ -184,23 +135,6 @@ def test_a_deleted_experiment(spec: TrackingSpec) -> None:
         raise AssertionError("not reached")
     assert caught.value.code == "T004"
     assert "mlflow experiments restore" in caught.value.fix
-
-
-def test_a_name_that_the_user_chose_wins(spec: TrackingSpec) -> None:
-    spec.run_name = "mine"
-    with _made(spec):
-        pass
-    assert _runs(spec)[0].info.run_name == "mine"
-
-
-def test_many_and_long_parameters(spec: TrackingSpec) -> None:
-    with _made(spec, params={f"p{i}": i for i in range(250)} | {"long": "x" * 10_000}) as run:
-        run.log_params({"p0": "other", "new": 1})
-    params = _runs(spec)[0].data.params
-    assert len(params) == 252
-    assert params["p0"] == "0"
-    assert params["new"] == "1"
-    assert params["long"] == "x" * (MAX_PARAM - 1) + "…"
 
 
 def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,15 +148,15 @@ def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.Monkey
             lambda *a, **k: (batches.append([m.key for m in k.get("metrics", ())]), log(*a, **k)),
         )
         run.log_metrics(dict.fromkeys(names, 0.5))
-        run.log_history({"history/train_logloss": [0.7, 0.6, 0.5], "history/validation_logloss": [0.8, 0.7, 0.65]})
-    assert batches[:2] == [names, ["history/train_logloss"] * 3 + ["history/validation_logloss"] * 3]
-    assert _runs(spec)[0].data.metrics["history/validation_logloss"] == 0.65
+        run.log_curves({name: {0: 0.7, 1: 0.6, 2: 0.5} for name in ("history/train", "history/validation")})
+    assert batches[:2] == [names, ["history/train"] * 3 + ["history/validation"] * 3]
+    assert _runs(spec)[0].data.metrics["history/validation"] == 0.5
 
 
 def test_the_history_has_a_value_for_each_round(spec: TrackingSpec) -> None:
     values = [1 / (i + 1) for i in range(1500)]
     with _made(spec) as run:
-        run.log_history({"history/train_logloss": values})
+        run.log_curves({"history/train_logloss": dict(enumerate(values))})
         points = run.client.get_metric_history(run.id, "history/train_logloss")
     assert sorted((point.step, point.value) for point in points) == list(enumerate(values))
 
@@ -238,7 +172,7 @@ def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: fl
     assert found.data.tags["error.code"] == "M010"
     assert found.data.metrics == {}
     with pytest.raises(TipcastError), _made(spec) as run:
-        run.log_history({"history/train_logloss": [0.5, value]})
+        run.log_curves({"history/train_logloss": {0: 0.5, 1: value}})
 
 
 def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
@@ -257,12 +191,6 @@ def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
     assert "s3://trips/2018.parquet" in inputs["train"].source
     assert "s3cret" not in str([item.source for item in inputs.values()])
     assert "2019-03.parquet" in inputs["validation"].source
-
-
-def test_a_note_is_cut_between_paragraphs(spec: TrackingSpec) -> None:
-    with _made(spec) as run:
-        run.note("\n\n".join(["# Title", "a" * 7000, "b" * 2000, "c"]))
-    assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title\n\n" + "a" * 7000
 
 
 def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
@@ -299,16 +227,16 @@ def test_a_lock_that_ends_while_the_run_is_closed(
 ) -> None:
     with pytest.raises(TipcastError, match="keeps the database locked") as caught, _made(spec) as run:
         locked.execute("BEGIN IMMEDIATE")
-        calls: list[object] = []
-        done = module._done
+        calls: list[str] = []
+        ended = run.client.set_terminated
 
-        def counted(*call_of: Any) -> bool:
-            calls.append(call_of)
+        def counted(*arguments: str) -> None:
+            calls.append(arguments[1])
             if len(calls) == call:
                 locked.execute("ROLLBACK")
-            return done(*call_of)
+            ended(*arguments)
 
-        monkeypatch.setattr(module, "_done", counted)
+        monkeypatch.setattr(run.client, "set_terminated", counted)
         run.log_metrics({"test/auc": 0.5})
     assert caught.value.code == "T002"
     (found,) = _runs(spec)
@@ -335,14 +263,6 @@ def test_a_lock_that_does_not_end(
     assert client.get_run(run.id).info.status == "KILLED"
 
 
-def test_long_runs_are_sampled_seldom(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "YOUNG_S", 0.0)
-    with open_run(spec, name="n", tags={}, params={}) as run:
-        monitor = module._system_metrics(run.id, run.store, resume=False)
-        wait_until(lambda: monitor.sampling_interval == module.SELDOM_S)
-        monitor.finish()
-
-
 def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
     spec.system_metrics = True
     with _made(spec) as run:
@@ -361,31 +281,11 @@ def test_the_link(spec: TrackingSpec) -> None:
     assert local == f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri sqlite:///mlflow.db`"
 
 
-def test_a_terminated_process_closes_its_run(spec: TrackingSpec, tmp_path: Path) -> None:
-    text = f"""
-import signal, sys
-from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.run import open_run
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-with open_run(TrackingSpec(uri={spec.uri!r}, experiment="taxi"), name="n", tags={{}}, params={{}}) as run:
-    print("open", flush=True)
-    while True:
-        signal.sigtimedwait([], 0.1)
-"""
-    variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, env=variables) as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"open\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(WATCHDOG_S) == 143
-    assert _runs(spec)[0].info.status == "KILLED"
-
-
 def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     spec = TrackingSpec(uri=server, experiment="taxi", system_metrics=False)
     with _made(spec) as run:
         run.log_metrics({"test/auc": 0.5})
-        run.log_history({"history/train_logloss": [0.7, 0.6]})
+        run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
         run.log_text("seed: 0\n", "config.yaml")
         run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
     with pytest.raises(TipcastError), _made(spec):
@@ -428,3 +328,61 @@ def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPat
         Run("0" * 32, "1", uri, mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
     assert caught.value.code == "T001"
     assert "\n" not in str(caught.value)
+
+
+MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
+
+
+def test_the_launchers_run_is_tagged(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = open_store(spec)
+    run_id = client.create_run(client.create_experiment("taxi")).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(spec.uri))
+    tag_run(MISTAKE)
+    run = client.get_run(run_id)
+    assert run.data.tags["error.code"] == "C001"
+    assert run.data.tags["error.message"] == str(MISTAKE)
+    assert run.info.status == "RUNNING"  # the launcher ends it by the exit code
+
+
+def test_nothing_is_opened_without_a_run(tmp_path: Path) -> None:
+    tag_run(MISTAKE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_server_is_passed_over(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
+    tag_run(MISTAKE)
+
+
+ODD = [
+    "petal length (cm)", "petal length [cm]", "a//b", "/a", "a/", "..", "..x", "a/../b", "", ".", "x\n", "$", "(", "[",
+]  # fmt: skip
+LONG = ["x" * 251, "x" * 252, "(" * 300]
+
+
+def test_names_are_mlflows_and_stay_distinct() -> None:
+    usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * module.MAX_NAME]
+    assert [module.name_of(name) for name in usual] == usual
+    found = [module.name_of(name) for name in (*usual, *ODD, *LONG)]
+    assert len(set(found)) == len(found)
+    assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in found)
+    assert max(map(len, found)) == module.MAX_NAME
+    assert found == [module.name_of(name) for name in found], "a name that is taken is left as it is"
+
+
+def test_a_run_with_odd_names_and_megabytes_ends_well(spec: TrackingSpec) -> None:
+    values = {
+        f"unscored/{name}": float(at) for at, name in enumerate((*ODD, *LONG, *(f"ENSG{at}(x)" for at in range(3000))))
+    }
+    huge = "x" * 3_000_000
+    with open_run(spec, name="n", tags={"a (b)": huge}, params={"data.columns.a (b)": huge, "c": huge[:6000]}) as run:
+        run.log_metrics(values)
+        run.log_dataset("made://x", "d", huge, "train", {})
+        run.log_params({"data.columns.a (b)": "another"})
+    found = open_store(spec).get_run(run.id)
+    assert found.info.status == "FINISHED"
+    assert sorted(found.data.metrics.values()) == sorted(values.values())
+    assert found.data.tags[module.name_of("a (b)")] == "x" * 7999 + "…"
+    assert found.data.params == {module.name_of("data.columns.a (b)"): "x" * 5999 + "…", "c": "x" * 6000}

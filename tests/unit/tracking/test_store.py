@@ -8,9 +8,9 @@ import shutil
 import socket
 import sqlite3
 import stat
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ import filelock
 import mlflow
 import pytest
 from tests import warm
+from tests.waiting import WATCHDOG_S
 
 import tipcast
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import store
-from tipcast.tracking.credentials import check_artifacts
 from tipcast.tracking.run import open_run
-from tipcast.tracking.store import DEFAULT_URI, failures, open_store, resolve
+from tipcast.tracking.store import DEFAULT_URI, check_artifacts, check_store, failures, open_store, resolve
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
@@ -116,98 +116,81 @@ def test_which_store(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(TrackingSpec(uri="sqlite:///mine.db")) == "sqlite:///mine.db"
 
 
-def test_mlflow_uses_the_store_for_runs_and_models(spec: TrackingSpec) -> None:
-
-    open_store(spec)
-    assert mlflow.get_tracking_uri() == spec.uri
-    assert mlflow.get_registry_uri() == spec.uri
-
-
-def test_the_next_store_of_a_process_is_its_registry_too(
+def test_mlflow_uses_the_store_for_runs_and_models(
     spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    open_store(spec)
     other = _spec(f"sqlite:///{tmp_path}/other.db")
-    (tmp_path / "other.db").write_bytes((tmp_path / "mlflow.db").read_bytes())
+    shutil.copy(tmp_path / "mlflow.db", tmp_path / "other.db")
+    open_store(spec)
+    assert (mlflow.get_tracking_uri(), mlflow.get_registry_uri()) == (spec.uri, spec.uri)
     open_store(other).create_registered_model("tips")
-    assert mlflow.get_registry_uri() == other.uri
+    assert mlflow.get_registry_uri() == other.uri, "not of the first store of this process"
     assert open_store(spec).search_registered_models() == []
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other.uri))
     assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
 
 
-def test_a_dead_server_is_told(closed_port: int) -> None:
-    with pytest.raises(TipcastError, match="no tracking server answers") as caught:
+def test_servers_that_are_not_there_are_told(closed_port: int) -> None:
+    with pytest.raises(TipcastError, match="T001.*no tracking server answers"):
         open_store(_spec(f"http://127.0.0.1:{closed_port}"))
-    assert caught.value.code == "T001"
+    with pytest.raises(TipcastError, match="T002.*the database cannot be used"):
+        open_store(_spec(f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow"))
 
 
-def test_a_server_that_accepts_and_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n"])
+def test_a_server_that_says_nothing_or_no_http_is_told(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     assert store.PROBE_S < 10
-    monkeypatch.setattr(store, "PROBE_S", 0.5)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        with pytest.raises(TipcastError, match="no tracking server answers") as caught:
+    monkeypatch.setattr(store, "PROBE_S", WATCHDOG_S if answer else 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def greet() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        greeted = pool.submit(greet) if answer else None
+        with pytest.raises(TipcastError, match="T001.*no tracking server answers"):
             open_store(_spec(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-    assert caught.value.code == "T001"
+        assert greeted is None or greeted.result() is None
 
 
-def test_credentials_in_the_address_are_refused_and_not_repeated() -> None:
+@pytest.mark.parametrize("registry", [False, True])
+def test_credentials_in_an_address_are_refused_and_not_repeated(
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, registry: bool
+) -> None:
+    address = "http://ada:s3cret@127.0.0.1:1/mlflow?token=s3cret"
+    if registry:
+        monkeypatch.setenv("MLFLOW_REGISTRY_URI", address)
     with pytest.raises(TipcastError) as caught:
-        open_store(_spec("http://ada:s3cret@127.0.0.1:1/mlflow?token=s3cret"))
+        open_store(spec if registry else _spec(address))
     assert caught.value.code == "T003"
     assert "s3cret" not in str(caught.value)
     assert "ada" not in str(caught.value)
     assert "MLFLOW_TRACKING_PASSWORD" in str(caught.value)
 
 
-def _missing_folder(path: Path) -> str:
-    return f"sqlite:///{path}/nowhere/mlflow.db"
-
-
-def _damaged(path: Path) -> str:
-    (path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
-    return f"sqlite:///{path}/mlflow.db"
-
-
-def _no_database(path: Path) -> str:
-    (path / "mlflow.db").write_text("a shopping list\n" * 500)
-    return f"sqlite:///{path}/mlflow.db"
-
-
-def _folder_in_its_place(path: Path) -> str:
-    (path / "mlflow.db").mkdir()
-    return f"sqlite:///{path}/mlflow.db"
-
-
-def _in_memory(path: Path) -> str:
-    return "sqlite:///:memory:"
-
-
-def _foreign_tables(path: Path) -> str:
-    with closing(sqlite3.connect(path / "mlflow.db")) as database:
-        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        database.execute("INSERT INTO alembic_version VALUES ('from_the_future')")
-        database.commit()
-    return f"sqlite:///{path}/mlflow.db"
+FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('from_the_future')"
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("content", "name", "says"),
     [
-        (_missing_folder, "its folder does not exist"),
-        (_damaged, "the database cannot be used"),
-        (_no_database, "file is not a database"),
-        (_folder_in_its_place, "unable to open database file"),
-        (_in_memory, "is lost with the process"),
-        (_foreign_tables, "from_the_future"),
+        (None, "nowhere/mlflow.db", "its folder does not exist"),
+        (None, ":memory:", "is lost with the process"),
+        (None, ".", "unable to open database file"),
+        (b"SQLite format 3\0" + b"\xff" * 5000, "mlflow.db", "the database cannot be used"),
+        (b"a shopping list\n" * 500, "mlflow.db", "file is not a database"),
+        (FOREIGN, "mlflow.db", "from_the_future"),
     ],
 )
-def test_a_file_that_cannot_be_used(tmp_path: Path, make: Callable[[Path], str], says: str) -> None:
+def test_a_file_that_cannot_be_used(tmp_path: Path, content: bytes | str | None, name: str, says: str) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    elif content:
+        with closing(sqlite3.connect(tmp_path / name)) as database:
+            database.executescript(content)
     with pytest.raises(TipcastError, match=says) as caught:
-        open_store(_spec(make(tmp_path)))
+        open_store(_spec(f"sqlite:///{name if name[0] == ':' else tmp_path / name}"))
     assert caught.value.code == "T002"
     assert "\n" not in str(caught.value)
 
@@ -224,17 +207,6 @@ def test_a_lock_that_is_held_is_waited_for_and_then_told(spec: TrackingSpec, tmp
 def test_a_jobs_own_oserror_is_not_the_stores() -> None:
     with pytest.raises(FileNotFoundError), failures("sqlite:///mlflow.db"):
         Path("nowhere/trips.parquet").read_bytes()
-
-
-def test_artifacts_that_cannot_be_written_are_told(spec: TrackingSpec, tmp_path: Path) -> None:
-    client = open_store(spec)
-    (tmp_path / "taken").write_text("a file where the artifacts' folder should be")
-    experiment = client.create_experiment("taken", artifact_location=str(tmp_path / "taken"))
-    run = client.create_run(experiment)
-    with pytest.raises(TipcastError) as caught, failures("sqlite:///mlflow.db"):
-        client.log_text(run.info.run_id, "x", "x.txt")
-    assert caught.value.code == "T005"
-    assert str(tmp_path / "taken") in caught.value.where
 
 
 def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, python: Any) -> None:
@@ -255,42 +227,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "credentials",
+    ("name", "value"),
     [
-        {"MLFLOW_TRACKING_TOKEN": "t"},
-        {"MLFLOW_TRACKING_USERNAME": "ada", "MLFLOW_TRACKING_PASSWORD": "p"},
-        {".mlflow/credentials": "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = p\n"},
-        {".netrc": "machine mlflow.example login ada password p\n"},
+        ("MLFLOW_TRACKING_TOKEN", "t"),
+        ("MLFLOW_TRACKING_PASSWORD", "p"),
+        (".mlflow/credentials", "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = p\n"),
+        (".netrc", "machine mlflow.example login ada password p\n"),
     ],
 )
 def test_credentials_are_not_sent_in_the_clear(
-    home: Path, monkeypatch: pytest.MonkeyPatch, credentials: dict[str, str]
+    home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    for name, value in credentials.items():
-        if name[0] == ".":
-            (home / name).parent.mkdir(exist_ok=True)
-            (home / name).write_text(value)
-            (home / name).chmod(0o600)
-        else:
-            monkeypatch.setenv(name, value)
-    with pytest.raises(TipcastError, match="without TLS.*tracking.insecure=true") as caught:
+    if name[0] == ".":
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text(value)
+        (home / name).chmod(0o600)
+    else:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TipcastError, match="C009.*without TLS.*tracking.insecure=true"):
         open_store(_spec("http://mlflow.example:5000"))
-    assert caught.value.code == "C009"
-
-
-def test_a_registry_gets_no_credentials_in_the_clear(
-    home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://mlflow.example")
-    with pytest.raises(TipcastError, match="C009. http://mlflow.example:"):
-        open_store(spec)
-
-
-def test_an_address_with_a_password_for_the_registry(
-    home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://ada:s3cret@mlflow.example")
     with pytest.raises(TipcastError, match="C009. http://mlflow.example:"):
         open_store(spec)
 
@@ -337,86 +294,86 @@ def test_a_run_whose_artifacts_would_get_credentials_fails(
 
 
 @pytest.mark.parametrize("uri", ["http://[::1:5000", "http://127.0.0.1:50x0", "http://ada:s3cret/x@[::1:5000"])
-def test_what_is_no_address_is_told_in_one_line(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
-    for name in ("MLFLOW_REGISTRY_URI", "MLFLOW_TRACKING_URI"):
-        monkeypatch.setenv(name, uri)
-        with pytest.raises(TipcastError, match=rf"C003. {name}:.*is not a URI") as caught:
-            open_store(spec)
-        assert "s3cret" not in str(caught.value)
-        spec.uri = None
-    with pytest.raises(TipcastError, match=r"C003. tracking.uri:.*is not a URI"):
-        resolve(_spec(uri))
-
-
-def test_a_server_that_speaks_no_http_is_told() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def greet() -> None:
-            with listener.accept()[0] as connection:
-                connection.recv(1000)
-                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
-
-        greeter = threading.Thread(target=greet)
-        greeter.start()
-        with pytest.raises(TipcastError, match="T001"):
-            open_store(_spec(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-        greeter.join()
+@pytest.mark.parametrize("name", ["tracking.uri", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
+def test_what_is_no_address_is_told_in_one_line(
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, uri: str, name: str
+) -> None:
+    monkeypatch.setenv(name, uri)
+    spec.uri = {"tracking.uri": uri, "MLFLOW_TRACKING_URI": None}.get(name, spec.uri)
+    with pytest.raises(TipcastError, match=rf"C003. {name}:.*is not a URI") as caught:
+        open_store(spec)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_credentials_that_may_be_sent(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def reached(uri: str, **more: Any) -> bool:
+    def reached(uri: str, **more: Any) -> None:
         with pytest.raises(RuntimeError, match="probed"):
             open_store(_spec(uri, **more))
-        return True
 
     def probed(_: str) -> None:
         raise RuntimeError("probed")
 
     monkeypatch.setattr(store, "_probe", probed)
-    assert reached("http://trusted.example"), "no credentials"
+    reached("http://trusted.example")  # no credentials
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
-    for uri in (
-        "https://mlflow.example",
-        "http://127.0.0.1:5000",
-        "http://127.8.8.8",
-        "http://localhost",
-        "http://[::1]",
-    ):
-        assert reached(uri)
+    for uri in ("https://mlflow.example", "http://127.8.8.8", "http://localhost", "http://[::1]"):
+        reached(uri)
     assert caplog.messages == []
     for _ in range(2):
-        assert reached("http://trusted.example:5000", insecure=True)
+        reached("http://trusted.example:5000", insecure=True)
     (line,) = caplog.messages
     assert line.startswith("http://trusted.example:5000 is reached without TLS (tracking.insecure)")
 
 
-def test_a_database_server_that_is_not_there_is_told(closed_port: int) -> None:
-    with pytest.raises(TipcastError, match="the database cannot be used") as caught:
-        open_store(TrackingSpec(uri=f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow", experiment="taxi"))
-    assert caught.value.code == "T002"
+def test_an_experiment_shows_nothing_of_it(spec: TrackingSpec, tmp_path: Path) -> None:
+    client = open_store(spec)
+    location = tmp_path / "kept"
+    location.mkdir()
+    experiment_id = client.create_experiment("taxi", artifact_location=str(location))
+    kept = client.create_run(experiment_id).info.run_id
+    finding = check_store(replace(spec, register="tips"))
+    assert finding.state is State.ok
+    assert str(location) in finding.found
+    assert [run.info.run_id for run in client.search_runs([experiment_id])] == [kept]
+    assert not [path for path in location.rglob("*") if path.is_file()]
 
 
-AUTOLOGGED = """import mlflow
-from mlflow.utils import autologging_utils
-from tipcast.tracking.store import without_autologging
-
-def off():
-    return bool(autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED)
-
-with without_autologging():
-    assert not off(), "it was off before: other threads may turn it on"
-mlflow.autolog(silent=True)
-with without_autologging():
-    assert off()
-assert not off()
-"""
+def test_artifacts_that_cannot_be_written(spec: TrackingSpec, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    client = open_store(spec)
+    client.create_experiment("taxi", artifact_location=str(tmp_path / "file" / "artifacts"))
+    with pytest.raises(TipcastError) as caught:
+        check_store(spec)
+    assert caught.value.code == "T005"
+    assert "file/artifacts" in caught.value.where
 
 
-def test_autologging_is_switched_off_only_where_it_is_on(tmp_path: Path, python: Any) -> None:
-    """In a process of its own, for autologging leaves hooks in the imports of its process."""
-    done = python(AUTOLOGGED, tmp_path, PYTHONPATH=SRC)
-    assert done.returncode == 0, done.stderr
+def test_a_store_that_lets_nothing_be_removed(spec: TrackingSpec, tmp_path: Path) -> None:
+    client = open_store(spec)
+    experiment_id = client.create_experiment("taxi")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute(
+            "create trigger kept before update on runs when new.lifecycle_stage = 'deleted'"
+            " begin select raise(abort, 'kept'); end"
+        )
+        database.commit()
+    finding = check_store(spec)
+    assert finding.state is State.warning
+    (left,) = client.search_runs([experiment_id])
+    assert left.info.run_id in finding.fix
+
+
+def test_a_server_shows_nothing_afterwards(server: str) -> None:
+    spec = TrackingSpec(uri=server, experiment="probed")
+    client = open_store(spec)
+    names = {experiment.name for experiment in client.search_experiments()}
+    for _ in range(2):
+        finding = check_store(spec)
+        assert finding.state is State.ok, finding
+        assert finding.found.startswith(f"{server} takes runs")
+    experiments = client.search_experiments()
+    assert {experiment.name for experiment in experiments} == names | {"probed"}
+    (probed,) = (experiment for experiment in experiments if experiment.name == "probed")
+    assert client.search_runs([probed.experiment_id]) == []

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import functools
 import hashlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
+import io
 import json
 import logging
 import os
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +23,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
+from mlflow.types import DataType
 
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():  # threads that wait spin for a moment, then sleep
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
@@ -26,6 +33,16 @@ NUMBER = "write a number, or leave it empty"
 EXTRA = re.compile(r"Found extra inputs .*`\[(.*)\]`")
 ZONES = frozenset(("UTC", "America/New_York"))
 """Of times that are wall-clock time all the same."""
+SERVERS = ("mlflow.pyfunc.scoring_server", "mlserver_mlflow.runtime")
+"""MLflow's own, which `mlflow models predict` uses too, and MLServer's for MLflow's models."""
+MOST = 400
+"""Characters of a server's error."""
+FORMS = 'send text/csv with a header, or JSON as {"dataframe_split": {"columns": [...], "data": [...]}}'
+PARAMS = 'send "params": {"output": "..."} as the model\'s signature has them, or none'
+MISSING = re.compile(r"Model is missing inputs \[([^\]]*)\]")
+BEFORE = re.compile(r"Failed to (?:predict|enforce schema of) data .*Error: ", re.DOTALL)
+AFTER = re.compile(r"\s*(?:\nInput:|IMPORTANT: The MLflow).*", re.DOTALL)
+"""What MLflow adds to its errors: the input, once more, and the history of its formats."""
 
 
 class _Expected(logging.Filter):
@@ -34,9 +51,9 @@ class _Expected(logging.Filter):
     Optional columns of the signature would be quiet too, but MLflow looks at each value of a column of any type.
     """
 
-    def __init__(self, known: list[str]) -> None:
+    def __init__(self, known: frozenset[str]) -> None:
         super().__init__()
-        self.known = frozenset(known)
+        self.known = known
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is shown."""
@@ -52,28 +69,21 @@ class Model(mlflow.pyfunc.PythonModel):
         paths = {name: Path(path) for name, path in context.artifacts.items()}
         model = mlflow.models.Model.load(str(paths["manifest"].parents[1]))
         self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
-        logger = logging.getLogger("mlflow.models.utils")
-        known = self.manifest["known_columns"]
-        if not any(getattr(each, "known", None) == frozenset(known) for each in logger.filters):  # of another model
+        logger, known = logging.getLogger("mlflow.models.utils"), frozenset(self.manifest["known_columns"])
+        if not any(getattr(each, "known", None) == known for each in logger.filters):  # of another model
             logger.addFilter(_Expected(known))
         read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
-        _module("tipcast_model_serving", paths["serving"], read["serving"]).teach()
-        self.features = _module("tipcast_model_features", paths["features"], read["features"])
-        native = _module("tipcast_model_native", paths["native"], read["native"])
+        _teach_servers()
+        self.features = _module("tipcast_model_features", read["features"])
+        native = _module("tipcast_model_native", read["native"])
         self.scorer = native.load(read["model"], self.manifest["format"], device="auto", threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Return what the model says of each row, NaN, or None for a label, where a value of it cannot be.
 
-        By the parameter ``output``, whose default is the first of the manifest's ``outputs``:
-
-        - ``probability``: of two classes that of the second, (rows,) float64; of more those of all, a column each
-        - ``label``: (rows,) the class as the target has it, of two by the parameter ``threshold``; or the cluster
-        - ``value``: (rows,) float64
-        - ``cluster``: label and distance of the nearest cluster
-        - ``contributions``: what each feature, and the bias, adds to the margin; of more classes a column for each
-          class and feature, as ``red: size``
-        - ``features``: what the file of the model takes
+        The parameter ``output`` is one of the manifest's ``outputs``, by default the first. ``probability`` of two
+        classes is (rows,) float64 of the second, of more classes a column each, as ``contributions`` and ``features``
+        have; ``label`` is (rows,) as the target has it, of two classes by the parameter ``threshold``.
         """
         given, known = params or {}, self.manifest["outputs"]
         output = given.get("output", known[0])
@@ -158,18 +168,16 @@ def _contributions(scorer: Any, x: Any) -> Any:
     """
     import xgboost
 
-    if not len(x):
-        return _contributions(scorer, np.zeros((1, x.shape[1]), dtype=np.float32))[:0]
     booster = scorer.booster
     rows = xgboost.DMatrix(
-        x,
+        x if len(x) else np.zeros((1, x.shape[1]), dtype=np.float32),
         missing=float(booster.attr("missing") or "nan"),
         feature_names=booster.feature_names,
         feature_types=booster.feature_types,
         nthread=scorer.threads,
         enable_categorical=True,
     )
-    return booster.predict(rows, pred_contribs=True)
+    return booster.predict(rows, pred_contribs=True)[: len(x)]
 
 
 def _checked(path: Path, digest: str) -> bytes:
@@ -235,30 +243,86 @@ def _refused(what: str, fix: str = "send rows as the model was trained on") -> M
     return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 
 
-class _Bytes(importlib.machinery.SourceFileLoader):
-    """Loads the very bytes that were checked: Python would rather run a compiled file beside a source."""
+class _Checked(importlib.abc.InspectLoader):
+    """Loads the very source that was checked: Python would rather run a compiled file beside it."""
 
-    def __init__(self, name: str, path: str, source: bytes) -> None:
-        super().__init__(name, path)
+    def __init__(self, source: bytes) -> None:
         self.source = source
 
-    def path_stats(self, path: str) -> Any:
-        """Refuse, so that nothing compiled is read or written."""
-        raise OSError(path)
-
-    def get_data(self, path: str) -> bytes:
+    def get_source(self, fullname: str) -> str:
         """Return the source."""
-        return self.source
+        return self.source.decode("utf-8")
 
 
-def _module(name: str, path: Path, source: bytes) -> ModuleType:
-    loader = _Bytes(name, str(path), source)
-    specification = importlib.util.spec_from_file_location(name, path, loader=loader)
-    if specification is None:
-        raise MlflowException(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(specification)
+def _module(name: str, source: bytes) -> ModuleType:
+    loader = _Checked(source)
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader))
     loader.exec_module(module)
     return module
+
+
+def _teach_servers() -> None:
+    """Let MLflow's servers in this process read CSV as training does, answer in strict JSON and fail in one line."""
+    for module in filter(None, map(sys.modules.get, SERVERS)):
+        for name, better in (
+            ("parse_csv_input", _read_csv),
+            ("predictions_to_json", _write_json),
+            ("invocations", _answer),
+        ):
+            usual = getattr(module, name, None)
+            if usual and not isinstance(usual, functools.partial):  # by an earlier model of this process
+                setattr(module, name, functools.partial(better, usual))
+
+
+def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
+    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for each column.
+
+    400 where a row has values beyond the header's columns: pandas would take the first column for row labels.
+    """
+    if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
+        return read(csv_input, schema)
+    text = csv_input.read() if hasattr(csv_input, "read") else Path(csv_input).read_text(encoding="utf-8")
+    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    try:
+        header, *rows = (row for row in lines if len(row) > 1 or "".join(row).strip())
+    except (csv.Error, ValueError) as problem:
+        what = f"Failed to parse input as CSV: {problem if text.strip() else 'No columns to parse'}"
+        raise MlflowException(what, error_code=BAD_REQUEST) from None
+    width = len(header)
+    for number, row in enumerate(rows, 1):
+        if any(map(str.strip, row[width:])):
+            what = f"row {number} has {len(row)} values, the header {width} names. Fix: send as many values as names"
+            raise MlflowException(what, error_code=BAD_REQUEST)
+    return pd.DataFrame([[*row, *[""] * width][:width] for row in rows], columns=header, dtype=object)
+
+
+def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: Any) -> None:
+    """Write predictions with null for NaN, which JSON does not know."""
+    text = io.StringIO()
+    write(predictions, text, *more, **named)
+    json.dump(json.loads(text.getvalue(), parse_constant=lambda _: None), output)
+
+
+def _answer(answer: Any, data: Any, content_type: Any, model: Any, input_schema: Any) -> Any:
+    """Answer a request; of a tipcast model errors are one line without a traceback."""
+    try:
+        return answer(data, str(content_type), model, input_schema)
+    except MlflowException as problem:
+        if "tipcast" in (model.metadata.metadata or {}):
+            problem.message = told(problem.message, input_schema.required_input_names())
+            problem.json_kwargs = {}  # the traceback
+        raise
+
+
+def told(message: str, columns: list[Any]) -> str:
+    """Return an error of MLflow's as one line: what, where and how to mend it."""
+    text = BEFORE.sub("", AFTER.sub("", message))
+    if missing := MISSING.search(text):
+        text = f"missing column {missing[1]}. Fix: send rows with {', '.join(columns)}"
+    what, _, fix = " ".join(text.split()).partition(" Fix: ")
+    ending = f". Fix: {fix or (PARAMS if 'arameters ' in what[:20] else FORMS)}"
+    what = what.rstrip(".")
+    return (what if len(what) + len(ending) <= MOST else f"{what[: MOST - len(ending) - 3]}...") + ending
 
 
 mlflow.models.set_model(Model())

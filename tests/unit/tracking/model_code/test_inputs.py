@@ -89,29 +89,3 @@ def test_what_is_refused(model: Any, rows: pd.DataFrame, give: Any, says: str) -
     with pytest.raises(MlflowException, match=f"(?s){says}") as caught:
         model.predict(give(rows))
     assert caught.value.get_http_status_code() == 400
-
-
-def test_params_are_cast_as_their_schema_says(
-    model: Any, rows: pd.DataFrame, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import logging
-
-    monkeypatch.setattr(logging.getLogger("mlflow"), "propagate", True)
-    at_one = model.predict(rows, params={"output": "label", "threshold": 1.0})
-    for one in (1, np.int32(1), np.int64(1), np.float32(1)):
-        np.testing.assert_array_equal(model.predict(rows, params={"output": "label", "threshold": one}), at_one)
-    assert caplog.text == ""
-    expected = model.predict(rows)
-    np.testing.assert_array_equal(model.predict(rows, params={}), expected)
-    np.testing.assert_array_equal(model.predict(rows, params={"outputs": "label"}), expected)
-    assert "Unrecognized params ['outputs'] are ignored" in caplog.text
-    for params, says in (
-        ({"threshold": "0.5"}, "threshold"),
-        ({"threshold": True}, "threshold"),
-        ({"threshold": [0.5]}, "threshold"),
-        ({"output": 1}, "output"),
-        ({"output": b"label"}, "output"),
-        ([1], "Parameters must be a dictionary"),
-    ):
-        with pytest.raises(MlflowException, match=says):
-            model.predict(rows, params=params)
