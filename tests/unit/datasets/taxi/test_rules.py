@@ -116,6 +116,7 @@ def test_columns_that_are_not_there_are_not_asked_for() -> None:
 def _check(limits: Limits | None = None, **sums: Any) -> None:
     counts = Counts(**({"rows": 900, "classes": (500, 400), "rows_read": 1000, "dropped": {}} | sums))
     names = {"pickup": "tpep_pickup_datetime", "PULocationID": "PULocationID", "fare_amount": "Fare"}
+    names["tip_amount"] = "tip_amount"
     fragment = Fragment("trips.csv", "csv", (0, 1), names, PERIOD, "d")
     listing = Listing((fragment,), PERIOD, ("trips.csv",), "d", "yellow trips")
     check_counts(listing, {"trips.csv": counts}, RECIPE, limits or Limits())
