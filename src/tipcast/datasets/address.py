@@ -86,8 +86,8 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def filesystem(uri: str, options: Mapping[str, Any]) -> Any:
-    """Return the fsspec file system of a remote address; ``options`` as ``storage`` made them."""
-    return fsspec.filesystem(scheme(uri), **options)
+    """Return the fsspec file system of an address; ``options`` as ``storage`` made them."""
+    return fsspec.filesystem(scheme(uri) or "file", **options)
 
 
 @contextmanager
@@ -98,29 +98,29 @@ def reaching(uri: str) -> Iterator[None]:
     """
     try:
         yield
+        return
     except TipcastError:
         raise
-    except FileNotFoundError as problem:
-        cause = problem.__cause__  # fsspec calls whatever goes wrong over http a missing file
-        if scheme(uri).startswith("http") and isinstance(cause, Exception) and getattr(cause, "status", None) != 404:
-            told = _unreached(uri, cause)
-        else:
-            told = TipcastError("D001", shown(uri), "no such file", "check the path")
     except Exception as problem:
-        if scheme(uri):
-            told = _unreached(uri, problem)
-        elif isinstance(problem, PermissionError):
-            told = TipcastError("D001", shown(uri), "may not be read by this user", "change its permissions")
-        else:
+        error = _translated(uri, problem)
+        if error is None:
             raise
-    else:
-        return
-    raise told  # out here without the client library's own exception, which may not travel from a worker
+    raise error  # out here without the client library's own exception, which may not travel from a worker
 
 
-def _unreached(uri: str, problem: Exception) -> TipcastError:
+def _translated(uri: str, problem: BaseException) -> TipcastError | None:
+    kind = scheme(uri)
+    if kind in ("http", "https") and isinstance(problem, FileNotFoundError):
+        problem = problem.__cause__ or problem  # fsspec calls whatever goes wrong over http a missing file
     status = getattr(problem, "status", None)
-    if isinstance(problem, PermissionError) or status in (401, 403):
+    if isinstance(problem, FileNotFoundError) or status == 404:
+        return TipcastError("D001", shown(uri), "no such file", "check the path")
+    refused = isinstance(problem, PermissionError)
+    if not kind:
+        where = shown(str(getattr(problem, "filename", None) or uri))
+        fix = "change its permissions"
+        return TipcastError("D001", where, "may not be read by this user", fix) if refused else None
+    if refused or status in (401, 403):
         fix = "set credentials in the environment, e.g. AWS_ACCESS_KEY_ID"
         return TipcastError("D022", shown(uri), "access is refused", fix)
     what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
@@ -137,8 +137,7 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """Open a file for reading bytes; errors as ``reaching``."""
     with ExitStack() as stack:
         with reaching(uri):
-            file = filesystem(uri, options).open(uri, "rb") if scheme(uri) else Path(uri).open("rb")  # noqa: SIM115
-            stack.enter_context(file)
+            file = stack.enter_context(filesystem(uri, options).open(uri, "rb"))
         yield file
 
 
@@ -160,6 +159,4 @@ def seekable(uri: str, file: Any) -> None:
 def size(uri: str, options: Mapping[str, Any]) -> int:
     """Return the bytes of a file; errors as ``reaching``."""
     with reaching(uri):
-        if not scheme(uri):
-            return Path(uri).stat().st_size
         return int(filesystem(uri, options).info(uri)["size"] or 0)

@@ -95,9 +95,13 @@ def map_columns(
         if _YEAR_2009 in map(_fold, names):
             what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
             raise TipcastError("D017", where, what, "use months from 2016-07 on")
-        lacking = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
+        lacking, others = (
+            [tlc_name(name, colour_of(names) or "yellow") for name in needed if (name in missing) == lacks]
+            for lacks in (True, False)
+        )
         what = f"missing column{'s' if missing[1:] else ''} {', '.join(map(repr, lacking))}"
-        fix = f"map its own names by {key}={{{lacking[0]}: ITS_NAME}}"
+        more = f" (needed too: {', '.join(others)})" if others else ""
+        fix = f"map its own names by {key}={{{lacking[0]}: ITS_NAME}}{more}"
         raise TipcastError("D007", where, f"{what} ({counted(len(names), 'column')} found)", fix)
     return {name: mapping[name] for name in wanted if name in mapping}
 

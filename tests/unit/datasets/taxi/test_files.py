@@ -26,7 +26,7 @@ def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.parquet")
     trip_files.refused(tmp_path / "pipe.parquet", "D001", "pipe.parquet: is not a regular file")
     for path in ("x" * 300 + ".csv", "~nobody-of-this-name/x.csv", "a\0b.csv"):
-        with pytest.raises(TipcastError, match="D001.*is not a path"):
+        with pytest.raises(TipcastError, match="D001.*no such file"):
             trip_files.listing(path)
     for host in ("https://[u:hunter2@x/a.csv", "s3://[x/a.csv"):
         with pytest.raises(TipcastError, match=r"D021.*://\.\.\.: is not an address"):
@@ -174,7 +174,7 @@ def test_a_folder_that_may_not_be_looked_into_is_no_empty_one(tmp_path: Path) ->
     if mine == 0:
         os.seteuid(65534)  # root may look into all
     try:
-        with pytest.raises(TipcastError, match=r"D001.*2019: cannot be looked into: Permission denied") as caught:
+        with pytest.raises(TipcastError, match=r"D001.*2019: may not be read") as caught:
             expand(str(tmp_path), ScanRequest((), (), None))
     finally:
         os.seteuid(mine)
