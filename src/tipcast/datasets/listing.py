@@ -109,8 +109,9 @@ def patterns(named: Any, key: str) -> list[str]:
 def expand(pattern: str, request: ScanRequest) -> list[str]:
     """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
 
-    Of a folder or glob all Parquet and CSV files but hidden ones and those that begin with an underscore. D001 nothing
-    there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log describes.
+    Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong that begin with an
+    underscore. D001 nothing there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log
+    describes.
     """
     kind, where = address.scheme(pattern), address.shown(pattern)
     if kind in ("http", "https"):
@@ -141,7 +142,8 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
             files = [file for file in store.glob(path) if kind or store.isfile(file)]
         steps = {file: file[len(start) + 1 :].split("/") for file in files if file.lower().endswith((*PARQUET, *CSV))}
-        data = sorted(file for file in steps if not any(step[:1] in (".", "_") for step in steps[file]))
+        hidden = (".", "_") if folder else (".",)
+        data = sorted(file for file in steps if not any(step.startswith(hidden) for step in steps[file]))
         within = {start, *(file.rpartition("/")[0] for file in data)}
         above = {str(each) for inner in within for each in (Path(inner), *Path(inner).parents) if each.name}
         logs = (file for each in above for log, _ in LOGS.values() for file in store.glob(f"{each}/{log}"))
