@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
-import http.server
 import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +16,8 @@ from tipcast.datasets.taxi import files
 from tipcast.datasets.taxi.dataset import Taxi
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+MONTHS = "/{colour}_tripdata_{month}.parquet"
 NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
-
-
-@contextlib.contextmanager
-def _served(folder: Path, status: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """Serve a folder, or one answer to everything; yield the pattern of months, and what was asked."""
-    asked: list[str] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
-        def send_head(self) -> Any:
-            asked.append(f"{self.command} {self.path}")
-            return self.send_error(status) if status else super().send_head()
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/{{colour}}_tripdata_{{month}}.parquet", asked
-        finally:
-            server.shutdown()
 
 
 def _tlc(url: str, cache: Path, months: Any = "2019-01..2019-02", colour: str = "yellow") -> Taxi:
@@ -62,14 +37,16 @@ def published(trip_files: Any, tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def test_months_are_downloaded_once_and_then_need_no_network(published: Path, tmp_path: Path, trip_files: Any) -> None:
+def test_months_are_downloaded_once_and_then_need_no_network(
+    published: Path, tmp_path: Path, trip_files: Any, served: Any
+) -> None:
     cache = tmp_path / "cache"
-    with _served(published) as (url, asked):
-        first = _list(url, cache)
+    with served(published) as (url, asked):
+        first = _list(url + MONTHS, cache)
         fetched = len(asked)
-        assert _list(url, cache) == first
+        assert _list(url + MONTHS, cache) == first
         assert len(asked) == fetched
-    assert _list(url, cache) == first
+    assert _list(url + MONTHS, cache) == first
     assert sum(sums.rows for sums in trip_files.checked(first).values()) == 2000
     assert sorted(file.name for file in cache.iterdir()) == [
         f"yellow_tripdata_2019-0{month}.parquet{ending}" for month in (1, 2) for ending in ("", ".sha256")
@@ -80,12 +57,12 @@ def test_months_are_downloaded_once_and_then_need_no_network(published: Path, tm
     assert (cache / f"{file.name}.sha256").read_text() == f"{digest}  {file.name}\n"
 
 
-def test_a_damaged_month_is_downloaded_again(published: Path, tmp_path: Path) -> None:
-    with _served(published) as (url, _):
-        _list(url, tmp_path / "cache")
+def test_a_damaged_month_is_downloaded_again(published: Path, tmp_path: Path, served: Any) -> None:
+    with served(published) as (url, _):
+        _list(url + MONTHS, tmp_path / "cache")
         file = tmp_path / "cache" / "yellow_tripdata_2019-01.parquet"
         file.write_bytes(file.read_bytes()[:500])
-        _list(url, tmp_path / "cache")
+        _list(url + MONTHS, tmp_path / "cache")
         assert file.read_bytes() == (published / file.name).read_bytes()
 
 
@@ -105,12 +82,12 @@ def test_offline_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_month_that_is_not_published(published: Path, tmp_path: Path) -> None:
-    with _served(published) as (url, _):
+def test_a_month_that_is_not_published(published: Path, tmp_path: Path, served: Any) -> None:
+    with served(published) as (url, _):
         with pytest.raises(TipcastError, match="D001.*2019-03.*not published"):
-            _list(url, tmp_path / "cache", ["2019-02", "2019-03"])
+            _list(url + MONTHS, tmp_path / "cache", ["2019-02", "2019-03"])
         with pytest.raises(TipcastError, match="D001.*2019-03.*not published"):
-            _tlc(url, published, "2019-02..2019-03").describe("train")
+            _tlc(url + MONTHS, published, "2019-02..2019-03").describe("train")
     assert not list((tmp_path / "cache").glob(".*"))
 
 
@@ -128,22 +105,22 @@ def test_configuration_is_checked_first(settings: dict[str, str], key: str, tmp_
         _list(**({"url": "https://127.0.0.1:1/{month}.parquet", "cache": tmp_path} | settings))
 
 
-def test_green_months_must_be_green(published: Path, tmp_path: Path) -> None:
+def test_green_months_must_be_green(published: Path, tmp_path: Path, served: Any) -> None:
     (published / "yellow_tripdata_2019-01.parquet").rename(published / "green_tripdata_2019-01.parquet")
-    with _served(published) as (url, _), pytest.raises(TipcastError, match="D007.*green_tripdata_2019-01.*lpep_pickup"):
-        _list(url, tmp_path / "cache", "2019-01", "green")
+    with served(published) as (url, _), pytest.raises(TipcastError, match="D007.*green_tripdata_2019-01.*lpep_pickup"):
+        _list(url + MONTHS, tmp_path / "cache", "2019-01", "green")
 
 
-def test_a_cache_that_cannot_be_written(published: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(published: Path, tmp_path: Path, served: Any) -> None:
     (tmp_path / "file").touch()
-    with _served(published) as (url, _), pytest.raises(TipcastError, match="D001.*file/cache.*cannot be written"):
-        _list(url, tmp_path / "file" / "cache")
+    with served(published) as (url, _), pytest.raises(TipcastError, match="D001.*file/cache.*cannot be written"):
+        _list(url + MONTHS, tmp_path / "file" / "cache")
 
 
-def test_months_to_download_are_asked_for_and_not_fetched(published: Path, tmp_path: Path) -> None:
+def test_months_to_download_are_asked_for_and_not_fetched(published: Path, tmp_path: Path, served: Any) -> None:
     cache = tmp_path / "cache"
-    with _served(published) as (url, asked):
-        said = _tlc(url, cache).describe("train")
+    with served(published) as (url, asked):
+        said = _tlc(url + MONTHS, cache).describe("train")
         assert asked == ["HEAD /yellow_tripdata_2019-01.parquet"]
         local = _tlc(f"{published}/{{colour}}_tripdata_{{month}}.parquet", cache).describe("train")
     assert said.startswith(f"0 of 2 months in {cache}; http://127.0.0.1:")
@@ -152,10 +129,10 @@ def test_months_to_download_are_asked_for_and_not_fetched(published: Path, tmp_p
     assert not cache.exists()
 
 
-def test_a_server_that_refuses_or_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_refuses_or_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Any) -> None:
     monkeypatch.setattr(files, "ANSWER_S", 0.2)
-    with _served(tmp_path, status=403) as (url, _), pytest.raises(TipcastError, match="D022.*refused"):
-        _tlc(url, tmp_path / "cache").describe("train")
+    with served(tmp_path, status=403) as (url, _), pytest.raises(TipcastError, match="D022.*refused"):
+        _tlc(url + MONTHS, tmp_path / "cache").describe("train")
     with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(TipcastError, match="D022.*TimeoutError"):
         _tlc(f"http://127.0.0.1:{deaf.getsockname()[1]}/{{month}}.parquet", tmp_path / "cache").describe("train")
 
