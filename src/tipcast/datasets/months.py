@@ -166,10 +166,9 @@ def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
     entry = manifest.get(month.name)
     if entry is None or entry.recipe != month.recipe:
         return False
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return _sha256(*_located(out, month.name)) == entry.sha256
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def _located(out: str, name: str) -> tuple[Any, str]:

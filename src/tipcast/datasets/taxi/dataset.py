@@ -118,13 +118,12 @@ class Taxi(Dataset):
 
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
-        data = self.spec
+        data, key = self.spec, f"data.{which}"
         if not isinstance(data, SampleData | FilesData | TlcData):
             fix = "use data=sample, data=files or data=tlc"
             raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
-        named, key = named_by(data, which), f"data.{which}"
-        needed, extra, facts = dict.fromkeys(("pickup", *columns)), tuple(optional), {"colour": data.colour}
-        request = request_of(data, tuple(needed), extra, nullable=extra, facts=facts)
+        named, needed = named_by(data, which), dict.fromkeys(("pickup", *columns))
+        request = request_of(data, tuple(needed), optional, nullable=tuple(optional), facts={"colour": data.colour})
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
@@ -134,9 +133,8 @@ class Taxi(Dataset):
     @classmethod
     def check_facts(cls, facts: Mapping[str, Any]) -> None:
         """Refuse a colour that no cabs have; C003."""
-        colour, known = facts.get("colour"), schema.COLOURS
-        if colour not in (None, *known):
-            raise TipcastError("C003", "colour", f"no such colour: {colour}", f"use null, {' or '.join(known)}")
+        if (colour := facts.get("colour")) is not None:
+            schema.check_colour(colour, "colour")
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         return files.scan_file(uri, request)

@@ -58,10 +58,10 @@ def _fold(name: str) -> str:
 _FOLDED = {_fold(own): name for name, spellings in _TLC.items() for own in (name, *spellings)} | _OTHERS
 
 
-def check_colour(colour: object) -> str:
+def check_colour(colour: object, key: str = "data.colour") -> str:
     """Return a colour of cabs; C003 another one."""
     if colour not in COLOURS:
-        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+        raise TipcastError("C003", key, f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
     return str(colour)
 
 

@@ -227,15 +227,6 @@ def test_alias_tables_keep_the_shares() -> None:
     assert drawn[7] == 0
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"colour": "blue"}, {"columns": ["tip"]}, {"rows": -1}, {"period": (5, 5)}, {"seed": -1}, {"block": -2}]
-)
-def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"period": WEEKS, "block": 0, "seed": 0, "rows": 10, "colour": "yellow", **wrong}
-    with pytest.raises(TipcastError, match=r"^error\[C003\] .* Fix: "):
-        sample_block(**given)
-
-
 def test_blocks_are_listed() -> None:
     spec = SampleData("sample", "2019-01..2019-02", test=None, rows=1000, seed=3, colour="yellow", block_rows=300)
     listing = Taxi(spec).scan("train", ("fare_amount", "PULocationID"), optional=("trip_type",))
