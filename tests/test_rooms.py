@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1642,
     "config": 2097,
-    "datasets": 4465,
+    "datasets": 4457,
     "evaluation": 2813,
     "jobs": 3262,
     "measure": 455,

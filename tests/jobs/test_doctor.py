@@ -49,7 +49,7 @@ def test_all_is_well_here(ask: Doctor, store: str) -> None:
     assert (code, fails(found)) == (0, {}), err
     assert err == ""
     assert list(found) == ["gpus", "packages", "rapids", "xgboost", "workers", "tracking", "data.train", "data.test"]
-    assert found["data.train"]["found"] .endswith("yellow trips, 2019-01-01..2019-03-31")
+    assert found["data.train"]["found"].endswith("yellow trips, 2019-01-01..2019-03-31")
     client = mlflow.MlflowClient(store)
     assert client.search_runs([client.get_experiment_by_name("nowhere-yet").experiment_id]) == []
 

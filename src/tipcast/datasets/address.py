@@ -16,13 +16,9 @@ from tipcast.config.errors import TipcastError
 REMOTE = ("s3", "https", "http")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_PROFILE",
-    "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
 _CONNECT_S = 10
 
 
@@ -72,12 +68,10 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     chosen = dict(options)
     if kind != "s3":
-        client = {"trust_env": True, **chosen.get("client_kwargs", {})}
-        return {**chosen, "client_kwargs": client}
+        return {**chosen, "client_kwargs": {"trust_env": True, **chosen.get("client_kwargs", {})}}
     if not {"anon", "key", "profile", "token"} & set(chosen):
-        chosen["anon"] = not (
-            any(os.environ.get(name) for name in _CREDENTIALS) or Path("~/.aws/credentials").expanduser().exists()
-        )
+        there = Path("~/.aws/credentials").expanduser().exists()
+        chosen["anon"] = not there and not any(os.environ.get(name) for name in _CREDENTIALS)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint and "endpoint_url" not in chosen and "endpoint_url" not in chosen.get("client_kwargs", {}):
         chosen["endpoint_url"] = endpoint

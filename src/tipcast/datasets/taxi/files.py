@@ -79,14 +79,12 @@ def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
     D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
     """
     scans, notes = scan_files(named, request, key, scan_file)
-    coloured = [(file.uri, file.facts["colour"]) for file in scans if file.facts["colour"]]
-    first = coloured[0][1] if coloured else None
-    wanted = request.facts.get("colour")
-    other = next(((uri, colour) for uri, colour in coloured if colour != first), None)
-    if other is not None and wanted is None:
-        what = f"is a {other[1]}-taxi file (its columns have other names) among {first}-taxi files"
-        raise TipcastError("D007", address.shown(other[0]), what, "read one colour at a time")
-    colour = wanted or first or "yellow"
+    colours = {file.facts["colour"]: file.uri for file in scans if file.facts["colour"]}
+    wanted, first, *others = request.facts.get("colour"), *(colours or ("yellow",))
+    if others and wanted is None:
+        what = f"is a {others[0]}-taxi file (its columns have other names) among {first}-taxi files"
+        raise TipcastError("D007", address.shown(colours[others[0]]), what, "read one colour at a time")
+    colour = wanted or first
     return gather(scans, f"{colour} trips", {"colour": colour}, notes)
 
 
