@@ -41,8 +41,8 @@ def scan_files(
     of ``scan``, each naming the file or the configuration's ``key``.
     """
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
-    every = [uri for group in groups for uri in group]
-    uris, alone = list(dict.fromkeys(every)), {group[0] for group in groups if len(group) == 1}
+    uris = list(dict.fromkeys(uri for group in groups for uri in group))
+    alone = {group[0] for group in groups if len(group) == 1}
     check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
 
     def look(uri: str) -> FileScan | TipcastError:
@@ -59,10 +59,9 @@ def scan_files(
     rowless = [each for each in found if isinstance(each, TipcastError)]
     if not scans:
         raise rowless[0]
-    more = len(every) - len(uris)
-    notes = [f"{counted(more, 'file')} named twice, read once"] if more else []
-    notes += [f"{counted(len(rowless), 'file')} without rows passed over, as {rowless[0].where}"] if rowless else []
-    return scans, tuple(notes)
+    if not rowless:
+        return scans, ()
+    return scans, (f"{counted(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",)
 
 
 def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any) -> ScanRequest:

@@ -80,11 +80,12 @@ def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
     """
     scans, notes = scan_files(named, request, key, scan_file)
     colours = {file.facts["colour"]: file.uri for file in scans if file.facts["colour"]}
-    wanted, first, *others = request.facts.get("colour"), *(colours or ("yellow",))
-    if others and wanted is None:
-        what = f"is a {others[0]}-taxi file (its columns have other names) among {first}-taxi files"
-        raise TipcastError("D007", address.shown(colours[others[0]]), what, "read one colour at a time")
-    colour = wanted or first
+    wanted: str | None = request.facts.get("colour")
+    if len(colours) > 1 and wanted is None:
+        first, other = list(colours)
+        what = f"is a {other}-taxi file (its columns have other names) among {first}-taxi files"
+        raise TipcastError("D007", address.shown(colours[other]), what, "read one colour at a time")
+    colour = wanted or next(iter(colours), "yellow")
     return gather(scans, f"{colour} trips", {"colour": colour}, notes)
 
 

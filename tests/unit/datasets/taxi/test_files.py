@@ -97,8 +97,7 @@ def test_folders_globs_and_lists(trip_files: Any, tmp_path: Path, monkeypatch: p
         assert len(trip_files.listing(named).fragments) == 2
     monkeypatch.chdir(tmp_path)
     assert trip_files.listing("b_2019-02.parquet").uris == ("b_2019-02.parquet",)
-    twice = trip_files.listing([second, tmp_path / "b_*.parquet"])
-    assert (len(twice.fragments), twice.notes) == (1, ("1 file named twice, read once",))
+    assert len(trip_files.listing([second, tmp_path / "b_*.parquet"]).fragments) == 1, "named twice, read once"
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
