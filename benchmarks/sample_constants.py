@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse.csgraph import shortest_path
 
-from tipcast.datasets.taxi import sample_tables
+from tipcast.datasets.taxi import sample
 from tipcast.datasets.taxi.sample import sample_block
 
 ZONES = 265
@@ -53,7 +53,7 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     np.add.at(far, (i, j), groups["median"].to_numpy() * size)
     np.add.at(weight, (i, j), size)
     far, weight = far + far.T, weight + weight.T
-    far = np.where(weight > 0, far / np.maximum(weight, 1) - sample_tables.OFFSET, 0).clip(0)
+    far = np.where(weight > 0, far / np.maximum(weight, 1) - sample.OFFSET, 0).clip(0)
     np.fill_diagonal(weight, 0)
     known = weight.sum(0) > 0
     paths = shortest_path(np.where(weight > 0, np.maximum(far, 0.05), np.inf)[np.ix_(known, known)], directed=False)
@@ -73,13 +73,13 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     every = np.zeros((ZONES, 2))
     every[known] = place
     every[~known] = place.mean(0)
-    line = np.hypot(*(every[i] - every[j]).T) + sample_tables.OFFSET
+    line = np.hypot(*(every[i] - every[j]).T) + sample.OFFSET
     fitted = pd.Series(line, index=pd.MultiIndex.from_arrays([i + 1, j + 1])).rename("line")
     both = rows.join(fitted, on=["PULocationID", "DOLocationID"], how="inner")
     off = np.log(both["trip_distance"] / both["line"])
     return every, [
-        round(sigma(off[both["line"] < sample_tables.FAR]), 3),
-        round(sigma(off[both["line"] >= sample_tables.FAR]), 3),
+        round(sigma(off[both["line"] < sample.FAR]), 3),
+        round(sigma(off[both["line"] >= sample.FAR]), 3),
     ]
 
 
@@ -98,7 +98,7 @@ def pace(rows: pd.DataFrame) -> dict[str, Any]:
         "seconds_at_one_mile": np.exp(level + at_one).round().astype(int).tolist(),
         "miles": knots.tolist(),
         "times": np.exp(curve - at_one).round(3).tolist(),
-        "sigma": [round(sigma(off[miles < sample_tables.FAR]), 3), round(sigma(off[miles >= sample_tables.FAR]), 3)],
+        "sigma": [round(sigma(off[miles < sample.FAR]), 3), round(sigma(off[miles >= sample.FAR]), 3)],
     }
 
 
@@ -155,7 +155,7 @@ def colour(source: dict[str, Any], orders: tuple[list[int], list[int]]) -> dict[
 
 
 def endings(source: dict[str, Any]) -> list[list[float]]:
-    """Return the chances of the kinds of ending in ``sample_tables``: of high tips, and of low ones by hour of the day.
+    """Return the chances of the kinds of ending in ``sample``: of high tips, and of low ones by hour of the day.
 
     None of the first five kinds can come of a low tip, nor the rest of a high one.
     """
@@ -264,15 +264,13 @@ def main() -> None:
     made |= {which: colour(sources[name], (orders[0], orders[1])) for which, name in SOURCES.items()}
 
     def write() -> None:
-        sample_tables.PATH.write_text(json.dumps(made, separators=(",", ":")).replace('],"', '],\n"') + "\n")
+        sample.PATH.write_text(json.dumps(made, separators=(",", ":")).replace('],"', '],\n"') + "\n")
 
     write()
     for which, name in SOURCES.items():
         made[which]["logit"] = logits(sources[name], which, given.rows)
     write()
-    print(
-        f"{sample_tables.PATH}: {sample_tables.PATH.stat().st_size} bytes, spread {made['spread']}, pace {made['pace']}"
-    )
+    print(f"{sample.PATH}: {sample.PATH.stat().st_size} bytes, spread {made['spread']}, pace {made['pace']}")
 
 
 if __name__ == "__main__":

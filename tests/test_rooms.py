@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1486,
     "config": 2093,
-    "datasets": 4738,
+    "datasets": 4457,
     "evaluation": 2284,
     "jobs": 2865,
     "measure": 424,

@@ -49,7 +49,7 @@ def test_all_is_well_here(ask: Doctor, store: str) -> None:
     assert (code, fails(found)) == (0, {}), err
     assert err == ""
     assert list(found) == ["gpus", "packages", "rapids", "xgboost", "workers", "tracking", "data.train", "data.test"]
-    assert found["data.train"]["found"] == "makes 200,000 yellow trips of 2019-01-01..2019-03-31"
+    assert found["data.train"]["found"].endswith("yellow trips, 2019-01-01..2019-03-31")
     client = mlflow.MlflowClient(store)
     assert client.search_runs([client.get_experiment_by_name("nowhere-yet").experiment_id]) == []
 
@@ -91,7 +91,7 @@ def test_no_period_is_a_warning(ask: Doctor) -> None:
 def test_months_are_looked_for_as_prepare_does(ask: Doctor) -> None:
     words = ("data.train=null", "data.test=null", "data.months=2019-01..2019-02", "data.rows=100")
     _, found, _ = ask(*words)
-    assert found["data.months"]["found"] == "makes 100 yellow trips of 2019-01-01..2019-02-28"
+    assert found["data.months"]["found"] == "2 files, 100 rows, 2 parts, yellow trips, 2019-01-01..2019-02-28"
     assert "data.train" not in found
 
 

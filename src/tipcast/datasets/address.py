@@ -16,13 +16,9 @@ from tipcast.config.errors import TipcastError
 REMOTE = ("s3", "https", "http")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_PROFILE",
-    "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
 _CONNECT_S = 10
 
 
@@ -72,12 +68,10 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     chosen = dict(options)
     if kind != "s3":
-        client = {"trust_env": True, **chosen.get("client_kwargs", {})}
-        return {**chosen, "client_kwargs": client}
+        return {**chosen, "client_kwargs": {"trust_env": True, **chosen.get("client_kwargs", {})}}
     if not {"anon", "key", "profile", "token"} & set(chosen):
-        chosen["anon"] = not (
-            any(os.environ.get(name) for name in _CREDENTIALS) or Path("~/.aws/credentials").expanduser().exists()
-        )
+        there = Path("~/.aws/credentials").expanduser().exists()
+        chosen["anon"] = not there and not any(os.environ.get(name) for name in _CREDENTIALS)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint and "endpoint_url" not in chosen and "endpoint_url" not in chosen.get("client_kwargs", {}):
         chosen["endpoint_url"] = endpoint
@@ -86,8 +80,8 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def filesystem(uri: str, options: Mapping[str, Any]) -> Any:
-    """Return the fsspec file system of a remote address; ``options`` as ``storage`` made them."""
-    return fsspec.filesystem(scheme(uri), **options)
+    """Return the fsspec file system of an address; ``options`` as ``storage`` made them."""
+    return fsspec.filesystem(scheme(uri) or "file", **options)
 
 
 @contextmanager
@@ -98,29 +92,29 @@ def reaching(uri: str) -> Iterator[None]:
     """
     try:
         yield
+        return
     except TipcastError:
         raise
-    except FileNotFoundError as problem:
-        cause = problem.__cause__  # fsspec calls whatever goes wrong over http a missing file
-        if scheme(uri).startswith("http") and isinstance(cause, Exception) and getattr(cause, "status", None) != 404:
-            told = _unreached(uri, cause)
-        else:
-            told = TipcastError("D001", shown(uri), "no such file", "check the path")
     except Exception as problem:
-        if scheme(uri):
-            told = _unreached(uri, problem)
-        elif isinstance(problem, PermissionError):
-            told = TipcastError("D001", shown(uri), "may not be read by this user", "change its permissions")
-        else:
+        error = _translated(uri, problem)
+        if error is None:
             raise
-    else:
-        return
-    raise told  # out here without the client library's own exception, which may not travel from a worker
+    raise error  # out here without the client library's own exception, which may not travel from a worker
 
 
-def _unreached(uri: str, problem: Exception) -> TipcastError:
+def _translated(uri: str, problem: BaseException) -> TipcastError | None:
+    kind = scheme(uri)
+    if kind in ("http", "https") and isinstance(problem, FileNotFoundError):
+        problem = problem.__cause__ or problem  # fsspec calls whatever goes wrong over http a missing file
     status = getattr(problem, "status", None)
-    if isinstance(problem, PermissionError) or status in (401, 403):
+    if isinstance(problem, FileNotFoundError) or status == 404:
+        return TipcastError("D001", shown(uri), "no such file", "check the path")
+    refused = isinstance(problem, PermissionError)
+    if not kind:
+        where = shown(str(getattr(problem, "filename", None) or uri))
+        fix = "change its permissions"
+        return TipcastError("D001", where, "may not be read by this user", fix) if refused else None
+    if refused or status in (401, 403):
         fix = "set credentials in the environment, e.g. AWS_ACCESS_KEY_ID"
         return TipcastError("D022", shown(uri), "access is refused", fix)
     what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
@@ -137,8 +131,7 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """Open a file for reading bytes; errors as ``reaching``."""
     with ExitStack() as stack:
         with reaching(uri):
-            file = filesystem(uri, options).open(uri, "rb") if scheme(uri) else Path(uri).open("rb")  # noqa: SIM115
-            stack.enter_context(file)
+            file = stack.enter_context(filesystem(uri, options).open(uri, "rb"))
         yield file
 
 
@@ -160,6 +153,4 @@ def seekable(uri: str, file: Any) -> None:
 def size(uri: str, options: Mapping[str, Any]) -> int:
     """Return the bytes of a file; errors as ``reaching``."""
     with reaching(uri):
-        if not scheme(uri):
-            return Path(uri).stat().st_size
         return int(filesystem(uri, options).info(uri)["size"] or 0)

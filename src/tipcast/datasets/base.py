@@ -68,11 +68,6 @@ class Listing:
     """Lines worth a log line, as ``column names mapped from lower case``."""
 
     @property
-    def columns(self) -> dict[str, Mapping[str, str]]:
-        """Address -> canonical name -> the file's own spelling."""
-        return {fragment.uri: fragment.columns for fragment in self.fragments}
-
-    @property
     def size(self) -> str:
         """In words: files, rows where footers tell, and parts."""
         rows = [fragment.rows for fragment in self.fragments]
@@ -94,7 +89,7 @@ class RawColumn:
     categories: tuple[str, ...] = ()
     """Of a category: the value of each code."""
     fill: float | None = None
-    """What stands for a missing number; None: NaN, which the features know."""
+    """In place of a missing number; None: NaN, which the features know."""
     largest: float | None = 1e9
     """Larger numbers are refused; None: a row with one gets no score."""
     missing: tuple[str, ...] = ()
@@ -165,8 +160,8 @@ class Counts:
 class Dataset(ABC):
     """What columns mean: which there are, which rows can be used, which features are made of them.
 
-    An instance is small and goes to the workers with every task. The functions that make features are those of a module
-    that imports nothing but NumPy (``code``), whose file travels inside saved models.
+    An instance is small and goes to the workers with every task. ``code``, the module that makes features, imports
+    nothing but NumPy, and its file travels inside saved models.
     """
 
     name: ClassVar[str]
@@ -205,11 +200,10 @@ class Dataset(ABC):
 
     @abstractmethod
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List what one side of the data consists of, from footers and headers alone.
+        """List one side of the data (``train``, ``test`` or ``months``) from footers and headers alone.
 
-        ``which`` is ``train``, ``test`` or ``months``, the key of the configuration that names it; every file must have
-        the canonical ``columns``; ``optional`` ones are read where it has them. C003 C004 configuration;
-        D-errors, each naming the file.
+        Every file must have the canonical ``columns``; ``optional`` ones are read where it has them. C003 C004
+        configuration; D-errors, each naming the file.
         """
 
     @abstractmethod
@@ -243,9 +237,8 @@ class Dataset(ABC):
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds that is to be predicted, by default the dataset's own; C003 where it has none."""
-        raise TipcastError(
-            "C003", "task.target", f"data of {self.name} have no column to be named", "use a task that is made for them"
-        )
+        what, fix = f"data of {self.name} have no column to be named", "use a task that is made for them"
+        raise TipcastError("C003", "task.target", what, fix)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return the raw columns that features are made of; ``facts`` of the listing that a model was trained on."""

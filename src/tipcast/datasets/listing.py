@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import filecmp
-import glob
 import hashlib
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -31,8 +30,6 @@ LOGS = {
 }
 """Format of tables whose log alone tells which of their files count -> the files of the log, and what reads a table."""
 _AT_ONCE = 8
-BEGINNING = 64 << 10
-"""Bytes of a local CSV file that are read before the whole is compared."""
 
 
 def scan_files(
@@ -44,8 +41,8 @@ def scan_files(
     of ``scan``, each naming the file or the configuration's ``key``.
     """
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
-    every = [uri for group in groups for uri in group]
-    uris, alone = list(dict.fromkeys(every)), {group[0] for group in groups if len(group) == 1}
+    uris = list(dict.fromkeys(uri for group in groups for uri in group))
+    alone = {group[0] for group in groups if len(group) == 1}
     check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
 
     def look(uri: str) -> FileScan | TipcastError:
@@ -62,10 +59,9 @@ def scan_files(
     rowless = [each for each in found if isinstance(each, TipcastError)]
     if not scans:
         raise rowless[0]
-    more = len(every) - len(uris)
-    notes = [f"{counted(more, 'file')} named twice, read once"] if more else []
-    notes += [f"{counted(len(rowless), 'file')} without rows passed over, as {rowless[0].where}"] if rowless else []
-    return scans, tuple(notes)
+    if not rowless:
+        return scans, ()
+    return scans, (f"{counted(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",)
 
 
 def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any) -> ScanRequest:
@@ -112,44 +108,56 @@ def patterns(named: Any, key: str) -> list[str]:
 def expand(pattern: str, request: ScanRequest) -> list[str]:
     """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
 
-    D001 nothing there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log describes.
+    Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong that begin with an
+    underscore. D001 nothing there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log
+    describes.
     """
-    kind = address.scheme(pattern)
-    if kind == "s3":
-        return _expand_s3(pattern, request)
-    if kind:
-        if address.last_name(pattern) == "" or pattern.endswith("/"):
-            fix = "name each file: folders and globs do not work over https"
-            raise TipcastError("D002", address.shown(pattern), "is not a file", fix)
+    kind, where = address.scheme(pattern), address.shown(pattern)
+    if kind in ("http", "https"):
+        if pattern.endswith("/") or not address.last_name(pattern):
+            raise TipcastError(
+                "D002", where, "is not a file", "name each file: folders and globs do not work over https"
+            )
         return [pattern]
-    try:
-        path = Path(pattern.removeprefix("file://")).expanduser().absolute()
-        path.stat()
-    except FileNotFoundError:
-        pass
-    except (OSError, RuntimeError, ValueError) as problem:  # too long, a home of nobody's, a null character
-        what = f"is not a path: {getattr(problem, 'strerror', None) or problem}"
-        raise TipcastError("D001", pattern, what, "check the path") from problem
-    if path.is_dir():
-        try:
-            _check_logs(_logs_beside(path))
-            return _of_folder([str(file) for file in below(path) if file.is_file()], str(path), pattern, request)
-        except OSError as problem:
-            what, fix = f"cannot be looked into: {problem.strerror}", "change its permissions, or name the files"
-            raise TipcastError("D001", str(problem.filename), what, fix) from problem
-    if path.exists() and not path.is_file():
-        raise TipcastError("D001", pattern, "is not a regular file", "name a file that can be read more than once")
-    if path.exists() or not glob.has_magic(pattern):
-        return [str(path)]
-    if path.parent.is_dir():  # its name may have brackets that are no pattern
-        path = Path(glob.escape(str(path.parent)), path.name)
-    found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob would find hidden files
-    matches = sorted(match for match in found if Path(match).is_file())
-    if not matches:
-        raise TipcastError("D001", pattern, "no file matches", "check the pattern")
-    for folder in {Path(match).parent for match in matches}:
-        _check_logs(_logs_beside(folder))
-    return matches
+    prefix, path = "s3://", pattern.removeprefix("s3://")
+    if not kind:
+        prefix, path = "", str(Path(os.path.expanduser(pattern.removeprefix("file://"))).absolute())  # noqa: PTH111
+    magic = re.search(r"[*?[]", path)
+    with address.reaching(prefix + path):
+        store = address.filesystem(pattern, address.storage(pattern, request.storage))
+        if kind:
+            folder = path.endswith("/") or not (magic or path.lower().endswith((*PARQUET, *CSV)))
+        else:
+            folder = store.isdir(path)
+        if not folder and (not magic or store.isfile(path)):  # a file's name may have brackets that are no pattern
+            if not kind and not store.isfile(path):
+                what = "is not a regular file" if store.exists(path) else "no such file"
+                raise TipcastError("D001", where, what, "check the path")
+            return [prefix + path]
+        if folder:
+            start = path.rstrip("/")
+            files = list(store.find(path)) if kind else [str(file) for file in below(Path(path)) if file.is_file()]
+        else:
+            start = path[: magic.start() if magic else 0].rpartition("/")[0]
+            files = [file for file in store.glob(path) if kind or store.isfile(file)]
+        steps = {file: file[len(start) + 1 :].split("/") for file in files if file.lower().endswith((*PARQUET, *CSV))}
+        hidden = (".", "_") if folder else (".",)
+        data = sorted(file for file in steps if not any(step.startswith(hidden) for step in steps[file]))
+        within = {start, *(file.rpartition("/")[0] for file in data)}
+        above = {str(each) for inner in within for each in (Path(inner), *Path(inner).parents) if each.name}
+        logs = (file for each in above for log, _ in LOGS.values() for file in store.glob(f"{each}/{log}"))
+        for file, (name, (log, reader)) in itertools.product((*files, *logs), LOGS.items()):
+            if fnmatchcase(file, f"*/{log}"):
+                table = address.shown(prefix + file.rpartition(f"/{Path(log).parent}/")[0])
+                what = f"is a table of {name}: its log alone tells which of its files hold rows that count"
+                raise TipcastError("D025", table, what, f"write one file: {reader}.to_parquet('t.parquet')")
+    if not data and folder:
+        raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
+    if not data:
+        raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
+    uris = [prefix + file for file in data]
+    check_partitions(uris, prefix + start, request)
+    return uris
 
 
 def below(folder: Path) -> Iterator[Path]:
@@ -160,41 +168,6 @@ def below(folder: Path) -> Iterator[Path]:
 
     for above, _, names in os.walk(folder, onerror=refuse):
         yield from (Path(above, name) for name in sorted(names))
-
-
-def _expand_s3(pattern: str, request: ScanRequest) -> list[str]:
-    storage = address.storage(pattern, request.storage)
-    with address.reaching(pattern):
-        store = address.filesystem(pattern, storage)
-        if glob.has_magic(pattern):
-            matches = sorted(f"s3://{match}" for match in store.glob(pattern))
-            if not matches:
-                where = address.shown(pattern)
-                raise TipcastError("D001", where, "no object matches", "check the bucket and the pattern")
-            shared = Path(os.path.commonprefix(matches).rpartition("/")[0].removeprefix("s3://"))
-            folders = [folder for folder in (shared, *shared.parents) if folder.name]
-            _check_logs(
-                f"s3://{file}" for each in folders for log, _ in LOGS.values() for file in store.glob(f"{each}/{log}")
-            )
-            return matches
-        if pattern.endswith("/") or not pattern.lower().endswith((*PARQUET, *CSV)):
-            found = [f"s3://{match}" for match in store.find(pattern)]
-            return _of_folder(found, pattern, address.shown(pattern), request)
-    return [pattern]
-
-
-def _logs_beside(folder: Path) -> Iterator[str]:
-    """Find files of logs of tables that a local folder is, or is part of."""
-    return (str(file) for each in (folder, *folder.parents) for log, _ in LOGS.values() for file in each.glob(log))
-
-
-def _check_logs(files: Iterable[str]) -> None:
-    """Refuse a table by a file of its log; D025."""
-    for file, (kind, (log, reader)) in itertools.product(files, LOGS.items()):
-        if fnmatchcase(file, f"*/{log}"):
-            where = address.shown(file.rpartition(f"/{Path(log).parent}/")[0])
-            what = f"is a table of {kind}: its log alone tells which of its files hold rows that count"
-            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
@@ -210,18 +183,6 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
             raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
 
 
-def _of_folder(files: Sequence[str], folder: str, where: str, request: ScanRequest) -> list[str]:
-    """Return the data files below a folder, without hidden ones and those that start with an underscore."""
-    _check_logs(files)
-    found = [file for file in files if file.lower().endswith((*PARQUET, *CSV))]
-    steps = {file: file[len(folder) :].strip("/").split("/") for file in found}
-    kept = [file for file in found if not any(step[:1] in {".", "_"} for step in steps[file])]
-    if not kept:
-        raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
-    check_partitions(kept, folder.rstrip("/"), request)
-    return sorted(kept)
-
-
 def check_format(uri: str, request: ScanRequest) -> str:
     """Return ``parquet`` or ``csv`` as a file's name says; D001 missing, D003 empty, D004 neither."""
     name = address.last_name(uri).lower()
@@ -234,40 +195,15 @@ def check_format(uri: str, request: ScanRequest) -> str:
 
 
 def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
-    """Return one line that names two files of equal content, whose rows would count twice, or nothing.
-
-    Local files are compared by content where size and beginning (of Parquet files the footer) are equal, remote ones by
-    footer or by size and ETag alone; D001 a file that is gone, D022 a store that does not answer.
-    """
-    known: dict[object, list[str]] = {}
-    pairs: list[tuple[str, str]] = []
-    for fragment in {fragment.uri: fragment for fragment in fragments}.values():
-        alike = known.setdefault(_content_key(fragment), [])
-        same = next((uri for uri in alike if _equal(uri, fragment.uri)), None)
-        if same is None:
-            alike.append(fragment.uri)
-        else:
-            pairs.append((address.shown(same), address.shown(fragment.uri)))
-    if not pairs:
+    """Return one line that names two files of equal digest, whose rows would count twice, or nothing."""
+    uris: dict[str, list[str]] = {}
+    for uri, digest in {fragment.uri: fragment.digest for fragment in fragments}.items():
+        uris.setdefault(digest, []).append(uri)
+    copies = [(address.shown(same[0]), address.shown(other)) for same in uris.values() for other in same[1:]]
+    if not copies:
         return ()
-    more = f" (and {len(pairs) - 1} more such files)" if len(pairs) > 1 else ""
-    return (f"{pairs[0][0]} and {pairs[0][1]} have the same content, read twice{more}: name one of them",)
-
-
-def _content_key(fragment: Fragment) -> object:
-    """Return what files of equal content have in common, without reading much of them."""
-    if fragment.format != "csv":
-        return fragment.digest  # of Parquet: footer and size
-    uri, storage = fragment.uri, fragment.options["storage"]
-    if address.scheme(uri):
-        with address.reaching(uri):
-            return address.size(uri, storage), address.filesystem(uri, storage).info(uri).get("ETag", uri)
-    return address.size(uri, storage), hashlib.sha256(address.read_range(uri, storage, 0, BEGINNING)).digest()
-
-
-def _equal(one: str, other: str) -> bool:
-    remote = address.scheme(one) or address.scheme(other)
-    return bool(remote) or filecmp.cmp(one, other, shallow=False)
+    more = f" (and {len(copies) - 1} more such files)" if copies[1:] else ""
+    return (f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of them",)
 
 
 def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:

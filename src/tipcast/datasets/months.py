@@ -90,34 +90,27 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> Written
         pq.ParquetWriter(file, schema, compression=month.compression, write_page_checksum=True) as writer,
     ):
         for fragment in month.fragments:
-            table, stray = _rows_of_month(dataset, fragment, month)
-            dropped[OUTSIDE_PERIOD] += stray
-            writer.write_table(table, row_group_size=month.row_group_rows)
-            rows += table.num_rows
+            read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])
+            time, (start, stop) = read[str(dataset.time)], timed(fragment.period)
+            if month.period[0] <= start < month.period[1]:  # counted with the first month of the fragment
+                dropped[OUTSIDE_PERIOD] += int(((time < start) | (time >= stop)).sum())
+            inside = (time >= month.period[0]) & (time < month.period[1])
+            columns = []
+            for name, field in month.fields.items():
+                if name not in read:
+                    columns.append(pa.nulls(int(inside.sum()), field.type))
+                    continue
+                values = read[name][inside]
+                if pa.types.is_timestamp(field.type):
+                    values = values.view("datetime64[us]")
+                columns.append(pa.array(values, from_pandas=True).cast(field.type, safe=False))
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=month.row_group_rows)
+            rows += int(inside.sum())
     digest = _sha256(filesystem, part)
     filesystem.mv(part, path)
     with filesystem.open(path, "rb") as file:
         row_groups = pq.read_metadata(file).num_row_groups
     return Written(rows, filesystem.size(path), digest, row_groups, month.recipe, dict(+dropped))
-
-
-def _rows_of_month(dataset: Dataset, fragment: Fragment, month: Month) -> tuple[pa.Table, int]:
-    """Return what of a fragment belongs to a month, and how many rows belong to none."""
-    read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])
-    time, (start, stop) = read[str(dataset.time)], timed(fragment.period)
-    # counted with the first month that the fragment belongs to
-    stray = int(((time < start) | (time >= stop)).sum()) if month.period[0] <= start < month.period[1] else 0
-    inside = (time >= month.period[0]) & (time < month.period[1])
-    columns = []
-    for name, field in month.fields.items():
-        if name not in read:
-            columns.append(pa.nulls(int(inside.sum()), field.type))
-            continue
-        values = read[name][inside]
-        if pa.types.is_timestamp(field.type):
-            values = values.view("datetime64[us]")
-        columns.append(pa.array(values, from_pandas=True).cast(field.type, safe=False))
-    return pa.Table.from_arrays(columns, schema=pa.schema(month.fields.values())), stray
 
 
 @contextlib.contextmanager
@@ -173,10 +166,9 @@ def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
     entry = manifest.get(month.name)
     if entry is None or entry.recipe != month.recipe:
         return False
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return _sha256(*_located(out, month.name)) == entry.sha256
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def _located(out: str, name: str) -> tuple[Any, str]:

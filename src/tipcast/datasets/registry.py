@@ -40,12 +40,11 @@ def open_dataset(spec: DataSpec) -> Dataset:
     C003 no such source, or columns that it does not have; D-errors of a dataset that looks into its files for what its
     columns mean.
     """
-    if spec.source not in SOURCES:
-        _installed(spec.source)
-    if spec.source not in SOURCES:
+    opened = _named(SOURCES, spec.source)
+    if opened is None:
         ways = ", ".join(f"data={name}" for name in SOURCES)
         raise TipcastError("C003", "data.source", f"no such source: {spec.source}", f"use {ways}")
-    dataset: Dataset = SOURCES[spec.source].open(spec)
+    dataset: Dataset = opened.open(spec)
     columns = getattr(spec, "columns", None)
     if isinstance(columns, Mapping):  # of made rows it is how many there are
         check_names(dataset, columns, "data.columns")
@@ -55,12 +54,11 @@ def open_dataset(spec: DataSpec) -> Dataset:
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     """Make the dataset that a saved model was trained on; M002 unknown here."""
     name = str(manifest["dataset"])
-    if name not in NAMES:
-        _installed(name)
-    if name not in NAMES:
+    trained_on = _named(NAMES, name)
+    if trained_on is None:
         what = f"was trained on a dataset that is not known here: {name}"
         raise TipcastError("M002", "the model", what, f"install the package that has it as an entry point in {GROUP}")
-    dataset: Dataset = NAMES[name].of_model(manifest)
+    dataset: Dataset = trained_on.of_model(manifest)
     return dataset
 
 
@@ -70,6 +68,8 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         dataset.check_facts(facts)
 
 
-def _installed(name: str) -> None:
-    for entry in importlib.metadata.entry_points(group=GROUP, name=name):
+def _named(classes: Mapping[str, Any], name: str) -> Any:
+    """Return a dataset's class, that of an installed package too; None where there is none."""
+    for entry in importlib.metadata.entry_points(group=GROUP, name=name) if name not in classes else ():
         register(name, entry.load())
+    return classes.get(name)

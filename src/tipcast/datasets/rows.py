@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 from distributed import wait
@@ -83,50 +83,38 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     rows = len(next(iter(columns.values())))
     size = sum(int(values.nbytes) for values in columns.values())
     extra = dataset.own_counts(columns, cleaned=False)
-    keep, dropped = dataset.clean(columns, fragment.period, xp)
     side = None if recipe.draw is None else recipe.draw.sides(fragment, rows, xp)
-    if keep is not None:
-        columns = {name: values[keep] for name, values in columns.items()}
-        side = None if side is None else side[keep]
+    keep, dropped = dataset.clean(columns, fragment.period, xp)
+    columns, side = _chosen(keep, columns, side)
     with np.errstate(all="ignore"):
         target = recipe.task.target(columns, xp)
-    known = _known(target)
-    if known is not None and not known.all():
-        dropped = {**dropped, NO_TARGET: int(known.size - known.sum())}
-        columns = {name: values[known] for name, values in columns.items()}
-        side = None if side is None else side[known]
-        target = None if target is None else target[known]
-    read = Counts(0, rows, dropped, size, extra)
-    parts: list[Part] = []
-    for at, chosen in enumerate(_sides(columns, fragment, recipe, side)):
-        own = columns if chosen is None else {name: values[chosen] for name, values in columns.items()}
-        of_side = target if target is None or chosen is None else target[chosen]
-        parts.append(_part(own, of_side, frames, recipe, Counts(0, 0, {}) if at else read))
+    if target is not None and target.dtype.kind not in "bu":
+        answered = target == target if target.dtype.kind == "f" else target >= 0
+        if not answered.all():
+            dropped = {**dropped, NO_TARGET: int(answered.size - answered.sum())}
+            columns, side, target = _chosen(answered, columns, side, target)
+    sides: list[Array | slice | None] = [None]
+    if recipe.draw is not None:
+        sides = [side == number for number in range(len(recipe.draw.shares))]
+    elif recipe.cutoff is not None:
+        before = columns[str(dataset.time)] < recipe.cutoff
+        sides = [before, ~before]
+        if before.all() or not before.any():  # as most fragments are: no copy of the columns
+            sides = [None, slice(0)] if before.all() else [slice(0), None]
+    parts, read = [], Counts(0, rows, dropped, size, extra)
+    for chosen in sides:
+        own, of_side = _chosen(chosen, columns, target)
+        parts.append(_part(own, of_side, frames, recipe, read))
+        read = Counts(0, 0, {})  # what was read is counted with the first part
     return tuple(parts)
 
 
-def _known(target: Array | None) -> Array | None:
-    """Return which rows have an answer; None where all have."""
-    if target is None or target.dtype.kind in "bu":
-        return None
-    return target == target if target.dtype.kind == "f" else target >= 0
-
-
-def _sides(
-    columns: Mapping[str, Array], fragment: Fragment, recipe: Recipe, side: Array | None
-) -> list[Array | slice | None]:
-    """Return the rows of each part as a mask or a slice, None for all."""
-    if recipe.draw is not None:
-        return [side == number for number in range(len(recipe.draw.shares))]
-    if recipe.cutoff is None:
-        return [None]
-    start, stop = fragment.period or (recipe.cutoff, recipe.cutoff)
-    if stop <= recipe.cutoff:
-        return [None, slice(0)]
-    if start >= recipe.cutoff:
-        return [slice(0), None]
-    before = columns[str(recipe.dataset.time)] < recipe.cutoff
-    return [before, ~before]
+def _chosen(rows: Array | slice | None, columns: Mapping[str, Array], *others: Array | None) -> Any:
+    """Return some rows, None for all, of columns and of other arrays, of which some may be None."""
+    if rows is None:
+        return columns, *others
+    some = {name: values[rows] for name, values in columns.items()}
+    return some, *(None if values is None else values[rows] for values in others)
 
 
 def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, recipe: Recipe, read: Counts) -> Part:
@@ -247,12 +235,18 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
 
     D-errors of the first fragment that could not be read.
     """
-    client = session.client
+    client, splits = session.client, []
     counts: list[tuple[Counts, ...]] = client.gather(client.map(counted, prepared, pure=False, key="count"))
-    splits = tuple(
-        _split(client, prepared, [each[side] for each in counts], side, recipe) for side in range(len(counts[0]))
-    )
-    return Loaded(splits, per_file(_fragments(session, listing), counts))
+    for side in range(len(counts[0])):
+        every = [each[side] for each in counts]
+        filled = [future for future, count in zip(prepared, every, strict=True) if count.rows]
+        x, *y = (
+            list(client.map(_field, filled, side=side, name=name, pure=False, key=name))
+            for name in ("xy" if recipe.task.has_target else "x")
+        )
+        rows = tuple(count.rows for count in every if count.rows)
+        splits.append(Rows(x, y[0] if y else [], total(every), rows))
+    return Loaded(tuple(splits), per_file(_fragments(session, listing), counts))
 
 
 def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
@@ -270,21 +264,12 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
     for at, future in enumerate(rows.x):
         places[holders[future.key][0]].append(at)
 
-    def joined(parts: Sequence[Any], name: str) -> list[Any]:
-        return [
-            client.submit(
-                _joined, [parts[at] for at in own], workers=[worker], allow_other_workers=True, pure=False,
-                key=f"join-{name}-{uuid4()}",
-            )
-            for worker, own in places.items()
-        ]  # fmt: skip
+    def joined(parts: Sequence[Any]) -> list[Any]:
+        submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
+        return [submit([parts[at] for at in own], workers=[worker]) for worker, own in places.items() if parts]
 
-    return replace(
-        rows,
-        x=joined(rows.x, "x"),
-        y=joined(rows.y, "y") if rows.y else [],
-        parts=tuple(sum(rows.parts[at] for at in own) for own in places.values()),
-    )
+    held = tuple(sum(rows.parts[at] for at in own) for own in places.values())
+    return replace(rows, x=joined(rows.x), y=joined(rows.y), parts=held)
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -294,20 +279,6 @@ def _joined(parts: Sequence[Any]) -> Any:
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
     """Return what the driver needs to know of a fragment's parts."""
     return tuple(part.counts for part in parts)
-
-
-def _split(client: Any, prepared: Sequence[Any], counts: Sequence[Counts], side: int, recipe: Recipe) -> Rows:
-    filled = [future for future, count in zip(prepared, counts, strict=True) if count.rows]
-
-    def of_parts(name: str) -> list[Any]:
-        return list(client.map(_field, filled, side=side, name=name, pure=False, key=name))
-
-    return Rows(
-        x=of_parts("x"),
-        y=of_parts("y") if recipe.task.has_target else [],
-        counts=total(counts),
-        parts=tuple(count.rows for count in counts if count.rows),
-    )
 
 
 def _field(parts: Sequence[Part], side: int, name: str) -> Any:

@@ -28,7 +28,12 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
     It is a share of the time that the training files' periods cover, at its end; they may overlap, and the time of gaps
     between them does not count. D018 overlapping periods, D019 test before train.
     """
-    spans = _union(trained)
+    spans: list[Period] = []  # those that overlap or touch are joined
+    for start, stop in sorted(set(trained)):
+        if spans and start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], stop)
+        else:
+            spans.append((start, stop))
     train = spans[0][0], spans[-1][1]
     if test[1] <= train[0]:
         what = f"lies before data.train {describe(train)}"
@@ -45,17 +50,6 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
         left -= stop - start
     begins = spans[-1][1] - left
     return begins - begins % MINUTE
-
-
-def _union(periods: Iterable[Period]) -> list[Period]:
-    """Return periods in time order, those joined that overlap or touch."""
-    joined: list[Period] = []
-    for start, stop in sorted(set(periods)):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
-        else:
-            joined.append((start, stop))
-    return joined
 
 
 def uneven(train: int, held_out: int, validation: float) -> str | None:

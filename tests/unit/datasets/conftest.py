@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
+import io
 import pickle
 import re
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,3 +126,46 @@ def _raise(error: TipcastError) -> None:
 def trip_files(tmp_path: Path) -> TripFiles:
     """Make trip files in a temporary folder."""
     return TripFiles(tmp_path)
+
+
+@pytest.fixture
+def served() -> Any:
+    """Return a context manager that serves a folder, parts of files too, or one status for everything.
+
+    It yields the server's address and a list of what was asked.
+    """
+
+    @contextlib.contextmanager
+    def serve(folder: Path, status: int = 0) -> Iterator[tuple[str, list[str]]]:
+        asked: list[str] = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def send_head(self) -> Any:
+                asked.append(f"{self.command} {self.path}")
+                path = Path(self.translate_path(self.path))
+                if status or not path.is_file():
+                    return self.send_error(status or 404)
+                content = path.read_bytes()
+                part = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+                self.send_response(206 if part else 200)
+                if part:
+                    start, stop = int(part[1]), int(part[2] or len(content) - 1) + 1
+                    self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+                    content = content[start:stop]
+                self.send_header("Accept-Ranges", "bytes")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                return io.BytesIO(content)
+
+        handler = functools.partial(Handler, directory=str(folder))
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}", asked
+            finally:
+                server.shutdown()
+
+    return serve

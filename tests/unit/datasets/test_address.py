@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import http.server
-import io
-import re
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +10,9 @@ import pytest
 from tipcast.config.errors import TipcastError
 
 
-class _Ranges(http.server.SimpleHTTPRequestHandler):
-    """Serves parts of files, as real stores do."""
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def send_head(self) -> Any:
-        path = Path(self.translate_path(self.path))
-        if not path.is_file():
-            return super().send_head()
-        content = path.read_bytes()
-        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            start, stop = int(wanted[1]), int(wanted[2] or len(content) - 1) + 1
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-            content = content[start:stop]
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        return io.BytesIO(content)
-
-
-@contextlib.contextmanager
-def _served(folder: Path, handler: type = _Ranges) -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
-
-def test_http(trip_files: Any, tmp_path: Path) -> None:
+def test_http(trip_files: Any, tmp_path: Path, served: Any) -> None:
     parquet, csv = trip_files.write("a_2019-02.parquet"), trip_files.write("b_2019-02.csv")
-    with _served(tmp_path) as address:
+    with served(tmp_path) as (address, _):
         listing = trip_files.listing(
             [f"{address}/{parquet.name}?key=secret", f"{address}/{csv.name}"], block_bytes=20_000
         )

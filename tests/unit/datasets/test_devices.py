@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,8 @@ def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any
 def same_rows(cpu: Session, gpu: Session, listing: Listing, recipe: Recipe) -> int:
     """Assert that both devices make the same of a listing; return the rows."""
     (expected, on_cpu), (found, on_gpu) = (loaded(session, listing, recipe) for session in (cpu, gpu))
-    for one, other in zip(expected, found, strict=True):
-        assert (one.rows, one.classes, one.extra, one.rows_read, dict(one.dropped)) == (
-            other.rows,
-            other.classes,
-            other.extra,
-            other.rows_read,
-            dict(other.dropped),
-        )
+    same = operator.attrgetter("rows", "classes", "extra", "rows_read", "dropped")
+    assert [same(count) for count in expected] == [same(count) for count in found]
     for one, other in zip(on_cpu, on_gpu, strict=True):
         for name, values in one.items():
             assert values.dtype == other[name].dtype

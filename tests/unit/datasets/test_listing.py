@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, TableData
 from tipcast.datasets import parquet
 from tipcast.datasets.base import ScanRequest
-from tipcast.datasets.listing import expand, request_of
+from tipcast.datasets.listing import expand, identical, request_of
 from tipcast.datasets.table import Table
 
 FRAME = pd.DataFrame({"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3})
@@ -94,3 +96,16 @@ def test_an_index_is_known(tmp_path: Path) -> None:
             str(tmp_path / name), ScanRequest((), names={"r": "region"}, strict=False)
         ).index
     assert index == {"shuffled": {"__index_level_0__"}, "named": {"y"}, "plain": frozenset()}
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_copy_is_named_with_its_original(trip_files: Any, tmp_path: Path, ending: str) -> None:
+    first = trip_files.write(f"a_2019-02.{ending}")
+    copy = tmp_path / f"b_2019-02.{ending}"
+    shutil.copyfile(first, copy)
+    os.utime(copy, (1, 1))
+    other = trip_files.write(f"c_2019-02.{ending}", lambda frame: frame.iloc[::-1])
+    listing = trip_files.listing([first, copy, other])
+    (line,) = identical(listing.fragments)
+    assert f"{first} and {copy} have the same content" in line
+    assert not identical(trip_files.listing([first, other]).fragments)

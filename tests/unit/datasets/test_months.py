@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -24,27 +25,17 @@ def _planned(named: str, row_group_rows: int = 500, compression: str = "zstd", r
     return months.plan(dataset, dataset.month_files(), row_group_rows, compression)
 
 
-def test_a_plan_has_one_file_a_month() -> None:
+def test_a_plan_has_one_file_a_month_whose_recipe_tells_what_it_depends_on() -> None:
     planned = _planned("2018-12..2019-02")
     assert [month.name for month in planned] == [
-        "yellow_tripdata_2018-12.parquet",
-        "yellow_tripdata_2019-01.parquet",
-        "yellow_tripdata_2019-02.parquet",
+        f"yellow_tripdata_{month}.parquet" for month in ("2018-12", "2019-01", "2019-02")
     ]
-    for before, after in zip(planned, planned[1:], strict=False):
-        assert before.period[1] == after.period[0]
+    assert all(before.period[1] == after.period[0] for before, after in itertools.pairwise(planned))
     assert all(month.fragments for month in planned)
-
-
-def test_a_recipe_changes_with_what_the_file_depends_on() -> None:
-    (month,) = _planned("2019-01")
-    assert _planned("2019-01")[0].recipe == month.recipe
-    others = [
-        _planned("2019-01", row_group_rows=501)[0],
-        _planned("2019-01", compression="snappy")[0],
-        _planned("2019-01", rows=3001)[0],
-    ]
-    assert len({month.recipe, *(other.recipe for other in others)}) == 4
+    settings = [{}, {"row_group_rows": 501}, {"compression": "snappy"}, {"rows": 3001}]
+    recipes = [_planned("2019-01", **setting)[0].recipe for setting in settings]
+    assert len(set(recipes)) == 4
+    assert _planned("2019-01")[0].recipe == recipes[0]
 
 
 def test_what_was_begun_is_removed_if_the_job_fails(tmp_path: Path) -> None:

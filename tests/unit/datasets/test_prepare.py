@@ -12,12 +12,13 @@ from tests.conftest import high_tip_task
 
 from tipcast.compute.base import Frames
 from tipcast.datasets.base import Listing
-from tipcast.datasets.rows import Recipe, prepare_fragment
+from tipcast.datasets.rows import Recipe, held_out_rows, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import high_tip
 
 NAMES = ("pickup_hour", "passenger_count", "PULocationID")
-DAY = 86_400_000_000
+YELLOW = {"colour": "yellow"}
+HELD_OUT = Recipe(Taxi(), high_tip_task(NAMES))
 
 
 def _listing(trip_files: Any, recipe: Recipe, change: Any = None, **more: Any) -> Listing:
@@ -26,15 +27,13 @@ def _listing(trip_files: Any, recipe: Recipe, change: Any = None, **more: Any) -
     return found
 
 
-@pytest.mark.parametrize("cents", [250, 675, 1000, 1110, 2345, 5205])
-def test_a_tip_of_exactly_the_threshold_is_not_high(cents: int) -> None:
-    fare = np.array([cents / 100] * 3)
-    tip = np.round(fare * 0.2, 2) + np.array([-0.01, 0.0, 0.01])
-    exact = np.array([round(value * 100) * 5 for value in tip]) > cents
-    high = high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2)
-    assert high.tolist() == exact.tolist()
-    assert high.tolist()[0] is False
-    assert high.tolist()[2] is True
+def test_a_tip_of_exactly_the_threshold_is_not_high() -> None:
+    for cents in (250, 675, 1000, 1110, 2345, 5205):
+        fare = np.array([cents / 100] * 3)
+        tip = np.round(fare * 0.2, 2) + np.array([-0.01, 0.0, 0.01])
+        exact = np.array([round(value * 100) * 5 for value in tip]) > cents
+        assert (exact[0], exact[2]) == (False, True)
+        assert high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2).tolist() == exact.tolist()
 
 
 def test_the_label_is_decided_in_float64() -> None:
@@ -97,3 +96,37 @@ def test_trips_paid_in_cash_are_counted(trip_files: Any, frames: Frames) -> None
     ).fragments
     (part,) = prepare_fragment(fragment, frames, recipe)
     assert part.counts.extra["cash"] == (trip_files.trips()["payment_type"] == 2).sum() > 0
+
+
+def test_the_first_clean_trips(trip_files: Any) -> None:
+    def spoil(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.loc[[0, 3], "fare_amount"] = -1.0
+        return frame
+
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", spoil)
+    (fragment,) = trip_files.listing(path, HELD_OUT.columns).fragments
+    columns, trips = held_out_rows(fragment, HELD_OUT, YELLOW, 10)
+    expected = spoil(trip_files.trips()).query("fare_amount > 0")[:10]
+    assert trips["tpep_pickup_datetime"].tolist() == expected["tpep_pickup_datetime"].tolist()
+    assert trips["fare_amount"].tolist() == expected["fare_amount"].tolist()
+    assert columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
+    assert {len(values) for values in columns.values()} == {10}
+
+
+def test_a_distance_that_cannot_be_is_passed_over(trip_files: Any) -> None:
+    recipe = dataclasses.replace(HELD_OUT, task=high_tip_task(("PULocationID", "trip_distance")))
+    path = trip_files.write(
+        "yellow_tripdata_2019-02.parquet", lambda frame: frame.assign(trip_distance=[2.5, 2e6] * (len(frame) // 2))
+    )
+    (fragment,) = trip_files.listing(path, recipe.columns).fragments
+    assert set(held_out_rows(fragment, recipe, YELLOW, 10)[0]["trip_distance"]) == {2.5}
+
+
+@pytest.mark.parametrize(("colour", "name"), [("yellow", "tpep_pickup_datetime"), ("green", "lpep_pickup_datetime")])
+def test_names_and_missing_times(colour: str, name: str) -> None:
+    pickup = np.array([0, np.iinfo(np.int64).min], dtype=np.int64)
+    frame = Taxi().raw_frame({"pickup": pickup, "fare_amount": np.array([1.0, np.nan])}, {"colour": colour})
+    assert list(frame.columns) == [name, "fare_amount"]
+    assert frame[name].dtype == np.dtype("datetime64[us]")
+    assert frame[name][0] == pd.Timestamp("1970-01-01")
+    assert frame.isna().sum().tolist() == [1, 1]

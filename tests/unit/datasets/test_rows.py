@@ -13,7 +13,6 @@ from tests.conftest import high_tip_task
 
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.cpu import CpuFrames
-from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, Fragment, merged
 from tipcast.datasets.rows import Recipe
@@ -65,19 +64,6 @@ def test_summary_of_nothing_is_no_number() -> None:
     assert np.isnan(nothing.positive_rate)
     assert nothing.summary()["partitions"] == 0
     assert "rows_read" not in nothing.summary()
-
-
-def test_a_damaged_file_is_named(session: Session, trip_files: Any) -> None:
-    recipe = Recipe(Taxi(), high_tip_task(NAMES))
-    path = trip_files.write("yellow_tripdata_2019-02.parquet", write_page_checksum=True)
-    listing = trip_files.listing(path, recipe.columns)
-    content = bytearray(path.read_bytes())
-    content[300:3000] = bytes(2700)
-    path.write_bytes(content)
-    with pytest.raises(TipcastError) as caught:
-        rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
-    assert caught.value.code == "D005"
-    assert path.name in str(caught.value)
 
 
 def test_row_groups_are_joined_within_a_file_and_a_number_of_rows(trip_files: Any) -> None:

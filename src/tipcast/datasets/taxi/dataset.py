@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ import pyarrow as pa
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, FilesData, Limits, SampleData, TlcData
-from tipcast.datasets import address, split
+from tipcast.datasets import address
 from tipcast.datasets.base import (
     OUTSIDE_PERIOD,
     Counts,
@@ -41,35 +40,54 @@ SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
 DESCRIBED = tuple(dict.fromkeys(("pickup", *SCORED, *features.needed_columns(features.BASE_FEATURES))))
 """Columns that files must have to be of use."""
-MISSING_PASSENGERS = "missing_passengers"
-"""Count of rows read without a number of passengers, which are kept."""
-SMALLEST_FARE = 5e-324
-"""The smallest number above 0."""
-TOO_MANY = (
-    ("pickup_missing", "D010", "missing", "column {pickup} is empty", ""),
-    (OUTSIDE_PERIOD, "D010", "stray", "column {pickup} lies outside the file's period", ""),
-    ("fare_missing", "D012", "missing", "column {fare_amount} is empty", ""),
-    (
-        "non_finite",
-        "D011",
-        "non_finite",
-        "column {fare_amount}, {tip_amount} or {passenger_count} is infinite or beyond 1e6",
-        "",
-    ),
-    ("tip_missing", "D012", "missing", "column {tip_amount} is empty", ""),
-    ("zone_missing", "D012", "missing", "column {zones} is empty", ""),
-    ("bad_zone", "D013", "bad_zone", f"column {{zones}} is not a taxi zone (1 to {LAST_ZONE})", ""),
-    (
-        MISSING_PASSENGERS,
-        "D012",
-        "missing_passengers",
-        "column {passenger_count} is empty",
-        "leave it out of task.features",
-    ),
-)
-"""Reason, code, name in ``data.limits``, what is wrong, and what to do where that is not to mend the file."""
 EVER = NULL_TIME + 1, np.iinfo(np.int64).max
 """The period of rows whose pick-up may be at any time."""
+BOUNDS = {
+    "fare_amount": (5e-324, ABSURD),  # from the smallest number above 0
+    "tip_amount": (-ABSURD, ABSURD),
+    "passenger_count": (-ABSURD, ABSURD),
+    **dict.fromkeys(schema.ZONES, (1, LAST_ZONE)),
+}
+"""Column -> least and largest value of trips that can be used; the period is that of the pick-up."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Why a trip is dropped, and how a file is refused that has too many such trips."""
+
+    reason: str
+    columns: tuple[str, ...]
+    """Of these at least one is at fault; those that are not read are not looked at."""
+    bad: Callable[[Array, Period], Array]
+    """(rows,) values and the file's period -> (rows,) bool."""
+    fault: str = ""
+    code: str = ""
+    limit: str = ""
+    """Name in ``data.limits``; empty: there may be any number."""
+    fix: str = "mend the file"
+
+
+def _missing(values: Array, period: Period) -> Array:
+    return values != values
+
+
+RULES = (
+    Rule("pickup_missing", ("pickup",), lambda time, period: time == NULL_TIME, "is empty", "D010", "missing"),
+    Rule(OUTSIDE_PERIOD, ("pickup",), lambda time, period: (time < period[0]) | (time >= period[1]),
+         "lies outside the file's period", "D010", "stray"),
+    Rule("fare_missing", ("fare_amount",), _missing, "is empty", "D012", "missing"),
+    Rule("fare_not_positive", ("fare_amount",), lambda fare, period: (fare <= 0) & (fare >= -ABSURD)),
+    Rule("non_finite", ("fare_amount", "tip_amount", "passenger_count"), lambda values, period: abs(values) > ABSURD,
+         "is infinite or beyond 1e6", "D011", "non_finite"),
+    Rule("tip_missing", ("tip_amount",), _missing, "is empty", "D012", "missing"),
+    Rule("zone_missing", schema.ZONES, _missing, "is empty", "D012", "missing"),
+    Rule("bad_zone", schema.ZONES, lambda zone, period: (zone < 1) | (zone > LAST_ZONE),
+         f"is not a taxi zone (1 to {LAST_ZONE})", "D013", "bad_zone"),
+)  # fmt: skip
+"""A trip is dropped under the first that applies."""
+MISSING_PASSENGERS = Rule("missing_passengers", ("passenger_count",), _missing,
+    "is empty", "D012", "missing_passengers", "leave it out of task.features")  # fmt: skip
+"""Such trips are kept and counted."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +118,12 @@ class Taxi(Dataset):
 
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
-        data = self.spec
+        data, key = self.spec, f"data.{which}"
         if not isinstance(data, SampleData | FilesData | TlcData):
             fix = "use data=sample, data=files or data=tlc"
             raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
-        named, key = named_by(data, which), f"data.{which}"
-        needed, extra, facts = dict.fromkeys(("pickup", *columns)), tuple(optional), {"colour": data.colour}
-        request = request_of(data, tuple(needed), extra, nullable=extra, facts=facts)
+        named, needed = named_by(data, which), dict.fromkeys(("pickup", *columns))
+        request = request_of(data, tuple(needed), optional, nullable=tuple(optional), facts={"colour": data.colour})
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
@@ -116,9 +133,8 @@ class Taxi(Dataset):
     @classmethod
     def check_facts(cls, facts: Mapping[str, Any]) -> None:
         """Refuse a colour that no cabs have; C003."""
-        colour, known = facts.get("colour"), schema.COLOURS
-        if colour not in (None, *known):
-            raise TipcastError("C003", "colour", f"no such colour: {colour}", f"use null, {' or '.join(known)}")
+        if (colour := facts.get("colour")) is not None:
+            schema.check_colour(colour, "colour")
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         return files.scan_file(uri, request)
@@ -133,10 +149,8 @@ class Taxi(Dataset):
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return times, whole numbers and doubles for the TLC's columns; all others stay text."""
-        types = dict.fromkeys(header, pa.string())
-        for name, own in self.own_names(header, where).items():
-            types[own] = _type(name)
-        return types
+        own = {column: _type(name) for name, column in self.own_names(header, where).items()}
+        return {**dict.fromkeys(header, pa.string()), **own}
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         if fragment.format != "sample":
@@ -157,25 +171,49 @@ class Taxi(Dataset):
         """
         period = EVER if self.spec is not None and self.spec.limits.stray is None else timed(period)
         keep: Array | None = None
-        for name in ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES):
-            if name in columns and (good := _good(name, columns[name], period)) is not None:
-                keep = good if keep is None else xp.logical_and(keep, good, out=keep)
+        for name, (low, high) in {"pickup": (period[0], period[1] - 1), **BOUNDS}.items():
+            values = columns.get(name, ())
+            # extremes, which NaN spoils, show of most columns that all is good
+            if not len(values) or (values.min() >= low and values.max() <= high):
+                continue
+            good = (values >= low) & (values <= high)
+            if name == "passenger_count":
+                good |= values != values
+            keep = good if keep is None else keep & good
         at = () if keep is None else xp.flatnonzero(~keep)
         if len(at) == 0:
             return None, {}
-        return keep, _reasons({name: values[at] for name, values in columns.items()}, period, xp)
+        rest = xp.ones(len(at), dtype=bool)
+        dropped: Counter[str] = Counter()
+        for rule in RULES:
+            for name in rule.columns:
+                if name in columns:
+                    bad = rule.bad(columns[name][at], period) & rest
+                    dropped[rule.reason] += int(bad.sum())
+                    rest &= ~bad
+        return keep, dict(+dropped)
 
     def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
         """Count trips without a number of passengers, as read, and those paid in cash, as kept."""
         if cleaned:
             return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
-        passengers = columns.get("passenger_count", np.empty(0))
-        return {MISSING_PASSENGERS: int((passengers != passengers).sum())}
+        missing = MISSING_PASSENGERS.bad(columns.get("passenger_count", np.empty(0)), EVER)
+        return {MISSING_PASSENGERS.reason: int(missing.sum())}
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
+        super().check_files(listing, per_file, limits)
         for uri, counts in per_file.items():
-            _check_file(address.shown(uri), listing.columns[uri], counts, limits)
+            names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
+            for rule in (*RULES, MISSING_PASSENGERS):
+                most = getattr(limits, rule.limit) if rule.limit else None
+                rows = {**counts.dropped, **counts.extra}.get(rule.reason, 0)
+                if most is not None and rows > most * counts.rows_read:
+                    column = " or ".join(repr(names[name]) for name in rule.columns if name in names)
+                    what = f"column {column} {rule.fault} in {rows} of {counts.rows_read} rows"
+                    raise TipcastError(
+                        rule.code, address.shown(uri), what, f"{rule.fix}, or raise data.limits.{rule.limit}"
+                    )
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return raw columns by their TLC names, the pick-up first by that of the colour a model was trained on."""
@@ -189,14 +227,9 @@ class Taxi(Dataset):
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
         """Return canonical host columns as a DataFrame with the TLC's names; times become datetime64[us]."""
-        return pd.DataFrame(
-            {
-                schema.tlc_name(name, str(facts.get("colour", "yellow"))): values.view("datetime64[us]")
-                if name in schema.TIMES
-                else np.asarray(values)
-                for name, values in columns.items()
-            }
-        )
+        colour = str(facts.get("colour", "yellow"))
+        times = {name: columns[name].view("datetime64[us]") for name in schema.TIMES if name in columns}
+        return pd.DataFrame({schema.tlc_name(name, colour): values for name, values in {**columns, **times}.items()})
 
     def month_files(self) -> Listing:
         return self.scan("months", schema.REQUIRED, schema.COLUMNS)
@@ -217,77 +250,10 @@ class Taxi(Dataset):
         if isinstance(data, TlcData):
             request = ScanRequest(DESCRIBED, facts={"colour": data.colour})
             return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
-        listing = self.scan(which, DESCRIBED)
-        if isinstance(data, SampleData):
-            rows = sum(fragment.rows or 0 for fragment in listing.fragments)
-            return f"makes {rows:,} {listing.name} of {split.describe(timed(listing.period))}"
-        return files.describe_files(listing)
+        return files.describe_files(self.scan(which, DESCRIBED))
 
 
 def _type(name: str) -> pa.DataType:
     if name in schema.TIMES:
         return pa.timestamp("us")
     return pa.int64() if name in IDS else pa.float64()
-
-
-def _good(name: str, values: Array, period: Period) -> Array | None:
-    """Return a column's mask of good rows, None where its extremes (which NaN spoils) show that all are good."""
-    if not len(values):
-        return None
-    low, high = (1, LAST_ZONE) if name in schema.ZONES else (-ABSURD, ABSURD)
-    if name == "pickup":
-        low, high = period[0], period[1] - 1
-    elif name == "fare_amount":
-        low = SMALLEST_FARE
-    if values.min() >= low and values.max() <= high:
-        return None
-    good = values >= low
-    good &= values <= high
-    if name == "passenger_count":
-        good |= values != values  # NaN
-    return good
-
-
-def _reasons(columns: Mapping[str, Array], period: Period, xp: ModuleType) -> dict[str, int]:
-    """Count rows that are all bad by the first of these reasons."""
-    pickup = columns["pickup"]
-    rest = xp.ones(len(pickup), dtype=bool)
-    nothing = ~rest
-    fare, tip, passengers = (columns.get(name) for name in ("fare_amount", "tip_amount", "passenger_count"))
-    zones = [columns[name] for name in schema.ZONES if name in columns]
-
-    def any_of(*masks: Array) -> Array:
-        return functools.reduce(operator.or_, masks, nothing)
-
-    found = {
-        "pickup_missing": pickup == NULL_TIME,
-        OUTSIDE_PERIOD: (pickup < period[0]) | (pickup >= period[1]),
-        "fare_missing": nothing if fare is None else fare != fare,
-        "fare_not_positive": nothing if fare is None else (fare <= 0) & (fare >= -ABSURD),
-        "non_finite": any_of(*(abs(values) > ABSURD for values in (fare, tip, passengers) if values is not None)),
-        "tip_missing": nothing if tip is None else tip != tip,
-        "zone_missing": any_of(*(values != values for values in zones)),
-        "bad_zone": any_of(*((values < 1) | (values > LAST_ZONE) for values in zones)),
-    }
-    dropped = {}
-    for reason, mask in found.items():
-        rows = int((mask & rest).sum())
-        if rows:
-            dropped[reason] = rows
-            rest &= ~mask
-    return dropped
-
-
-def _check_file(where: str, names: Mapping[str, str], counts: Counts, limits: Limits) -> None:
-    """Refuse a file of which too much had to be dropped; ``names``: canonical name -> the file's own."""
-    if counts.rows_read == 0:
-        raise TipcastError("D009", where, "has no rows", "remove it")
-    own = {name: repr(names.get(name, name)) for name in ("pickup", "fare_amount", "tip_amount", "passenger_count")}
-    zones = " or ".join(repr(names[name]) for name in schema.ZONES if name in names)
-    found = {**counts.dropped, **counts.extra}
-    for reason, code, limit, fault, fix in TOO_MANY:
-        rows = found.get(reason, 0)
-        most = getattr(limits, limit)
-        if most is not None and rows > most * counts.rows_read:
-            what = f"{fault.format(**own, zones=zones)} in {rows} of {counts.rows_read} rows"
-            raise TipcastError(code, where, what, f"{fix or 'mend the file'}, or raise data.limits.{limit}")

@@ -67,14 +67,9 @@ def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the canonical raw columns that features are made of; KeyError for a name that is no feature."""
     if strangers := [name for name in names if name not in FEATURES]:
         raise KeyError(strangers[0])
-    return tuple(dict.fromkeys(column for name in names for column in _sources(name)))
-
-
-def _sources(name: str) -> tuple[str, ...]:
-    """Return the raw columns of a feature."""
-    if name == _FROM_PAIR:
-        return "PULocationID", "DOLocationID"
-    return ("pickup",) if name in _FROM_TIME else (_FROM_ZONE.get(name, name),)
+    sources = {**dict.fromkeys(_FROM_TIME, ("pickup",)), _FROM_PAIR: ("PULocationID", "DOLocationID")}
+    columns = (sources.get(name, (_FROM_ZONE.get(name, name),)) for name in names)
+    return tuple(dict.fromkeys(column for several in columns for column in several))
 
 
 def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.address import last_name
 from tipcast.datasets.base import counted
 
 COLOURS = ("yellow", "green")
@@ -19,26 +17,10 @@ TIMES = ("pickup", "dropoff")
 ZONES = ("PULocationID", "DOLocationID")
 
 COLUMNS = (
-    *TIMES,
-    "VendorID",
-    "passenger_count",
-    "trip_distance",
-    "RatecodeID",
-    *ZONES,
-    "payment_type",
-    "fare_amount",
-    "extra",
-    "mta_tax",
-    "tip_amount",
-    "tolls_amount",
-    "ehail_fee",
-    "improvement_surcharge",
-    "total_amount",
-    "trip_type",
-    "congestion_surcharge",
-    "airport_fee",
-    "cbd_congestion_fee",
-)
+    *TIMES, "VendorID", "passenger_count", "trip_distance", "RatecodeID", *ZONES, "payment_type", "fare_amount",
+    "extra", "mta_tax", "tip_amount", "tolls_amount", "ehail_fee", "improvement_surcharge", "total_amount", "trip_type",
+    "congestion_surcharge", "airport_fee", "cbd_congestion_fee",
+)  # fmt: skip
 """Canonical names in the TLC's order; text columns are never read."""
 
 _TLC = {
@@ -76,10 +58,10 @@ def _fold(name: str) -> str:
 _FOLDED = {_fold(own): name for name, spellings in _TLC.items() for own in (name, *spellings)} | _OTHERS
 
 
-def check_colour(colour: object) -> str:
+def check_colour(colour: object, key: str = "data.colour") -> str:
     """Return a colour of cabs; C003 another one."""
     if colour not in COLOURS:
-        raise TipcastError("C003", "data.colour", f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+        raise TipcastError("C003", key, f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
     return str(colour)
 
 
@@ -99,48 +81,35 @@ def map_columns(
     ``key`` is of the configuration, which maps a user's names.
     """
     wanted = tuple(dict.fromkeys((*needed, *optional)))
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     for name in names:
         canonical = _FOLDED.get(_fold(name))
         if canonical not in wanted:
             continue
-        if canonical in found:
-            what = f"column {name!r} is there twice"
-            if found[canonical] != name:
-                what = f"columns {found[canonical]!r} and {name!r} are the same"
+        if canonical in mapping:
+            what = f"columns {mapping[canonical]!r} and {name!r} are the same"
             raise TipcastError("D006", where, what, "drop or rename one of them")
-        found[canonical] = name
-    missing = [name for name in needed if name not in found]
-    if missing:
-        raise _missing(missing, names, where, needed, key)
-    return {name: found[name] for name in wanted if name in found}
-
-
-def _missing(missing: Sequence[str], names: Sequence[str], where: str, needed: Sequence[str], key: str) -> TipcastError:
-    if _YEAR_2009 in map(_fold, names):
-        what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
-        return TipcastError("D017", where, what, "use months from 2016-07 on")
-    if set(missing) & set(ZONES):
-        refuse_coordinates(names, where)
-    colour = colour_of(names) or "yellow"
-    own = [tlc_name(name, colour) for name in missing]
-    hint = ""
-    if len(own) < 3:  # of more, the names alone fill the line
-        near = [match for name in own for match in difflib.get_close_matches(name, names, 1, 0.7)]
-        hint = f", {' and '.join(map(repr, near))} among them" if near else ""
-    several = f"column{'s' if len(own) > 1 else ''} {', '.join(map(repr, own))}"
-    what = f"missing {several} ({counted(len(names), 'column')} found{hint})"
-    others = [tlc_name(name, colour) for name in needed if name not in missing]
-    more = f" (needed too: {', '.join(others)})" if others else ""
-    return TipcastError("D007", where, what, f"map its own names by {key}={{{own[0]}: ITS_NAME}}{more}")
+        mapping[canonical] = name
+    if missing := [name for name in needed if name not in mapping]:
+        refuse_coordinates(names if set(missing) & set(ZONES) else (), where)
+        if _YEAR_2009 in map(_fold, names):
+            what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
+            raise TipcastError("D017", where, what, "use months from 2016-07 on")
+        lacking, others = (
+            [tlc_name(name, colour_of(names) or "yellow") for name in needed if (name in missing) == lacks]
+            for lacks in (True, False)
+        )
+        what = f"missing column{'s' if missing[1:] else ''} {', '.join(map(repr, lacking))}"
+        more = f" (needed too: {', '.join(others)})" if others else ""
+        fix = f"map its own names by {key}={{{lacking[0]}: ITS_NAME}}{more}"
+        raise TipcastError("D007", where, f"{what} ({counted(len(names), 'column')} found)", fix)
+    return {name: mapping[name] for name in wanted if name in mapping}
 
 
 def refuse_coordinates(names: Iterable[str], where: str) -> None:
     """Refuse a file that has longitudes and latitudes in place of taxi zones; D017."""
     if {_fold(name) for name in names} & _COORDINATES:
-        what = (
-            "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID): the TLC's files before 2016-07"
-        )
+        what = "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID), as files before 2016-07"
         raise TipcastError("D017", where, what, "use months from 2016-07 on")
 
 
@@ -152,18 +121,7 @@ def colour_of(names: Iterable[str]) -> str | None:
     return "yellow" if "tpep" in prefixes else None
 
 
-def remarks(mapping: Mapping[str, str]) -> tuple[str, ...]:
+def remarks(mapping: Mapping[str, str]) -> list[str]:
     """Return one line saying which names are not the TLC's own, or nothing."""
     strange = [f"{own} as {name}" for name, own in mapping.items() if own not in (name, *_TLC[name])]
-    return (f"columns read under other names: {', '.join(strange)}",) if strange else ()
-
-
-def colour_in(names: Iterable[str], uri: str, where: str, wanted: str | None) -> str | None:
-    """Return a file's colour by its columns, else by its name; D007 it is not the one that is wanted."""
-    by_columns = colour_of(names)
-    if by_columns and wanted and by_columns != wanted:
-        lacks, has = tlc_name("pickup", wanted), tlc_name("pickup", by_columns)
-        what = f"missing column {lacks!r}: it has {has!r}, so it is a {by_columns}-taxi file"
-        raise TipcastError("D007", where, what, f"ask for the colour {by_columns}, or name {wanted}-taxi files")
-    name = last_name(uri).lower()
-    return by_columns or next((colour for colour in ("green", "yellow") if colour in name), None)
+    return [f"columns read under other names: {', '.join(strange)}"] if strange else []

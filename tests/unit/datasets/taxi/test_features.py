@@ -58,15 +58,12 @@ def test_airports_and_distance() -> None:
     np.testing.assert_array_equal(matrix, [[1, 1, 1.5], [1, -1, -1], [0, 0, 0]])
 
 
-def test_no_rows() -> None:
-    columns = {name: np.empty(0, dtype=np.int64) for name in needed_columns(FEATURES)}
-    assert compute(columns, FEATURES).shape == (0, len(FEATURES))
-
-
 def test_needed_columns() -> None:
     assert needed_columns(BASE_FEATURES) == ("pickup", "passenger_count", "PULocationID", "DOLocationID")
     with pytest.raises(KeyError, match="pickup_moon"):
         needed_columns(["pickup_moon"])
+    nothing = {name: np.empty(0, dtype=np.int64) for name in needed_columns(FEATURES)}
+    assert compute(nothing, FEATURES).shape == (0, len(FEATURES))
 
 
 def test_pairs_of_zones_are_in_the_order_of_their_texts() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,18 @@ import xgboost as xgb
 from sklearn.metrics import roc_auc_score
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.taxi import sample_tables
-from tipcast.datasets.taxi.sample import column_names, sample_block
-from tipcast.datasets.taxi.sample_tables import Alias
+from tipcast.config.schema import SampleData
+from tipcast.datasets.split import of_months
+from tipcast.datasets.taxi import sample
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.files import parse_months
+from tipcast.datasets.taxi.sample import PATH, Alias, column_names, sample_block
 
 WEEKS = (1551657600000000, 1554076800000000)
 """Four whole weeks from Monday 2019-03-04."""
 NEXT = (1554076800000000, 1556496000000000)
 ROWS = 300_000
+SHIPPED = json.loads(PATH.read_text(encoding="utf-8"))
 Block = dict[str, Any]
 KNOWN = [
     [1553700725000000, 1551724248000000, 1553341029000000, 1553186308000000],
@@ -65,6 +69,7 @@ def variation(values: np.ndarray, expected: dict[int, float]) -> float:
 
 @pytest.mark.parametrize("colour", ["yellow", "green"])
 def test_same_seed_same_trips_whichever_columns(colour: str) -> None:
+    assert not any(map(len, sample_block(WEEKS, 3, 11, 0, colour).values()))
     every = sample_block(WEEKS, 3, 11, 70_001, colour)
     assert list(every) == list(column_names(colour))
     assert same(every, sample_block(WEEKS, 3, 11, 70_001, colour))
@@ -85,15 +90,6 @@ def test_each_part_of_the_key_changes_the_trips() -> None:
         fares((WEEKS[0], NEXT[0] + 3_600_000_000)),
     }
     assert len(made) == 6
-
-
-def test_blocks_do_not_depend_on_threads_or_order() -> None:
-    alone = [sample_block(WEEKS, block, 5, 40_000, "yellow") for block in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda block: sample_block(WEEKS, block, 5, 40_000, "yellow"), reversed(range(4))))
-    assert all(same(a, b) for a, b in zip(alone, reversed(together), strict=True))
-    pairs = [np.corrcoef(alone[0]["fare_amount"], block["fare_amount"])[0, 1] for block in alone[1:]]
-    assert max(map(abs, pairs)) < 0.03
 
 
 def test_a_known_block_stays_as_it_is() -> None:
@@ -160,7 +156,7 @@ def test_ties_and_buttons(trips: Block) -> None:
 
 
 def test_margins_are_the_shipped_ones(trips: Block) -> None:
-    made = sample_tables.constants()["yellow"]
+    made = SHIPPED["yellow"]
     week_hour = (trips["tpep_pickup_datetime"] // 3_600_000_000 + 72) % 168
     assert (
         variation(week_hour, {i: share / sum(made["hour_of_week"]) for i, share in enumerate(made["hour_of_week"])})
@@ -220,7 +216,7 @@ def test_green_trips_have_their_own_columns() -> None:
     assert "trip_type" in block
     assert "airport_fee" not in block
     paid = block["fare_amount"] > 0
-    assert abs(high(block)[paid].mean() - sample_tables.constants()["green"]["label_rate"]) < 0.02
+    assert abs(high(block)[paid].mean() - SHIPPED["green"]["label_rate"]) < 0.02
 
 
 def test_alias_tables_keep_the_shares() -> None:
@@ -231,14 +227,34 @@ def test_alias_tables_keep_the_shares() -> None:
     assert drawn[7] == 0
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"colour": "blue"}, {"columns": ["tip"]}, {"rows": -1}, {"period": (5, 5)}, {"seed": -1}, {"block": -2}]
-)
-def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"period": WEEKS, "block": 0, "seed": 0, "rows": 10, "colour": "yellow", **wrong}
-    with pytest.raises(TipcastError, match=r"^error\[C003\] .* Fix: "):
-        sample_block(**given)
+def test_blocks_are_listed() -> None:
+    spec = SampleData("sample", "2019-01..2019-02", test=None, rows=1000, seed=3, colour="yellow", block_rows=300)
+    listing = Taxi(spec).scan("train", ("fare_amount", "PULocationID"), optional=("trip_type",))
+    assert [fragment.rows for fragment in listing.fragments] == [300, 225, 300, 175]
+    assert [fragment.part for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
+    assert [fragment.period for fragment in listing.fragments[1:3]] == [of_months("2019-01"), of_months("2019-02")]
+    assert listing.period == (of_months("2019-01")[0], of_months("2019-02")[1])
+    assert list(listing.fragments[0].columns) == ["pickup", "fare_amount", "PULocationID"]
+    assert Taxi(dataclasses.replace(spec, seed=4)).scan("train", ()).digest != listing.digest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample, "VERSION", sample.VERSION + 1)
+        assert Taxi(spec).scan("train", ("fare_amount", "PULocationID"), ("trip_type",)).digest != listing.digest
+    with pytest.raises(TipcastError, match="C003.*data.rows.*block_rows"):
+        Taxi(dataclasses.replace(spec, rows=10**18)).scan("train", ())
 
 
-def test_no_rows() -> None:
-    assert all(len(values) == 0 for values in sample_block(WEEKS, 0, 0, 0, "yellow").values())
+def test_blocks_are_read_like_files(frames: Any) -> None:
+    spec = SampleData("sample", "2019-01", test=None, rows=500, seed=0, colour="green", block_rows=300)
+    listing = Taxi(spec).scan("train", ("fare_amount", "PULocationID"))
+    read = [Taxi().read(fragment, frames) for fragment in listing.fragments]
+    assert [len(columns["pickup"]) for columns in read] == [300, 200]
+    assert set(read[0]) == {"pickup", "fare_amount", "PULocationID"}
+    assert read[0]["pickup"].dtype == np.int64
+
+
+def test_months() -> None:
+    assert parse_months("2018-12..2019-02", "k") == ["2018-12", "2019-01", "2019-02"]
+    assert parse_months(["2019-03", "2019-01..2019-01", "2019-03"], "k") == ["2019-01", "2019-03"]
+    for wrong in ("2019", "2019-13", "2019-02..2019-01", 2019, [], "2019-01..", "..2019-01"):
+        with pytest.raises(TipcastError, match="C003.*k"):
+            parse_months(wrong, "k")

@@ -1,49 +1,31 @@
-"""Tests of the TLC's months: downloaded once, checked by SHA-256, used without a network."""
+"""The TLC's months: downloaded once, checked by SHA-256, used without a network; what is said of data beforehand."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
-import http.server
-import threading
-from collections.abc import Iterator
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import TlcData
+from tipcast.config.schema import DataSpec, FilesData, SampleData, TlcData
 from tipcast.datasets.base import Listing
+from tipcast.datasets.taxi import files
 from tipcast.datasets.taxi.dataset import Taxi
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
+MONTHS = "/{colour}_tripdata_{month}.parquet"
+NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
 
 
-@contextlib.contextmanager
-def _served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    asked: list[str] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            super().do_GET()
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/{{colour}}_tripdata_{{month}}.parquet", asked
-        finally:
-            server.shutdown()
+def _tlc(url: str, cache: Path, months: Any = "2019-01..2019-02", colour: str = "yellow") -> Taxi:
+    return Taxi(TlcData("tlc", train=months, test=None, months=None, colour=colour, url=url, cache=str(cache)))
 
 
-def _list(url: str, cache: Path, months: Any = "2019-01..2019-02", colour: str = "yellow") -> Listing:
-    spec = TlcData(source="tlc", train=months, test=None, months=None, colour=colour, url=url, cache=str(cache))
-    return Taxi(spec).scan("train", NEEDED)
+def _list(*named: Any, **more: Any) -> Listing:
+    return _tlc(*named, **more).scan("train", NEEDED)
 
 
 @pytest.fixture
@@ -55,14 +37,16 @@ def published(trip_files: Any, tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def test_months_are_downloaded_once_and_then_need_no_network(published: Path, tmp_path: Path, trip_files: Any) -> None:
+def test_months_are_downloaded_once_and_then_need_no_network(
+    published: Path, tmp_path: Path, trip_files: Any, served: Any
+) -> None:
     cache = tmp_path / "cache"
-    with _served(published) as (url, asked):
-        first = _list(url, cache)
+    with served(published) as (url, asked):
+        first = _list(url + MONTHS, cache)
         fetched = len(asked)
-        assert _list(url, cache) == first
+        assert _list(url + MONTHS, cache) == first
         assert len(asked) == fetched
-    assert _list(url, cache) == first
+    assert _list(url + MONTHS, cache) == first
     assert sum(sums.rows for sums in trip_files.checked(first).values()) == 2000
     assert sorted(file.name for file in cache.iterdir()) == [
         f"yellow_tripdata_2019-0{month}.parquet{ending}" for month in (1, 2) for ending in ("", ".sha256")
@@ -73,42 +57,37 @@ def test_months_are_downloaded_once_and_then_need_no_network(published: Path, tm
     assert (cache / f"{file.name}.sha256").read_text() == f"{digest}  {file.name}\n"
 
 
-def test_a_damaged_month_is_downloaded_again(published: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    with _served(published) as (url, _):
-        _list(url, cache)
-        file = cache / "yellow_tripdata_2019-01.parquet"
+def test_a_damaged_month_is_downloaded_again(published: Path, tmp_path: Path, served: Any) -> None:
+    with served(published) as (url, _):
+        _list(url + MONTHS, tmp_path / "cache")
+        file = tmp_path / "cache" / "yellow_tripdata_2019-01.parquet"
         file.write_bytes(file.read_bytes()[:500])
-        _list(url, cache)
+        _list(url + MONTHS, tmp_path / "cache")
         assert file.read_bytes() == (published / file.name).read_bytes()
 
 
-def test_a_month_put_there_by_hand_is_used(published: Path, tmp_path: Path) -> None:
-    listing = _list("https://127.0.0.1:1/{colour}_{month}.parquet", _by_hand(published, tmp_path), "2019-02")
-    assert len(listing.fragments) == 1
-
-
-def _by_hand(published: Path, tmp_path: Path) -> Path:
-    (tmp_path / "cache").mkdir()
-    name = "yellow_tripdata_2019-02.parquet"
-    (tmp_path / "cache" / name).write_bytes((published / name).read_bytes())
-    return tmp_path / "cache"
+def test_months_put_there_by_hand_need_no_server(published: Path) -> None:
+    dataset = _tlc(NOWHERE, published)
+    said = f"2 of 2 months in {published} (2 files, 2,000 rows, 2 parts, yellow trips, 2019-01-01..2019-02-28)"
+    assert dataset.describe("train") == said
+    assert len(dataset.scan("train", NEEDED).fragments) == 2
 
 
 def test_offline_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TipcastError) as caught:
-        _list("https://127.0.0.1:1/{colour}_{month}.parquet?key=secret", tmp_path / "cache", "2019-01")
-    error = caught.value
-    assert error.code == "D022"
-    assert "https://127.0.0.1:1/yellow_2019-01.parquet" in str(error)
-    assert str(tmp_path / "cache" / "yellow_tripdata_2019-01.parquet") in error.fix
-    assert "secret" not in str(error)
+    for ask in (lambda dataset: dataset.scan("train", NEEDED), lambda dataset: dataset.describe("train")):
+        with pytest.raises(TipcastError, match="D022.*https://127.0.0.1:1/yellow_2019-01.parquet") as caught:
+            ask(_tlc(NOWHERE, tmp_path / "cache", "2019-01"))
+        assert str(tmp_path / "cache" / "yellow_tripdata_2019-01.parquet") in caught.value.fix
+        assert "secret" not in str(caught.value)
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_month_that_is_not_published(published: Path, tmp_path: Path) -> None:
-    with _served(published) as (url, _), pytest.raises(TipcastError, match="D001.*2019-03.*not published"):
-        _list(url, tmp_path / "cache", ["2019-02", "2019-03"])
+def test_a_month_that_is_not_published(published: Path, tmp_path: Path, served: Any) -> None:
+    with served(published) as (url, _):
+        with pytest.raises(TipcastError, match="D001.*2019-03.*not published"):
+            _list(url + MONTHS, tmp_path / "cache", ["2019-02", "2019-03"])
+        with pytest.raises(TipcastError, match="D001.*2019-03.*not published"):
+            _tlc(url + MONTHS, published, "2019-02..2019-03").describe("train")
     assert not list((tmp_path / "cache").glob(".*"))
 
 
@@ -126,7 +105,49 @@ def test_configuration_is_checked_first(settings: dict[str, str], key: str, tmp_
         _list(**({"url": "https://127.0.0.1:1/{month}.parquet", "cache": tmp_path} | settings))
 
 
-def test_green_months_must_be_green(published: Path, tmp_path: Path) -> None:
+def test_green_months_must_be_green(published: Path, tmp_path: Path, served: Any) -> None:
     (published / "yellow_tripdata_2019-01.parquet").rename(published / "green_tripdata_2019-01.parquet")
-    with _served(published) as (url, _), pytest.raises(TipcastError, match="D007.*green_tripdata_2019-01.*lpep_pickup"):
-        _list(url, tmp_path / "cache", "2019-01", "green")
+    with served(published) as (url, _), pytest.raises(TipcastError, match="D007.*green_tripdata_2019-01.*lpep_pickup"):
+        _list(url + MONTHS, tmp_path / "cache", "2019-01", "green")
+
+
+def test_a_cache_that_cannot_be_written(published: Path, tmp_path: Path, served: Any) -> None:
+    (tmp_path / "file").touch()
+    with served(published) as (url, _), pytest.raises(TipcastError, match="D001.*file/cache.*cannot be written"):
+        _list(url + MONTHS, tmp_path / "file" / "cache")
+
+
+def test_months_to_download_are_asked_for_and_not_fetched(published: Path, tmp_path: Path, served: Any) -> None:
+    cache = tmp_path / "cache"
+    with served(published) as (url, asked):
+        said = _tlc(url + MONTHS, cache).describe("train")
+        assert asked == ["HEAD /yellow_tripdata_2019-01.parquet"]
+        local = _tlc(f"{published}/{{colour}}_tripdata_{{month}}.parquet", cache).describe("train")
+    assert said.startswith(f"0 of 2 months in {cache}; http://127.0.0.1:")
+    assert said.endswith("answers: 2 to download")
+    assert local.endswith("answers: 2 to download")
+    assert not cache.exists()
+
+
+def test_a_server_that_refuses_or_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Any) -> None:
+    monkeypatch.setattr(files, "ANSWER_S", 0.2)
+    with served(tmp_path, status=403) as (url, _), pytest.raises(TipcastError, match="D022.*refused"):
+        _tlc(url + MONTHS, tmp_path / "cache").describe("train")
+    with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(TipcastError, match="D022.*TimeoutError"):
+        _tlc(f"http://127.0.0.1:{deaf.getsockname()[1]}/{{month}}.parquet", tmp_path / "cache").describe("train")
+
+
+def _describe(data: DataSpec, which: str = "train") -> str:
+    return Taxi(data).describe(which)
+
+
+def test_what_is_said_of_files_and_samples(trip_files: Any, tmp_path: Path) -> None:
+    sample = SampleData("sample", "2019-01..2019-02", "2019-03", None, rows=50, seed=0, colour="yellow", block_rows=20)
+    assert _describe(sample, "test") == "1 file, 50 rows, 3 parts, yellow trips, 2019-03-01..2019-03-31"
+    trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01")
+    csv = trip_files.write("yellow_tripdata_2019-02.csv")
+    for named, said in (
+        (tmp_path / "*.parquet", "1 file, 1,000 rows, 1 part, yellow trips, 2019-01-01..2019-01-31"),
+        (csv, "1 file, 1 part, yellow trips, 2019-02-01..2019-02-28"),  # that does not tell its rows
+    ):
+        assert _describe(FilesData("files", str(named), test=None, months=None, block_bytes=32 << 20)) == said
