@@ -1,8 +1,7 @@
-"""What `--help` says: of each job, option and key the comment beside it in conf/, else the docstring in its schema."""
+"""What `--help` says: of each job, option and key the comment beside it in conf/, else the one in its schema."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import itertools
@@ -63,15 +62,7 @@ def usage() -> str:
 def text(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> str:
     """Return the text of `tipcast JOB --help`: groups with their options first, then every key of the chosen ones.
 
-    Parameters
-    ----------
-    job
-        Its name.
-    config
-        Composed; nothing need be resolved or given.
-    choices
-        Group -> the option of it that was composed.
-
+    ``config`` is composed, nothing in it need be given; ``choices`` has the option that was composed of each group.
     """
     width = _width()
     order = sorted(choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
@@ -79,66 +70,49 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> str
     lines = [*textwrap.wrap(f"tipcast {job}: {_headline(job)}", width), ""]
     lines += [f"usage: tipcast {job} [flag ...] [group=option ...] [key=value ...]", ""]
     lines.append("groups and their options, [in brackets] the chosen one, whose keys are below")
-    for group, chosen in groups.items():
-        names = [f"[{name}]" if name == chosen else name for name in conf_files.options(group)]
+    comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
+    sections: dict[str, list[str]] = {"": [f"keys of {job}"]}
+    for group, option in groups.items():
+        names = [f"[{name}]" if name == option else name for name in conf_files.options(group)]
         lines += _entry(group, ", ".join(names), width, 12)
-    told = dict(documented(job, config, groups))
-    sections: dict[str, list[str]] = {section: [] for section in ("", *groups)}
-    for key in told:
-        section = key.partition(".")[0]
-        sections.setdefault(section if section in groups else "", []).append(key)
-    for section, keys in sections.items():
-        lines += ["", *_title(section, groups.get(section), job, width)] if keys else []
-        for key in keys:
-            word = key if key.endswith(".*") else f"{key}={_shown(_at(config, key))}"
-            lines += _entry(word, told[key], width, KEYS)
+        path = conf_files.options(group).get(option or "")
+        first = re.split(r"(?<=[.?])\s", _first_comment(path))[0] if path else ""
+        sections[group] = textwrap.wrap(f"{group}={option or 'null'}: {first}", width)
+        comments |= _of_option(group, option)
+    titles = {section: len(title) for section, title in sections.items()}
+    for key, value, comment in _keys(config, ""):
+        if key not in NAMES:
+            group = key.partition(".")[0]
+            word = key if key.endswith(".*") else f"{key}={_shown(value)}"
+            explained = _entry(word, comments.get(key.removesuffix(".*")) or comment, width, KEYS)
+            sections[group if group in groups else ""] += explained
+    for section, entries in sections.items():
+        lines += ["", *entries] if len(entries) > titles[section] else []
     return "\n".join([*lines, "", *_flags(width)])
 
 
-def documented(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Yield each key of a configuration, and what is said of it (empty: nothing)."""
-    comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
-    for group, option in choices.items():
-        if option is not None:
-            comments |= _of_option(group, option)
-    for key, docstring in _keys(config, ""):
-        if key not in NAMES:
-            yield key, comments.get(key.removesuffix(".*")) or docstring
-
-
-def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield keys and their docstrings; of a mapping that a library reads its items too."""
-    told = _docstrings(OmegaConf.get_type(config) or dict)
+def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield keys with their values and the comments of their schemas; of a mapping that a library reads its items."""
+    comments: dict[str, str] = {}
+    for schema in reversed((OmegaConf.get_type(config) or dict).__mro__):
+        if dataclasses.is_dataclass(schema):
+            parts = [line.partition("  # ") for line in inspect.getsource(schema).splitlines()]
+            comments |= {code.strip().partition(":")[0]: comment for code, _, comment in parts if comment}
     for name in map(str, config):
         key = f"{prefix}{name}"
-        value = None if OmegaConf.is_missing(config, name) else config._get_node(name)
+        value = MISSING if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(value)):
             yield from _keys(value, f"{key}.")
-        elif name in EXPANDED and value:
-            yield f"{key}.*", told.get(name, "")
-            yield from ((f"{key}.{item}", "") for item in config[name])
+        elif name in EXPANDED and value and value != MISSING:
+            yield f"{key}.*", None, comments.get(name, "")
+            yield from ((f"{key}.{item}", value[item], "") for item in value)
         else:
-            yield key, told.get(name, "")
+            yield key, value, comments.get(name, "")
 
 
-def _docstrings(kind: type) -> dict[str, str]:
-    """Return the fields of a schema and the first lines of the docstrings that follow them."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(each):
-            continue
-        for node in ast.parse(inspect.getsource(each)).body:
-            for pair in itertools.pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
-                match pair:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                        first = said.strip().partition("\n")[0].replace("``", "").removesuffix(".")
-                        found[name] = first if first[1:2].isupper() else first[:1].lower() + first[1:]
-    return found
-
-
-def _of_option(group: str, option: str) -> dict[str, str]:
+def _of_option(group: str, option: str | None) -> dict[str, str]:
     """Return the comments of an option, and of those of its group that it builds on."""
-    path = conf_files.options(group).get(option)
+    path = conf_files.options(group).get(option or "")
     if path is None:
         return {}
     text = path.read_text(encoding="utf-8")
@@ -170,31 +144,13 @@ def _comments(path: Path, prefix: str) -> dict[str, str]:
 
 def _headline(job: str) -> str:
     """Return what conf/JOB.yaml says in its first line."""
-    return _first_line(conf_files.conf_dir() / f"{job}.yaml").partition(": ")[2]
+    return _first_comment(conf_files.conf_dir() / f"{job}.yaml").partition(": ")[2]
 
 
-def _first_line(path: Path) -> str:
-    """Return the first comment of a file that is not Hydra's, up to its end of the sentence or the line."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = itertools.takewhile(
-        lambda line: line.startswith("#"), (line for line in lines if line != conf_files.PACKAGE)
-    )
-    return " ".join(line.lstrip("# ") for line in comment)
-
-
-def _title(section: str, option: str | None, job: str, width: int) -> list[str]:
-    if not section:
-        return [f"keys of {job}"]
-    path = conf_files.options(section).get(option or "")
-    said = re.split(r"(?<=[.?])\s", _first_line(path))[0] if path else ""
-    return textwrap.wrap(f"{section}={option or 'null'}: {said}", width)
-
-
-def _at(config: DictConfig, key: str) -> Any:
-    """Return a value with what it refers to, None and ``???`` as they are."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(config, parent) if parent else config
-    return MISSING if OmegaConf.is_missing(node, name) else node[name]
+def _first_comment(path: Path) -> str:
+    """Return the comment that a file begins with, but Hydra's."""
+    lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line != conf_files.PACKAGE)
+    return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
 def _shown(value: Any) -> str:

@@ -8,59 +8,45 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tipcast.config import schema
-from tipcast.config.bounds import bounded
 from tipcast.config.conf_files import options
-from tipcast.config.schema import (
-    MISSING,
-    BackendSpec,
-    ClusterSpec,
-    DataSpec,
-    ModelSpec,
-    Output,
-    SearchSpec,
-    TaskSpec,
-    TrackingSpec,
-)
+from tipcast.config.schema import MISSING, bounded
 
 
 @dataclass
 class _JobConfig:
-    print: Output = MISSING
-    """Form of the closing lines: text, json (the last line of standard output is one JSON object) or none."""
-    debug: bool = False
-    """Whether errors come with tracebacks."""
+    print: schema.Output = MISSING  # form of the closing lines; json: the last line is one JSON object
+    debug: bool = False  # whether errors come with tracebacks
 
 
 @dataclass
 class InspectConfig(_JobConfig):
     """A table to look at, and its column that would be predicted."""
 
-    data: DataSpec = MISSING
-    task: TaskSpec = MISSING
+    data: schema.DataSpec = MISSING
+    task: schema.TaskSpec = MISSING
 
 
 @dataclass
 class _WorkersConfig(_JobConfig):
-    backend: BackendSpec = MISSING
-    cluster: ClusterSpec = MISSING
+    backend: schema.BackendSpec = MISSING
+    cluster: schema.ClusterSpec = MISSING
 
 
 @dataclass
 class DoctorConfig(_WorkersConfig):
     """What the doctor looks at."""
 
-    data: DataSpec = MISSING
-    tracking: TrackingSpec = MISSING
+    data: schema.DataSpec = MISSING
+    tracking: schema.TrackingSpec = MISSING
 
 
 @dataclass
 class TrainConfig(DoctorConfig):
     """A training."""
 
-    task: TaskSpec = MISSING
-    model: ModelSpec = MISSING
-    seed: int = bounded(0, below=2**31)
-    """Of everything that is drawn at random."""
+    task: schema.TaskSpec = MISSING
+    model: schema.ModelSpec = MISSING
+    seed: int = bounded(0, below=2**31)  # of everything that is drawn at random
 
 
 @dataclass
@@ -77,7 +63,7 @@ class MultirunConfig(TrainConfig):
 class SweepConfig(TrainConfig):
     """What a training has, and how its parameters are searched."""
 
-    search: SearchSpec = MISSING
+    search: schema.SearchSpec = MISSING
     resume: str | None = None
 
 
@@ -94,22 +80,18 @@ class LadderConfig(TrainConfig):
 class PrepareConfig(_WorkersConfig):
     """Months to keep prepared."""
 
-    data: DataSpec = MISSING
+    data: schema.DataSpec = MISSING
     out: str = MISSING
-    row_group_rows: int = bounded(1)
-    """Rows of a row group of the Parquet files: each is read by a task."""
-    compression: str = MISSING
-    """Of the Parquet files: zstd, snappy, gzip, lz4, brotli or none."""
+    row_group_rows: int = bounded(1)  # rows of a row group of the Parquet files: each is read by a task
+    compression: str = MISSING  # of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
 
 
 @dataclass
 class PromoteConfig(DoctorConfig):
     """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the version's run read."""
 
-    model_uri: str = MISSING
-    """``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``."""
-    alias: str = MISSING
-    """That the version is to get."""
+    model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
+    alias: str = MISSING  # that the version is to get
     margin: float = bounded(0)
     certain: bool = MISSING
     replicates: int = bounded(100)
@@ -129,13 +111,12 @@ FACTS = ("colour",)
 class ScoreConfig(_WorkersConfig):
     """A model, rows, and where their scores go."""
 
-    tracking: TrackingSpec = MISSING
+    tracking: schema.TrackingSpec = MISSING
     model_uri: str = MISSING
     input: Any = MISSING
     output: str = MISSING
     keep: list[str] | None = None
     columns: dict[str, str] = field(default_factory=dict)
-    """Own name -> name of the column in the files, as {pickup: started_at}."""
     colour: str | None = None
     block_bytes: int = bounded(1024)
     compression: str = MISSING
@@ -168,12 +149,12 @@ def register() -> None:
     for name, node in JOBS.items():
         store.store(name=f"{name}_schema", node=node)
     groups = {
-        "backend": BackendSpec,
+        "backend": schema.BackendSpec,
         "dataset": schema.OwnData,
-        "task": TaskSpec,
-        "model": ModelSpec,
-        "search": SearchSpec,
-        "tracking": TrackingSpec,
+        "task": schema.TaskSpec,
+        "model": schema.ModelSpec,
+        "search": schema.SearchSpec,
+        "tracking": schema.TrackingSpec,
     }
     for name, part in (groups | schema.CLUSTERS | schema.SOURCES).items():
         store.store(group="schema", name=name, node=part)

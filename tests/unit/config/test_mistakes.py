@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import hydra
@@ -48,19 +47,6 @@ def _refused(word: str) -> TipcastError:
 )
 def test_advice(word: str, advice: str) -> None:
     assert advice in _refused(word).fix
-
-
-@pytest.mark.parametrize(
-    ("word", "mended"),
-    [
-        ("tracking.run_name=a;b", "\"tracking.run_name='a;b'\""),
-        ("tracking.run_name=it's", "\"tracking.run_name='it\\'s'\""),
-        ("tracking.run_name=$a;", "'tracking.run_name='\"'\"'$a;'\"'\"''"),
-    ],
-)
-def test_what_is_advised_composes(word: str, mended: str) -> None:
-    assert mended in _refused(word).fix
-    assert compose("train", to_overrides(shlex.split(mended)))
 
 
 def test_a_list_of_addresses_shows_no_secret() -> None:
