@@ -19,7 +19,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -31,11 +30,8 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
 
 QUIET = {
-    "hydra.run.dir": ".",
-    "hydra.output_subdir": "null",
-    "hydra/job_logging": "none",
-    "hydra/hydra_logging": "none",
-}
+    "hydra.run.dir": ".", "hydra.output_subdir": "null", "hydra/job_logging": "none", "hydra/hydra_logging": "none",
+}  # fmt: skip
 """Hydra writes nothing into the working directory."""
 
 FOLDER = "--config-dir="
@@ -52,29 +48,13 @@ class Composed:
 
 
 def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None) -> list[Composed]:
-    """Run Hydra's command line for a job, a file of conf/, with overrides of ``arguments.to_overrides``.
+    """Run Hydra's command line for a job, a file of conf/, with flags and overrides of ``arguments.to_overrides``.
 
-    Parameters
-    ----------
-    job
-        Its name.
-    overrides
-        Hydra's flags and overrides.
-    recorded
-        What the overrides change, in place of what conf/ has: ``data``, ``task``, ``model`` and ``seed`` of
-        ``plain.recorded``.
+    The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has. Returns one resolved
+    configuration, several with ``--multirun``, none where a flag only printed something.
 
-    Returns
-    -------
-    list of Composed
-        One resolved configuration, several with ``--multirun``, none where a flag only printed something.
-
-    Raises
-    ------
-    TipcastError
-        C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C004 missing value, C005 syntax,
-        C012 a file of conf/ that cannot be read, C021 a folder of Hydra's that cannot be written.
-
+    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
+    cannot be read, C021 a folder of Hydra's that cannot be written.
     """
     job_schemas.register()
     flags = [item for item in overrides if not _is_override(item)]
@@ -91,8 +71,10 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
             return []
         if conf_files.own_dir() is not None:
             _check_own(job, overrides, several=bool(MULTIRUN & set(flags)))
-        plain = None if flags else _plain(job, overrides)
-        made = [plain] if plain else _by_command_line(job, flags, overrides)
+        if flags or any(override.lstrip("+~").startswith("hydra") for override in overrides):
+            made = _by_command_line(job, flags, overrides)
+        else:
+            made = [_alone(job, overrides)]
         return [Composed(each.config, [word for word in each.overrides if word not in chosen]) for each in made]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
@@ -103,28 +85,17 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
             what = "Hydra refuses a flag or its value, see above"
             raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
         return []
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as problem:
+    except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of flags that exclude each other
         raise conf_files.unreadable(problem) from problem
-    except ValueError as problem:  # hydra's own of a group that is no text, or of flags that exclude each other
-        if "defaults" in str(problem):
-            raise conf_files.unreadable(problem) from problem
-        raise TipcastError("C005", "command line", str(problem), f"see tipcast {job} --help") from problem
 
 
-def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
-    """Compose one configuration by Hydra's Compose API, in half the time of its command line.
-
-    It runs no job, so that it gives None where Hydra is asked to do more than that.
-    """
-    if any(override.lstrip("+~").startswith("hydra") for override in overrides):
-        return None
+def _alone(job: str, overrides: Sequence[str]) -> Composed:
+    """Compose one configuration by Hydra's Compose API, in half the time of its command line; it runs no job."""
     config = _by_api(job, overrides)
-    asked = config.hydra
-    if asked.mode is RunMode.MULTIRUN or asked.callbacks or asked.job.env_set or asked.job.chdir:
-        return None
     HydraConfig.instance().set_config(config)  # ${hydra:...}
     try:
-        OmegaConf.resolve(_parted(config)[0])
+        config, asked = _parted(config)
+        OmegaConf.resolve(config)
     finally:
         HydraConfig.instance().cfg = None
     return _done(config, asked)
@@ -150,11 +121,9 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
         composed.append(_done(config, HydraConfig.get()))
 
     keys = {override.partition("=")[0] for override in overrides}
-    quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
-    words, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    words = sys.argv
     with temporary_folder() as folder:
-        if "hydra.sweep.dir" not in keys:
-            quiet.append(f"hydra.sweep.dir={folder}")
+        quiet = [f"{key}={value}" for key, value in (QUIET | {"hydra.sweep.dir": folder}).items() if key not in keys]
         sys.argv = [f"tipcast {job}", *flags, *overrides, *quiet, *conf_files.search_path()]  # argparse: flags first
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
         try:
@@ -162,8 +131,6 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
         finally:
             sys.argv = words
             del os.environ["HYDRA_FULL_ERROR"]
-            if full_error is not None:
-                os.environ["HYDRA_FULL_ERROR"] = full_error
             GlobalHydra.instance().clear()
     for problem in unresolved:
         raise problem
@@ -184,23 +151,21 @@ def _check_own(job: str, overrides: Sequence[str], *, several: bool) -> None:
     With ``--multirun`` Hydra takes its launcher, its sweeper and its callbacks from the overrides of one value, and
     the logging of each run from all.
     """
-    shipped = _active(job, [], own=False)
-    words = [list(overrides)]
+
+    def active(words: Sequence[str], *, own: bool) -> list[Any]:
+        asked = _by_api(job, words, own=own).hydra
+        return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(asked, key)})) for key in ACTIVE]
+
+    shipped, words = active([], own=False), [list(overrides)]
     if several:
         with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
             parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
-            single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+            single = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
             words = [single, *BasicSweeper.split_arguments(parsed, None)[0]]
-    if any(_active(job, each, own=True) != shipped for each in words):
+    if any(active(each, own=True) != shipped for each in words):
         what = "a file there sets keys of Hydra's"
         raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
-
-
-def _active(job: str, overrides: Sequence[str], *, own: bool) -> list[Any]:
-    """Return what Hydra would make objects of, or change the process by."""
-    asked = _by_api(job, overrides, own=own).hydra
-    return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(asked, key)})) for key in ACTIVE]
 
 
 def _done(config: DictConfig, asked: Any) -> Composed:
@@ -214,14 +179,9 @@ def _done(config: DictConfig, asked: Any) -> Composed:
 def to_object(config: DictConfig) -> Any:
     """Return the configuration as its schema's dataclass instance.
 
-    Raises
-    ------
-    TipcastError
-        C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
-
+    C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
+    if missing := sorted(OmegaConf.missing_keys(config)):
         raise TipcastError("C004", missing[0], "needs a value", f"add {missing[0]}=...")
     specification = OmegaConf.to_object(config)
     _check(specification)

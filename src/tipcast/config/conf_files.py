@@ -53,7 +53,7 @@ def search_path() -> list[str]:
 
 
 def unreadable(problem: Exception) -> TipcastError:
-    """Return what PyYAML, the system or Hydra says of a file: C012, or C021 for a folder that Hydra cannot write to."""
+    """Return what PyYAML, the system or Hydra says of a file (C012), a folder to write to (C021), or flags (C005)."""
     if isinstance(problem, yaml.MarkedYAMLError) and (mark := problem.problem_mark or problem.context_mark):
         where = f"{_shown(Path(mark.name))}, line {mark.line + 1}, column {mark.column + 1}"
         fix = "mend that line: indent with blanks, quote a text that has any of : # [ ] { } * & !"
@@ -65,8 +65,7 @@ def unreadable(problem: Exception) -> TipcastError:
         fix = "name another folder, or leave hydra.run.dir as it is"
         return TipcastError("C021", path, f"cannot be written: {said}", fix)
     files = [path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))]
-    unnamed = TipcastError("C012", "conf", f"holds a file that cannot be read: {problem}", "look at the files there")
-    return next(filter(None, map(fault, files)), unnamed)
+    return next(filter(None, map(fault, files)), TipcastError("C005", "command line", str(problem), "see --help"))
 
 
 def fault(path: Path) -> TipcastError | None:

@@ -18,6 +18,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from tipcast import __version__
 from tipcast.config import conf_files
+from tipcast.config.arguments import OPTION
 from tipcast.config.job_schemas import JOBS
 
 LEAST, MOST = 72, 120
@@ -30,8 +31,6 @@ GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "
 """In this order; others that a user has made come after them."""
 EXPANDED = ("params", "fit", "space")
 """Mappings of a library's own keys that are shown one by one."""
-NAMES = {"backend.name", "cluster.kind", "data.source", "task.name", "model.name", "search.name"}
-"""Keys that follow from the option that is chosen."""
 FLAGS = {
     "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
     "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
@@ -81,8 +80,8 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> str
         comments |= _of_option(group, option)
     titles = {section: len(title) for section, title in sections.items()}
     for key, value, comment in _keys(config, ""):
-        if key not in NAMES:
-            group = key.partition(".")[0]
+        group, _, name = key.partition(".")
+        if OPTION.get(group) != name:  # which follows from the option that is chosen
             word = key if key.endswith(".*") else f"{key}={_shown(value)}"
             explained = _entry(word, comments.get(key.removesuffix(".*")) or comment, width, KEYS)
             sections[group if group in groups else ""] += explained

@@ -148,15 +148,7 @@ def register() -> None:
     store = ConfigStore.instance()
     for name, node in JOBS.items():
         store.store(name=f"{name}_schema", node=node)
-    groups = {
-        "backend": schema.BackendSpec,
-        "dataset": schema.OwnData,
-        "task": schema.TaskSpec,
-        "model": schema.ModelSpec,
-        "search": schema.SearchSpec,
-        "tracking": schema.TrackingSpec,
-    }
-    for name, part in (groups | schema.CLUSTERS | schema.SOURCES).items():
+    for name, part in (schema.GROUPS | schema.CLUSTERS | schema.SOURCES).items():
         store.store(group="schema", name=name, node=part)
 
 
@@ -165,11 +157,9 @@ def register_recorded(recorded: Mapping[str, Any]) -> list[str]:
     from hydra.core.config_store import ConfigStore
 
     source = recorded["data"]["source"]
-    bases = {
-        "data": source if source in options("data") else "/schema/dataset@_here_",
-        "task": "/schema/task@_here_",
-        "model": "/schema/model@_here_",
-    }
+    bases = {"data": "/schema/dataset@_here_", "task": "/schema/task@_here_", "model": "/schema/model@_here_"}
+    if source in options("data"):
+        bases["data"] = source
     for group, base in bases.items():
         values = {name: value for name, value in recorded[group].items() if name not in OF_MACHINE}
         ConfigStore.instance().store(RECORDED, {"defaults": [base, "_self_"], **values}, group=group)

@@ -6,10 +6,8 @@ import ast
 import contextlib
 import dataclasses
 import enum
-import logging
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,8 +20,6 @@ from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import OF_MACHINE, SweepConfig
-
-LOG = logging.getLogger("tipcast")
 
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
@@ -86,47 +82,24 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
-    """Return a sweep as it was configured, to go on with: with the run's data, task, model, search and seed.
+    """Return a sweep as its run's ``config.yaml`` has it, to go on with: its data, task, model, search and seed.
 
-    Parameters
-    ----------
-    text
-        The artifact ``config.yaml`` of its run.
-    given
-        What the command line says: backend, cluster, tracking and output are its own, and how the machine reaches
-        the data.
-    where
-        The run, for messages.
-
-    Raises
-    ------
-    TipcastError
-        S003 when the artifact is not what a sweep writes.
-
+    What the command line gives of backend, cluster, tracking and output, and how the machine reaches the data, stays.
+    ``where`` names the run. S003 the text is not what a sweep writes.
     """
     with _understood("S003", where, "its config.yaml is not what a sweep writes", "start a new sweep"):
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
         register = given.tracking.register or plain["tracking"]["register"]
-        return dataclasses.replace(
-            given,
-            data=_data(plain["data"], given.data),
-            task=_typed(schema.TaskSpec, plain["task"]),
-            model=_typed(schema.ModelSpec, plain["model"]),
-            search=_typed(schema.SearchSpec, plain["search"]),
-            seed=int(plain["seed"]),
-            tracking=dataclasses.replace(given.tracking, register=register),
-        )
+        search = _typed(schema.SearchSpec, plain["search"])
+        tracking = dataclasses.replace(given.tracking, register=register)
+        return dataclasses.replace(given, **_trained(plain, given.data), search=search, tracking=tracking)
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
     """Return the source that a training run read, by its ``config.yaml``, with the test period ``given``, if it is.
 
-    Raises
-    ------
-    TipcastError
-        M023 when the artifact is not what a training writes.
-
+    M023 the text is not what a training writes.
     """
     what = "its test rows are not known from its config.yaml"
     with _understood("M023", where, what, "name them: data=... data.test=..."):
@@ -139,28 +112,13 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
 def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return how a run was trained, as plain values that the schemas take: its data, task, model and seed.
 
-    Parameters
-    ----------
-    text
-        The artifact ``config.yaml`` of a training or a sweep.
-    best
-        Parameter -> text of the value that a sweep has found; empty of a training.
-    where
-        The run, for messages.
-    files
-        ``train`` and ``test`` of its artifact ``data/files.yaml``: the files that were read, in place of the patterns
-        that named them.
+    ``text`` is its ``config.yaml``, ``best`` has the texts of the values that a sweep has found, ``files`` is its
+    ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their patterns.
 
-    Raises
-    ------
-    TipcastError
-        M023 when the artifacts are not what a training writes.
-
+    M023 the artifacts are not what a training writes.
     """
-    what, fix = (
-        "how it was trained is not known from its config.yaml",
-        "train with tipcast train, and name what it shall be",
-    )
+    what = "how it was trained is not known from its config.yaml"
+    fix = "train with tipcast train, and name what it shall be"
     with _understood("M023", where, what, fix):
         plain, read = yaml.safe_load(text), dict(files or {})
         parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
@@ -170,12 +128,8 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
         if data["source"] in NAMED:
             data |= {side: list(map(str, uris)) for side, uris in read.items() if data[side] is not None}
         model = {**parts["model"], "params": {**parts["model"]["params"], **found}}
-        return {
-            "data": to_plain(_data(data)),
-            "task": to_plain(_typed(schema.TaskSpec, parts["task"])),
-            "model": to_plain(_typed(schema.ModelSpec, model)),
-            "seed": int(parts["seed"]),
-        }
+        plain_values: dict[str, Any] = to_plain(_trained({**parts, "data": data, "model": model}))
+        return plain_values
 
 
 @contextlib.contextmanager
@@ -183,11 +137,9 @@ def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
     """Turn what is wrong with a run's artifacts into one line."""
     try:
         yield
-    except TipcastError as problem:
-        raise TipcastError(code, where, f"{what}: {problem.what}", fix) from problem
-    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        said = str(problem).partition("\n")[0]
-        raise TipcastError(code, where, f"{what}: {said}", fix) from problem
+    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, LookupError, TypeError, ValueError) as problem:
+        why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
+        raise TipcastError(code, where, f"{what}: {why}", fix) from problem
 
 
 def _written(text: str) -> Any:
@@ -198,14 +150,18 @@ def _written(text: str) -> Any:
         return text
 
 
+def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> dict[str, Any]:
+    """Return the parts of a configuration that a fit follows from."""
+    task, model = _typed(schema.TaskSpec, plain["task"]), _typed(schema.ModelSpec, plain["model"])
+    return {"data": _data(plain["data"], given), "task": task, "model": model, "seed": int(plain["seed"])}
+
+
 def _data(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> schema.DataSpec:
     """Return a source; how this machine reaches it is as ``given`` has it, else as conf/ has it, never the run's."""
     source = plain["source"]
     known = source in schema.SOURCES
     shipped = yaml.safe_load(options("data")[source].read_text(encoding="utf-8")) if known else {}
     own = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
-    if (kept := plain.get("cache")) and kept != own.get("cache") and Path(str(kept)).expanduser().is_dir():
-        LOG.info("cache  %s: not %s, where the run had its data; TIPCAST_CACHE chooses", own.get("cache"), kept)
     found: schema.DataSpec = _typed(schema.SOURCES.get(source, schema.OwnData), {**plain, **own})
     return found
 

@@ -274,18 +274,14 @@ class SearchSpec:
     trials_per_gpu: int = bounded(1, default=1)  # trials at once on each GPU; a CPU worker runs one on each thread
 
 
-CLUSTERS = {
-    "local": LocalCluster,
-    "local_cuda": LocalCudaCluster,
-    "scheduler": SchedulerCluster,
-}
+GROUPS = {
+    "backend": BackendSpec, "dataset": OwnData, "task": TaskSpec, "model": ModelSpec, "search": SearchSpec,
+    "tracking": TrackingSpec,
+}  # fmt: skip
+CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}
 """``cluster.kind`` -> its schema."""
 SOURCES = {
-    "sample": SampleData,
-    "files": FilesData,
-    "tlc": TlcData,
-    "blobs": BlobsData,
-    "regression": RegressionData,
+    "sample": SampleData, "files": FilesData, "tlc": TlcData, "blobs": BlobsData, "regression": RegressionData,
     "table": TableData,
-}
+}  # fmt: skip
 """``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""

@@ -72,7 +72,6 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
         ("+model.params={_target_:os.system}", "C006"),
         ("--seed", "C005"),
         ("-x", "C005"),
-        ("=5", "C005"),
         ("from=", "C005"),
         ("--from=", "C005"),
         ("data.storage_options.secret=hunter2", "C007"),

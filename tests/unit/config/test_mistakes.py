@@ -34,6 +34,7 @@ def _refused(word: str) -> TipcastError:
         ("model", "did you mean model=VALUE?"),
         ("data.rows", "data.rows=VALUE"),
         ("b]", "'key=[a, b]'"),
+        ("=5", "without blanks round the ="),
         ("nothing", "tipcast train --cfg job"),
         ("tracking.run_name=a?;b", "\"key='a b'\""),
         ("ä=1", "'key=[a, b]'"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -67,18 +64,6 @@ def test_secrets_are_hidden() -> None:
 def test_addresses_are_shown_without_secrets(text: str, shown: str) -> None:
     assert redact(text) == shown
     assert to_plain([text]) == [shown]
-
-
-def test_it_is_told_where_the_run_kept_its_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "tipcast")
-    words = ["data=tlc", "data.train=2019-01", "data.test=2019-02", f"data.cache={tmp_path / 'kept'}"]
-    text = yaml.safe_dump(to_plain(to_object(compose("train", words)[0].config)))
-    source_of_tests(text, DataSpec(test=None), "run 1")
-    assert not caplog.messages, "that folder is of another machine"
-    (tmp_path / "kept").mkdir()
-    source_of_tests(text, DataSpec(test=None), "run 1")
-    (line,) = caplog.messages
-    assert f"not {tmp_path / 'kept'}, where the run had its data; TIPCAST_CACHE chooses" in line
 
 
 def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
