@@ -49,12 +49,11 @@ FLAGS = {
 
 def usage() -> str:
     """Return the text of `tipcast --help`."""
-    width = _width()
-    jobs = [line for job in JOBS for line in _entry(job, _headline(job), width, 12)]
+    jobs = [line for job in JOBS for line in _entry(job, _headline(job), 12)]
     return "\n".join([
         f"tipcast {__version__}: experiment tracking for tabular models\n",
         "usage: tipcast JOB [flag ...] [group=option ...] [key=value ...]\n",
-        "jobs (tipcast JOB --help: its groups and keys)", *jobs, "", *_flags(width),
+        "jobs (tipcast JOB --help: its groups and keys)", *jobs, "", *_flags(),
     ])  # fmt: skip
 
 
@@ -63,31 +62,30 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> str
 
     ``config`` is composed, nothing in it need be given; ``choices`` has the option that was composed of each group.
     """
-    width = _width()
     order = sorted(choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
     groups = {group: choices[group] for group in order if conf_files.options(group)}
-    lines = [*textwrap.wrap(f"tipcast {job}: {_headline(job)}", width), ""]
+    lines = [*textwrap.wrap(f"tipcast {job}: {_headline(job)}", _width()), ""]
     lines += [f"usage: tipcast {job} [flag ...] [group=option ...] [key=value ...]", ""]
     lines.append("groups and their options, [in brackets] the chosen one, whose keys are below")
     comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
     sections: dict[str, list[str]] = {"": [f"keys of {job}"]}
     for group, option in groups.items():
         names = [f"[{name}]" if name == option else name for name in conf_files.options(group)]
-        lines += _entry(group, ", ".join(names), width, 12)
+        lines += _entry(group, ", ".join(names), 12)
         path = conf_files.options(group).get(option or "")
         first = re.split(r"(?<=[.?])\s", _first_comment(path))[0] if path else ""
-        sections[group] = textwrap.wrap(f"{group}={option or 'null'}: {first}", width)
-        comments |= _of_option(group, option)
+        sections[group] = textwrap.wrap(f"{group}={option or 'null'}: {first}", _width())
+        comments |= _comments(path, group) if path else {}
     titles = {section: len(title) for section, title in sections.items()}
     for key, value, comment in _keys(config, ""):
         group, _, name = key.partition(".")
         if OPTION.get(group) != name:  # which follows from the option that is chosen
             word = key if key.endswith(".*") else f"{key}={_shown(value)}"
-            explained = _entry(word, comments.get(key.removesuffix(".*")) or comment, width, KEYS)
+            explained = _entry(word, comments.get(key.removesuffix(".*")) or comment, KEYS)
             sections[group if group in groups else ""] += explained
     for section, entries in sections.items():
         lines += ["", *entries] if len(entries) > titles[section] else []
-    return "\n".join([*lines, "", *_flags(width)])
+    return "\n".join([*lines, "", *_flags()])
 
 
 def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, Any, str]]:
@@ -109,23 +107,13 @@ def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, Any, str]]:
             yield key, value, comments.get(name, "")
 
 
-def _of_option(group: str, option: str | None) -> dict[str, str]:
-    """Return the comments of an option, and of those of its group that it builds on."""
-    path = conf_files.options(group).get(option or "")
-    if path is None:
-        return {}
-    text = path.read_text(encoding="utf-8")
-    found: dict[str, str] = {}
-    for item in yaml.safe_load(text).get("defaults", []):
-        if isinstance(item, str) and item in conf_files.options(group):
-            found |= _of_option(group, item)
-    return found | _comments(path, "" if conf_files.PACKAGE in text else f"{group}.")
-
-
-def _comments(path: Path, prefix: str) -> dict[str, str]:
-    """Return the full keys of a YAML file and the comments behind them, or above those that have none behind."""
+def _comments(path: Path, group: str) -> dict[str, str]:
+    """Return full keys of a YAML file, and of options that it builds on, and the comments behind, else above them."""
     text = path.read_text(encoding="utf-8")
     lines, found = text.splitlines(), dict[str, str]()
+    for item in yaml.safe_load(text).get("defaults", []):
+        if isinstance(item, str) and (base := conf_files.options(group).get(item)):
+            found |= _comments(base, group)
 
     def below(node: Any, prefix: str) -> None:
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -137,7 +125,7 @@ def _comments(path: Path, prefix: str) -> dict[str, str]:
                 found[f"{prefix}{key.value}"] = said.strip().removesuffix(".")
             below(value, f"{prefix}{key.value}.")
 
-    below(yaml.compose(text), prefix)
+    below(yaml.compose(text), f"{group}." if group and conf_files.PACKAGE not in text else "")
     return found
 
 
@@ -163,17 +151,17 @@ def _shown(value: Any) -> str:
     return found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
 
 
-def _flags(width: int) -> list[str]:
-    return ["flags", *(line for flag, what in FLAGS.items() for line in _entry(flag, what, width, 27))]
+def _flags() -> list[str]:
+    return ["flags", *(line for flag, what in FLAGS.items() for line in _entry(flag, what, 27))]
 
 
-def _entry(word: str, what: str, width: int, column: int) -> list[str]:
+def _entry(word: str, what: str, column: int) -> list[str]:
     """Return a word and what is said of it from a column on, below it where it is longer."""
-    said = textwrap.wrap(what, width - column) or [""]
-    head = f"  {word}"
-    if len(head) > column - 2 and what:
-        return [head, *(" " * column + line for line in said)]
-    return [f"{head:<{column}}{said[0]}".rstrip(), *(" " * column + line for line in said[1:])]
+    head, *more = textwrap.wrap(what, _width() - column) or [""]
+    below = [" " * column + line for line in more]
+    if len(word) > column - 4 and what:
+        return [f"  {word}", " " * column + head, *below]
+    return [f"  {word:<{column - 2}}{head}".rstrip(), *below]
 
 
 def _width() -> int:

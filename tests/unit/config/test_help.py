@@ -53,7 +53,7 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
         assert lacking == set(), chosen
     for name, path in conf_files.options("model").items():
         keys = {f"model.fit.{key}" for key in yaml.safe_load(path.read_text(encoding="utf-8"))["fit"]}
-        assert keys <= set(help._of_option("model", name)), name
+        assert keys <= set(help._comments(path, "model")), name
 
 
 def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
