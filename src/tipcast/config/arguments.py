@@ -15,16 +15,14 @@ from tipcast.config.errors import TipcastError
 
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
-FLAGS = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}
-"""Hydra's own flags that pass through."""
+FLAGS = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}  # Hydra's own flags that pass through
 CONFIG_DIR = {"--config-dir", "-cd"}
 SHOWN = {
     "--cfg": ("job", "hydra", "all"),
     "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
 }
 """Flag -> what it shows."""
-RUN = {"--run", "-r"}
-"""What happens without a flag too."""
+RUN = {"--run", "-r"}  # what happens without a flag too
 REFUSED_FLAGS = {
     "--config-path": "--config-dir DIR adds a folder of your own",
     "--config-name": "the job's name says which configuration, as tipcast train",
@@ -48,20 +46,16 @@ PATHS = {
     "tracking.artifact_root", "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
 }  # fmt: skip
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
-LISTS = {"input", "data.train", "data.test", "data.months"}
-"""Keys of such or of a list of them."""
-REPEAT = "repeat="
-"""What ``from=`` of a command line is."""
+LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or of a list of them
+REPEAT = "repeat="  # what `from=` of a command line is
 QUOTE = "'"
 QUOTES = "'\""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
 
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
 """Group of conf/ -> its key that has the name of the option."""
-WHOLE = {"search.space"}
-"""Mappings whose values are replaced rather than merged."""
-NAMES = {"columns", "data.columns"}
-"""Mappings whose keys are names of a user's."""
+WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
+NAMES = {"columns", "data.columns"}  # mappings whose keys are names of a user's
 SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
 

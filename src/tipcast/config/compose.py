@@ -57,8 +57,8 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     cannot be read, C021 a folder of Hydra's that cannot be written.
     """
     job_schemas.register()
-    flags = [item for item in overrides if not _is_override(item)]
-    overrides = list(filter(_is_override, overrides))
+    flags = [item for item in overrides if item.startswith("-")]
+    overrides = [item for item in overrides if item not in flags]
     for named in [item for item in flags if item.startswith(FOLDER)]:
         conf_files.use(named.removeprefix(FOLDER))
         flags.remove(named)
@@ -81,10 +81,10 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     except SystemExit as problem:  # of Hydra's parser of flags, which has said why
         if type(problem) is not SystemExit:  # a signal's
             raise
-        if problem.code:
-            what = "Hydra refuses a flag or its value, see above"
-            raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
-        return []
+        if not problem.code:
+            return []
+        what = "Hydra refuses a flag or its value, see above"
+        raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of flags that exclude each other
         raise conf_files.unreadable(problem) from problem
 
@@ -200,10 +200,6 @@ def _check(specification: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(value):
             _check(value, f"{prefix}{name}.")
         check_bounds(fields[name], value, f"{prefix}{name}")
-
-
-def _is_override(item: str) -> bool:
-    return ("=" in item or item.startswith("~")) and not item.startswith("--")
 
 
 def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:

@@ -9,19 +9,15 @@ import yaml
 
 from tipcast.config.errors import TipcastError
 
-OWN = "TIPCAST_CONFIG_DIR"
-"""Environment variable of a folder with options of a user's own, which processes that are started inherit."""
+OWN = "TIPCAST_CONFIG_DIR"  # names the folder of a user's own options to processes that are started
 PACKAGE = "# @package _global_"
 
 
 def conf_dir() -> Path:
     """Return the absolute path of the folder of configuration groups: a checkout's, else a wheel's."""
     package = Path(__file__).resolve().parent.parent
-    for folder in (package.parent.parent / "conf", package / "conf"):
-        if (folder / "train.yaml").is_file():
-            return folder
-    msg = f"conf/ is missing beside {package}: reinstall tipcast"
-    raise FileNotFoundError(msg)
+    checkout = package.parent.parent / "conf"
+    return checkout if (checkout / "train.yaml").is_file() else package / "conf"
 
 
 def use(folder: str) -> None:

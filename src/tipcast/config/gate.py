@@ -6,8 +6,7 @@ import os
 import time
 from pathlib import Path
 
-VARIABLE = "TIPCAST_GATE"
-"""POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens."""
+VARIABLE = "TIPCAST_GATE"  # POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens
 LOOK_S = 0.02
 
 

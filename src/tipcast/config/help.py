@@ -21,16 +21,12 @@ from tipcast.config import conf_files
 from tipcast.config.arguments import OPTION
 from tipcast.config.job_schemas import JOBS
 
-LEAST, MOST = 72, 120
-"""Columns of the text: those of the terminal within these bounds."""
-KEYS = 36
-"""Columns before what is said of a key."""
-LONGEST = 40
-"""Letters of a default value that are shown."""
+LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
+KEYS = 36  # columns before what is said of a key
+LONGEST = 40  # letters of a default value that are shown
 GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
 """In this order; others that a user has made come after them."""
-EXPANDED = ("params", "fit", "space")
-"""Mappings of a library's own keys that are shown one by one."""
+EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
 FLAGS = {
     "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
     "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",

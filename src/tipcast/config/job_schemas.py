@@ -99,12 +99,10 @@ class PromoteConfig(DoctorConfig):
     seed: int = bounded(0, below=2**31)
 
 
-RECORDED = "recorded"
-"""Option of data, task and model that an earlier run had."""
+RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-FACTS = ("colour",)
-"""Keys of ``ScoreConfig`` that say something of the files which only the dataset understands."""
+FACTS = ("colour",)  # keys of `ScoreConfig` that say something of the files which only the dataset understands
 
 
 @dataclass

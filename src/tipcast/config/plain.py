@@ -23,11 +23,7 @@ from tipcast.config.job_schemas import OF_MACHINE, SweepConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
-"""An address in a text; the host may be of IPv6."""
-NAMED = ("files", "table")
-"""Sources whose files are named."""
-READER_OPTIONS = "storage_options"
-"""What fsspec gets: every file system has its own names for its secrets, so no text of it is shown."""
+NAMED = ("files", "table")  # sources whose files are named
 
 
 def to_plain(value: Any, hidden: bool = False) -> Any:
@@ -37,12 +33,11 @@ def to_plain(value: Any, hidden: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {
-            str(name): HIDDEN
-            if SECRET.search(str(name)) and item
-            else to_plain(item, hidden or str(name) == READER_OPTIONS)
-            for name, item in value.items()
-        }
+        plain = {}
+        for name, item in ((str(name), item) for name, item in value.items()):
+            reader = name == "storage_options"  # every file system has its own names for its secrets
+            plain[name] = HIDDEN if SECRET.search(name) and item else to_plain(item, hidden or reader)
+        return plain
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden) for item in value]
     if isinstance(value, str) and value:
@@ -105,8 +100,8 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
     with _understood("M023", where, what, "name them: data=... data.test=..."):
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
-        found = _data(plain)
-        return dataclasses.replace(found, test=given.test or found.test)
+        source = _data(plain)
+        return dataclasses.replace(source, test=given.test or source.test)
 
 
 def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -144,10 +139,9 @@ def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
 
 def _written(text: str) -> Any:
     """Return the value that a tag has the text of: a number, a boolean, None, a list of such, or the text itself."""
-    try:
+    with contextlib.suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    return text
 
 
 def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> dict[str, Any]:
@@ -158,12 +152,11 @@ def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> 
 
 def _data(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> schema.DataSpec:
     """Return a source; how this machine reaches it is as ``given`` has it, else as conf/ has it, never the run's."""
-    source = plain["source"]
-    known = source in schema.SOURCES
-    shipped = yaml.safe_load(options("data")[source].read_text(encoding="utf-8")) if known else {}
-    own = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
-    found: schema.DataSpec = _typed(schema.SOURCES.get(source, schema.OwnData), {**plain, **own})
-    return found
+    kind = schema.SOURCES.get(plain["source"], schema.OwnData)
+    shipped = {} if kind is schema.OwnData else yaml.safe_load(options("data")[plain["source"]].read_text("utf-8"))
+    here = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
+    source: schema.DataSpec = _typed(kind, {**plain, **here})
+    return source
 
 
 def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
@@ -173,11 +166,8 @@ def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
 def _refuse_active(value: Any, where: str) -> None:
     """Refuse what OmegaConf or Hydra would act upon, and values that were hidden."""
     if isinstance(value, Mapping):
-        for name, item in value.items():
-            if str(name) != "storage_options":
-                _refuse_active(str(name), where)
-                _refuse_active(item, where)
-    elif isinstance(value, list):
+        value = [part for name, item in value.items() if name != "storage_options" for part in (str(name), item)]
+    if isinstance(value, list):
         for item in value:
             _refuse_active(item, where)
     elif isinstance(value, str) and ("${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")):

@@ -13,8 +13,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 
-MISSING: Any = "???"
-"""OmegaConf's sign of a value that must be given, without its import: workers load this module too."""
+MISSING: Any = "???"  # OmegaConf's sign of a value that must be given; workers load this without OmegaConf
 
 
 def bounded(
@@ -278,8 +277,7 @@ GROUPS = {
     "backend": BackendSpec, "dataset": OwnData, "task": TaskSpec, "model": ModelSpec, "search": SearchSpec,
     "tracking": TrackingSpec,
 }  # fmt: skip
-CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}
-"""``cluster.kind`` -> its schema."""
+CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}  # by kind
 SOURCES = {
     "sample": SampleData, "files": FilesData, "tlc": TlcData, "blobs": BlobsData, "regression": RegressionData,
     "table": TableData,
