@@ -85,6 +85,8 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
             return []
         what = "Hydra refuses a flag or its value, see above"
         raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
+    except BrokenPipeError:  # the reader of what a flag prints has left, as `head` does
+        raise
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of flags that exclude each other
         raise conf_files.unreadable(problem) from problem
 

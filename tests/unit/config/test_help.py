@@ -109,3 +109,12 @@ def test_help_of_what_cannot_be_composed_is_a_line(capsys: pytest.CaptureFixture
     assert cli.main(["train", "model=xgbost", "--help"]) == 2
     assert "error[C002] model=xgbost" in capsys.readouterr().err
     assert compose("train", ["--help"]) == []
+
+
+def test_a_reader_that_leaves_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", left)
+    with pytest.raises(BrokenPipeError):
+        compose("train", ["--help"])
