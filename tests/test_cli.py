@@ -102,7 +102,7 @@ def test_mistakes_end_in_one_line(
 
 
 OF_CONFIGURATION = {
-    "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use 1 or more",
+    "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these bounds",
     "train data.seed=9223372036854775808": "data.seed: must be 0 to below 9223372036854775808, got",
     "train data=blobs data.centers=1": "data.centers: must be at least 2, got 1",
     "train data=blobs data.gigabytes=0": "data.gigabytes: must be above 0, got 0",

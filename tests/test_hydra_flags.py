@@ -14,7 +14,7 @@ from hydra._internal.utils import get_args_parser
 
 from tipcast import cli
 from tipcast.config import conf_files
-from tipcast.config.arguments import INFO
+from tipcast.config.arguments import SHOWN
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "command_line.md"
 
@@ -66,12 +66,12 @@ def test_cfg_package_and_resolve(capsys: pytest.CaptureFixture[str]) -> None:
     assert yaml.safe_load(said(capsys, *plain))["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
     assert yaml.safe_load(said(capsys, *plain, "--resolve"))["cache"].endswith("cache/tipcast")
     assert "error[C005]" in refused(capsys, "train", "--resolve")
-    assert "use --cfg job" in refused(capsys, "train", "--cfg", "jobs")
+    assert "use job, hydra, all" in refused(capsys, "train", "--cfg", "jobs")
     for words in (["--info=nope"], ["--info", "nope"], ["-i", "nope", "seed=1"]):
         assert "use all, config" in refused(capsys, "train", *words)
 
 
-@pytest.mark.parametrize("what", ["", *INFO])
+@pytest.mark.parametrize("what", ["", *SHOWN["--info"]])
 def test_info(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--info", what] if what else ["--info"]
     text = said(capsys, "train", *words, "model=svc")

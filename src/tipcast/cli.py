@@ -89,7 +89,7 @@ def _run(job: str, arguments: list[str]) -> int:
     if COMPLETION & {job, *arguments[:1]}:
         from tipcast.config.completion import answer
 
-        print(answer([word for word in (job, *arguments) if "=" in word]))
+        answer([word for word in (job, *arguments) if "=" in word])
         return 0
     if job.startswith("-"):
         raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")

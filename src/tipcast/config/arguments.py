@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -16,23 +15,24 @@ from tipcast.config.errors import TipcastError
 
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
-FLAGS = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}
-"""Hydra's own flags that pass through."""
-FLAGS_WITH_VALUE = {"--cfg", "--package"}
+FLAGS = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}  # Hydra's own flags that pass through
 CONFIG_DIR = {"--config-dir", "-cd"}
-SHOWN = ("job", "hydra", "all")
-"""What ``--cfg`` shows."""
-INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-"""What ``--info`` shows."""
-RUN = {"--run", "-r"}
-"""What happens without a flag too."""
+SHOWN = {
+    "--cfg": ("job", "hydra", "all"),
+    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+}
+"""Flag -> what it shows."""
+RUN = {"--run", "-r"}  # what happens without a flag too
 REFUSED_FLAGS = {
     "--config-path": "--config-dir DIR adds a folder of your own",
     "--config-name": "the job's name says which configuration, as tipcast train",
     "--experimental-rerun": "a run's tag command repeats it; Hydra's own file for that is a pickle, which can run code",
 }
 """Flag -> what to use in its place."""
-SHORT = {"-c": "--cfg", "-p": "--package", "-i": "--info", "-cp": "--config-path", "-cn": "--config-name"}
+SHORT = {
+    "-c": "--cfg", "-p": "--package", "-i": "--info", "-cd": "--config-dir", "-cp": "--config-path",
+    "-cn": "--config-name",
+}  # fmt: skip
 HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
 OPEN = (
@@ -46,19 +46,16 @@ PATHS = {
     "tracking.artifact_root", "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
 }  # fmt: skip
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
-LISTS = {"input", "data.train", "data.test", "data.months"}
-"""Keys of such or of a list of them."""
-REPEAT = "repeat="
-"""What ``from=`` of a command line is."""
+LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or of a list of them
+REPEAT = "repeat="  # what `from=` of a command line is
 QUOTE = "'"
+QUOTES = "'\""
 SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
 
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
 """Group of conf/ -> its key that has the name of the option."""
-WHOLE = {"search.space"}
-"""Mappings whose values are replaced rather than merged."""
-NAMES = {"columns", "data.columns"}
-"""Mappings whose keys are names of a user's."""
+WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
+NAMES = {"columns", "data.columns"}  # mappings whose keys are names of a user's
 SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
 
@@ -66,66 +63,54 @@ SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 def to_overrides(arguments: Sequence[str]) -> list[str]:
     """Turn arguments into Hydra's flags and overrides, in their order.
 
-    Parameters
-    ----------
-    arguments
-        What follows the job's name: ``key=value``, ``--key value``, ``--key=value``, ``--overrides 'a=1 b=2'``
-        (the forms that `mlflow run -P` produces), and Hydra's own flags.
+    Arguments are what follows the job's name: ``key=value``, ``--key value``, ``--key=value``, ``--overrides
+    'a=1 b=2'`` (the forms that `mlflow run -P` produces), and Hydra's own flags.
 
-    Raises
-    ------
-    TipcastError
-        C005 for a flag without a value, C006 for a refused flag or key, C007 for a secret on the command line.
-
+    C005 a flag without a value, C006 a refused flag or key, C007 a secret on the command line.
     """
     result: list[str] = []
-    rest = list(arguments)
-    many = several(rest)
+    rest, many = list(arguments), several(arguments)
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
         flag = SHORT.get(name, name)
-        if argument in MULTIRUN and rest and (words := _overrides(rest[0])):  # what `mlflow run -P multirun=` passes
+        if argument in FLAGS:
             result.append(argument)
-            rest = words + rest[1:]
-        elif name in ("multirun", "--multirun") and equals:
-            rest = ["--multirun", *_words(value), *rest]
-        elif argument in FLAGS:
-            result.append(argument)
-        elif argument in RUN:
-            continue
-        elif flag == "--info":  # with its value in one word, so that none of the others becomes it
-            value = value or (rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all")
-            if value not in INFO:
-                raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", f"use {', '.join(INFO)}")
-            result.append(f"--info={value}")
-        elif flag in FLAGS_WITH_VALUE:
-            value = value if equals else _value(argument, rest)
-            if flag == "--cfg" and value not in SHOWN:
-                raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", "use --cfg job")
-            result.append(f"{flag}={value}")
-        elif name in CONFIG_DIR:
-            result.append(f"--config-dir={value if equals else _value(argument, rest)}")
+            if argument in MULTIRUN and rest and " " in rest[0]:  # as `mlflow run -P multirun='a=1,2 b=3'` passes it
+                words = _words(rest[0])
+                rest[:1] = words if len(words) > 1 and all("=" in word for word in words) else rest[:1]
         elif flag in REFUSED_FLAGS:
             raise TipcastError("C006", name, "this flag of Hydra's is not offered", REFUSED_FLAGS[flag])
-        elif argument.startswith("--"):
-            value = value if equals else _value(argument, rest)
-            key = name[2:]
-            rest = _words(value) + rest if key == "overrides" else [_taken(key, value), *rest]
-        elif name == "overrides":
-            rest = _words(value) + rest
+        elif flag.startswith("--") and argument not in RUN:
+            if flag == "--info" and not value:  # in one word, so that none of the others becomes its value
+                value = rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all"
+            elif not equals and not rest:
+                raise TipcastError("C005", argument, "needs a value", f"write {argument} VALUE or KEY=VALUE")
+            elif not equals:
+                value = rest.pop(0)
+            if value not in SHOWN.get(flag, [value]):
+                fix = f"use {', '.join(SHOWN[flag])}"
+                raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", fix)
+            key, plain = flag[2:], f"{flag[2:]}={value}"
+            if flag in {*SHOWN, "--package", "--config-dir"}:
+                result.append(f"{flag}={value}")
+            elif key == "multirun":
+                rest = ["--multirun", *_words(value), *rest]
+            elif key == "overrides":
+                rest = [*_words(value), *rest]
+            else:  # a value that came as one word, whatever is in it
+                rest.insert(0, plain if key in PATHS | LISTS or parses(plain) else f"{key}={quoted(value)}")
+        elif name in ("multirun", "overrides") and equals:
+            rest.insert(0, f"--{argument}")
         elif name == "from" and equals:  # Python's word, which no field of a schema can have
             if not value:
                 raise TipcastError("C005", "from", "needs a value", "name a run, as from=last or from=RUN")
-            rest = [f"{REPEAT}{value}", *rest]
-        elif argument.startswith("="):
-            fix = "write key=value without blanks round the ="
-            raise TipcastError("C005", argument, "has no key before its =", fix)
-        elif argument.startswith("-"):
+            rest.insert(0, f"{REPEAT}{value}")
+        elif argument not in RUN and argument.startswith("-"):
             raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
         elif name.lstrip("+") in PATHS | LISTS and equals:
             result.append(_path(name, value, many))
-        else:
+        elif argument not in RUN:
             result.append(f"++{argument}" if argument.startswith(OPEN) else argument)
     for override in result:
         _check(override)
@@ -135,15 +120,6 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
 def several(arguments: Sequence[str]) -> bool:
     """Tell whether arguments ask for a job of each of several configurations."""
     return any(word in MULTIRUN or word.startswith(("multirun=", "--multirun=")) for word in arguments)
-
-
-def _overrides(text: str) -> list[str]:
-    """Return the overrides that one word holds; nothing where it is one, which may have blanks in its value."""
-    with contextlib.suppress(ValueError):
-        words = shlex.split(text)
-        if len(words) > 1 and all(re.match(r"[+~]{0,2}[A-Za-z_][\w.@/]*=", word) for word in words):
-            return words
-    return []
 
 
 def as_given(override: str) -> str:
@@ -161,12 +137,6 @@ def _words(text: str) -> list[str]:
         raise TipcastError("C005", "overrides", f"{str(problem).lower()} in what follows it", fix) from problem
 
 
-def _value(flag: str, rest: list[str]) -> str:
-    if not rest:
-        raise TipcastError("C005", flag, "needs a value", f"write {flag} VALUE or {flag.lstrip('-')}=VALUE")
-    return rest.pop(0)
-
-
 def parses(override: str) -> bool:
     """Tell whether Hydra's grammar takes an override as it is."""
     try:
@@ -182,51 +152,32 @@ def quoted(value: str) -> str:
     return f"'{escaped}'"
 
 
-def _taken(key: str, value: str) -> str:
-    """Return an override of a value that came as one word, whatever is in it."""
-    plain = f"{key}={value}"
-    return plain if key in PATHS | LISTS or parses(plain) else f"{key}={quoted(value)}"
-
-
 def _path(key: str, value: str, several: bool) -> str:
     """Return an override of a path or of a list of them, as text where Hydra's grammar would not take it as such.
 
     ``several``: whether a comma parts values to run one after another.
     """
     plain, name = f"{key}={value}", key.lstrip("+")
+    text = f"{key}={quoted(value)}"
     try:
         override = OverridesParser.create().parse_override(plain)
     except HydraException:
-        if not value.startswith("["):
-            return f"{key}={quoted(value)}"
-        if value.count("[") != value.count("]"):
+        if value.startswith("[") and value.count("[") != value.count("]"):
             return plain  # a list that is not closed, which Hydra refuses
-        items = _items(value)
-        return f"{key}=[{','.join(items)}]" if items and name in LISTS else f"{key}={quoted(value)}"
+        items = re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", value[1:-1])
+        if name not in LISTS or f"[{','.join(items)}]" != value:  # no list, or its first bracket is a glob's: [12]*.csv
+            return text
+        bare = [item.strip() for item in items]
+        return f"{key}=[{','.join(item if item[0] in QUOTES else quoted(item) for item in bare)}]"
     if override.is_sweep_override():
-        text = not several and "," in value and (name in PATHS or os.path.lexists(value))
-    else:
-        text = isinstance(override.value(), bool | int | float | dict)
-    return f"{key}={quoted(value)}" if text else plain
-
-
-def _items(value: str) -> list[str]:
-    """Return the quoted items of a list, none where its first bracket is a glob's: ``[12]*.csv``."""
-    items, depth = [""], 0
-    for letter in value[1:-1]:
-        depth += (letter == "[") - (letter == "]")
-        if depth < 0:
-            return []
-        if letter == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += letter
-    bare = [item.strip() for item in items if item.strip()]
-    return [item if re.fullmatch(r"'[^']*'|\"[^\"]*\"", item) else quoted(item) for item in bare]
+        return text if not several and "," in value and (name in PATHS or os.path.lexists(value)) else plain
+    return text if isinstance(override.value(), bool | int | float | dict) else plain
 
 
 def _check(override: str) -> None:
     key = override.lstrip("+~").partition("=")[0].partition("@")[0]
+    if not key:
+        raise TipcastError("C005", override, "has no key before its =", "write key=value without blanks round the =")
     if key in HYDRA_KEYS:
         return
     if key == "hydra" or key.startswith(("hydra.", "hydra/")):
@@ -259,10 +210,8 @@ def _literal(value: Any) -> str:
     """Return a value in the grammar of Hydra's overrides."""
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, int | float):
-        return repr(value)
+        return str(value).lower()  # true
     if isinstance(value, Mapping):
         items = (f"{SIGNS.sub(ESCAPED, str(name))}: {_literal(item)}" for name, item in value.items())
         return f"{{{', '.join(items)}}}"

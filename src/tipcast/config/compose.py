@@ -7,11 +7,9 @@ import dataclasses
 import difflib
 import os
 import re
-import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -21,22 +19,19 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import bounds, conf_files, help, job_schemas
-from tipcast.config.arguments import HELP, MULTIRUN, as_given, parses, quoted
+from tipcast.config import conf_files, help, job_schemas
+from tipcast.config.arguments import HELP, MULTIRUN, as_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
+from tipcast.config.schema import check_bounds
 
 QUIET = {
-    "hydra.run.dir": ".",
-    "hydra.output_subdir": "null",
-    "hydra/job_logging": "none",
-    "hydra/hydra_logging": "none",
-}
+    "hydra.run.dir": ".", "hydra.output_subdir": "null", "hydra/job_logging": "none", "hydra/hydra_logging": "none",
+}  # fmt: skip
 """Hydra writes nothing into the working directory."""
 
 FOLDER = "--config-dir="
@@ -53,92 +48,67 @@ class Composed:
 
 
 def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None) -> list[Composed]:
-    """Run Hydra's command line for a job, a file of conf/, with overrides of ``arguments.to_overrides``.
+    """Run Hydra's command line for a job, a file of conf/, with flags and overrides of ``arguments.to_overrides``.
 
-    Parameters
-    ----------
-    job
-        Its name.
-    overrides
-        Hydra's flags and overrides.
-    recorded
-        What the overrides change, in place of what conf/ has: ``data``, ``task``, ``model`` and ``seed`` of
-        ``plain.recorded``.
+    The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has. Returns one resolved
+    configuration, several with ``--multirun``, none where a flag only printed something.
 
-    Returns
-    -------
-    list of Composed
-        One resolved configuration, several with ``--multirun``, none where a flag only printed something.
-
-    Raises
-    ------
-    TipcastError
-        C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C004 missing value, C005 syntax,
-        C012 a file of conf/ that cannot be read, C021 a folder of Hydra's that cannot be written.
-
+    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
+    cannot be read, C021 a folder of Hydra's that cannot be written.
     """
     job_schemas.register()
-    flags = [item for item in overrides if not _is_override(item)]
-    overrides = list(filter(_is_override, overrides))
-    if named := [item for item in flags if item.startswith(FOLDER)]:
-        os.environ[conf_files.OWN] = str(Path(named[-1].removeprefix(FOLDER)).expanduser().absolute())
-        flags = [item for item in flags if item not in named]
+    flags = [item for item in overrides if item.startswith("-")]
+    overrides = [item for item in overrides if item not in flags]
+    for named in [item for item in flags if item.startswith(FOLDER)]:
+        conf_files.use(named.removeprefix(FOLDER))
+        flags.remove(named)
     chosen = job_schemas.register_recorded(recorded) if recorded else []
     overrides = [*chosen, *overrides]
     try:
         if HELP & set(flags):
-            print(_help(job, overrides))
+            config, asked = _parted(_by_api(job, overrides))
+            print(help.text(job, config, asked.runtime.choices))
             return []
         if conf_files.own_dir() is not None:
             _check_own(job, overrides, several=bool(MULTIRUN & set(flags)))
-        plain = None if flags else _plain(job, overrides)
-        found = [plain] if plain else _by_command_line(job, flags, overrides)
-        return [Composed(each.config, [word for word in each.overrides if word not in chosen]) for each in found]
+        if flags or any(override.lstrip("+~").startswith("hydra") for override in overrides):
+            made = _by_command_line(job, flags, overrides)
+        else:
+            made = [_alone(job, overrides)]
+        return [Composed(each.config, [word for word in each.overrides if word not in chosen]) for each in made]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
     except SystemExit as problem:  # of Hydra's parser of flags, which has said why
         if type(problem) is not SystemExit:  # a signal's
             raise
-        if problem.code:
-            what = "Hydra refuses a flag or its value, see above"
-            raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
-        return []
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as problem:
+        if not problem.code:
+            return []
+        what = "Hydra refuses a flag or its value, see above"
+        raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
+    except BrokenPipeError:  # the reader of what a flag prints has left, as `head` does
+        raise
+    except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of flags that exclude each other
         raise conf_files.unreadable(problem) from problem
-    except ValueError as problem:  # hydra's own of a group that is no text, or of flags that exclude each other
-        if "defaults" in str(problem):
-            raise conf_files.unreadable(problem) from problem
-        raise TipcastError("C005", "command line", str(problem), f"see tipcast {job} --help") from problem
 
 
-def _plain(job: str, overrides: Sequence[str]) -> Composed | None:
-    """Compose one configuration by Hydra's Compose API, in half the time of its command line.
-
-    It runs no job, so that it gives None where Hydra is asked to do more than that.
-    """
-    if any(override.lstrip("+~").startswith("hydra") for override in overrides):
-        return None
+def _alone(job: str, overrides: Sequence[str]) -> Composed:
+    """Compose one configuration by Hydra's Compose API, in half the time of its command line; it runs no job."""
     config = _by_api(job, overrides)
-    asked = config.hydra
-    if asked.mode is RunMode.MULTIRUN or asked.callbacks or asked.job.env_set or asked.job.chdir:
-        return None
     HydraConfig.instance().set_config(config)  # ${hydra:...}
-    with open_dict(config):
-        del config["hydra"]
     try:
+        config, asked = _parted(config)
         OmegaConf.resolve(config)
     finally:
         HydraConfig.instance().cfg = None
     return _done(config, asked)
 
 
-def _help(job: str, overrides: Sequence[str]) -> str:
-    """Return what `tipcast JOB --help` says of the options that the overrides choose."""
-    config = _by_api(job, overrides)
-    choices = _choices(config)
+def _parted(config: DictConfig) -> tuple[DictConfig, Any]:
+    """Take what is Hydra's own out of a configuration, in place; return both."""
+    asked = config.hydra
     with open_dict(config):
         del config["hydra"]
-    return help.text(job, config, choices)
+    return config, asked
 
 
 def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -> list[Composed]:
@@ -153,11 +123,9 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
         composed.append(_done(config, HydraConfig.get()))
 
     keys = {override.partition("=")[0] for override in overrides}
-    quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
-    words, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    words = sys.argv
     with temporary_folder() as folder:
-        if "hydra.sweep.dir" not in keys:
-            quiet.append(f"hydra.sweep.dir={folder}")
+        quiet = [f"{key}={value}" for key, value in (QUIET | {"hydra.sweep.dir": folder}).items() if key not in keys]
         sys.argv = [f"tipcast {job}", *flags, *overrides, *quiet, *conf_files.search_path()]  # argparse: flags first
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
         try:
@@ -165,8 +133,6 @@ def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -
         finally:
             sys.argv = words
             del os.environ["HYDRA_FULL_ERROR"]
-            if full_error is not None:
-                os.environ["HYDRA_FULL_ERROR"] = full_error
             GlobalHydra.instance().clear()
     for problem in unresolved:
         raise problem
@@ -187,23 +153,21 @@ def _check_own(job: str, overrides: Sequence[str], *, several: bool) -> None:
     With ``--multirun`` Hydra takes its launcher, its sweeper and its callbacks from the overrides of one value, and
     the logging of each run from all.
     """
-    shipped = _active(job, [], own=False)
-    words = [list(overrides)]
+
+    def active(words: Sequence[str], *, own: bool) -> list[Any]:
+        asked = _by_api(job, words, own=own).hydra
+        return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(asked, key)})) for key in ACTIVE]
+
+    shipped, words = active([], own=False), [list(overrides)]
     if several:
         with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
             parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
-            single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+            single = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
             words = [single, *BasicSweeper.split_arguments(parsed, None)[0]]
-    if any(_active(job, each, own=True) != shipped for each in words):
+    if any(active(each, own=True) != shipped for each in words):
         what = "a file there sets keys of Hydra's"
         raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
-
-
-def _active(job: str, overrides: Sequence[str], *, own: bool) -> list[Any]:
-    """Return what Hydra would make objects of, or change the process by."""
-    asked = _by_api(job, overrides, own=own).hydra
-    return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(asked, key)})) for key in ACTIVE]
 
 
 def _done(config: DictConfig, asked: Any) -> Composed:
@@ -217,14 +181,9 @@ def _done(config: DictConfig, asked: Any) -> Composed:
 def to_object(config: DictConfig) -> Any:
     """Return the configuration as its schema's dataclass instance.
 
-    Raises
-    ------
-    TipcastError
-        C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
-
+    C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
+    if missing := sorted(OmegaConf.missing_keys(config)):
         raise TipcastError("C004", missing[0], "needs a value", f"add {missing[0]}=...")
     specification = OmegaConf.to_object(config)
     _check(specification)
@@ -242,51 +201,47 @@ def _check(specification: Any, prefix: str = "") -> None:
             raise TipcastError("C004", f"{prefix}{name}", "needs a value", f"add {prefix}{name}=...")
         if dataclasses.is_dataclass(value):
             _check(value, f"{prefix}{name}.")
-        bounds.check(fields[name], value, f"{prefix}{name}")
-
-
-def _is_override(item: str) -> bool:
-    return ("=" in item or item.startswith("~")) and not item.startswith("--")
+        check_bounds(fields[name], value, f"{prefix}{name}")
 
 
 def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:
     """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
     if isinstance(problem, OverrideParseException):
-        return _unparsed(job, problem.override)
+        return _unparsed(job, as_given(problem.override))
     if isinstance(problem, MissingConfigException):
-        return _unknown_option(str(problem.missing_cfg_file))
+        group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
+        options = sorted(conf_files.options(group))
+        near = difflib.get_close_matches(wanted, options, 1)
+        fix = f"did you mean {group}={near[0]}?" if near else f"choose one of {', '.join(options)}"
+        return TipcastError("C002", f"{group}={wanted}", f"no such option in conf/{group}", fix)
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
     if mixed := re.match(r"Ambiguous value for argument '([^']*)'", text):
-        return _several(mixed[1])
+        fix = """write 'key=[a,b]' for a list, "key='a,b'" for a text, or add --multirun to run each"""
+        return TipcastError("C005", _without_secrets(as_given(mixed[1])), "several values for one key", fix)
     if there := re.search(r"An item is already at '([^']*)'", text):
         return TipcastError("C005", f"+{there[1]}", "the key is there already", f"write {there[1]}=VALUE without the +")
     where = full[1] if (full := re.search(r"full_key: (\S+)", text)) else job
     named = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
     if named or re.search(r"Key '.*' (?:is )?not in", text):
-        return _unknown_key(job, overrides, named[1] if named else where, re.search(r"In '([^']+)'", text))
+        in_file = re.search(r"In '([^']+)'", text)
+        return _unknown_key(job, overrides, named[1] if named else where, in_file[1] if in_file else "")
     what = text.partition("\n    full_key")[0].rpartition("\n")[2]
     return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
 
 
-def _several(override: str) -> TipcastError:
-    """Explain values with a comma between them."""
-    key = override.partition("=")[0].lstrip("+")
-    forms = "" if key in _groups() else """write 'key=[a,b]' for a list, "key='a,b'" for a text, or """
-    given = _without_secrets(as_given(override))
-    return TipcastError("C005", given, "several values for one key", f"{forms}add --multirun to run each")
-
-
-def _unparsed(job: str, override: str) -> TipcastError:
-    """Explain a word that is not Hydra's key=value."""
-    word = as_given(override)
-    given, (key, equals, value) = _without_secrets(word), word.partition("=")
+def _unparsed(job: str, word: str) -> TipcastError:
+    """Explain a word that Hydra cannot read; one without an equals sign by the nearest option of a group, or key."""
+    what, near = "cannot be read as key=value", list[str]()
+    if "=" not in word:
+        what = "is not key=value"
+        keys, choices = _valid(job, [])
+        known = {key: f"{key}=VALUE" for key in keys}
+        for group in sorted(choices, reverse=True):  # of two the first in the alphabet
+            known |= {option: f"{group}={option}" for option in conf_files.options(group)}
+        near = [known[name] for name in difflib.get_close_matches(word, known, 1)]
     quotes = """quote a list or mapping with blanks for the shell, as 'key=[a, b]', a text twice, as "key='a b'\""""
-    if not equals:
-        return _bare(job, given, quotes)
-    mended = f"{key}={quoted(value)}"
-    if given == word and value[:1] not in "[{=" and parses(mended):
-        quotes = f"quote the value: {_for_shell(mended)}"
-    return TipcastError("C005", given, "cannot be read as key=value", quotes)
+    fix = f"did you mean {near[0]}?" if near else f"{quotes}; tipcast {job} --cfg job shows the keys"
+    return TipcastError("C005", _without_secrets(word), what, fix)
 
 
 def _without_secrets(word: str) -> str:
@@ -294,80 +249,38 @@ def _without_secrets(word: str) -> str:
     return re.sub(r"//[^/\s]*@|\?.*", "...", redact(word))
 
 
-def _bare(job: str, word: str, quotes: str) -> TipcastError:
-    """Explain a word without an equals sign by the nearest option of a group, or key."""
-    reference = _reference(job, [])
-    known = {key: f"{key}=VALUE" for key in _keys(reference)}
-    for group in sorted(_groups() & set(_choices(reference)), reverse=True):  # of two the first in the alphabet
-        known |= {option: f"{group}={option}" for option in conf_files.options(group)}
-    near = difflib.get_close_matches(word, known, 1)
-    form = f"write key=value with a key that tipcast {job} --cfg job shows; {quotes}"
-    fix = f"did you mean {known[near[0]]}?" if near else form
-    return TipcastError("C005", word, "is not key=value", fix)
-
-
-def _for_shell(word: str) -> str:
-    """Quote a word for the shell, readably where that can be."""
-    plain = not re.search(r'["$`!]|\\$|\\\\', word)
-    return f'"{word}"' if "'" in word and plain else shlex.quote(word)
-
-
-def _groups() -> set[str]:
-    return {path.name for path in conf_files.conf_dir().iterdir() if path.is_dir()}
-
-
-def _unknown_option(name: str) -> TipcastError:
-    group, _, wanted = name.rpartition("/")
-    options = sorted(conf_files.options(group)) if group else []
-    near = difflib.get_close_matches(wanted, options, 1)
-    fix = f"did you mean {group}={near[0]}?" if near else f"choose one of {', '.join(options) or 'the groups in conf/'}"
-    return TipcastError("C002", f"{group}={wanted}" if group else wanted, f"no such option in conf/{group}", fix)
-
-
-def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: re.Match[str] | None) -> TipcastError:
+def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: str) -> TipcastError:
     """Name the file that lists the valid keys and the nearest of them."""
-    groups = [item for item in overrides if item.lstrip("+").partition("=")[0] in _groups() and "=" in item]
-    for group, _, option in (item.lstrip("+").partition("=") for item in groups):
-        if (conf_files.conf_dir() / group / f"{option}.yaml").is_file() and (
-            broken := conf_files.not_as_hydra_wants(f"conf/{group}/{option}.yaml")
-        ):
-            return broken
-    if in_file and in_file[1].startswith("data/") and key == "task":  # which only a job that asks something has
-        what = f"rows of {in_file[1].replace('/', '=')} are for a task, and {job} has none"
+    pairs = [override.lstrip("+").partition("=")[::2] for override in overrides]
+    chosen = {group: option for group, option in pairs if conf_files.options(group)}
+    for group, option in chosen.items():
+        path = conf_files.options(group).get(option)
+        if path and (fault := conf_files.fault(path)):
+            return fault
+    if in_file.startswith("data/") and key == "task":  # which only a job that asks something has
+        what = f"rows of {in_file.replace('/', '=')} are for a task, and {job} has none"
         return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
-    reference = _reference(job, groups)
-    keys = list(_keys(reference))
+    keys, choices = _valid(job, [f"{group}={option}" for group, option in chosen.items()])
     near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
-    if in_file:
-        where = f"conf/{in_file[1]}.yaml"
-    else:
-        group, nested, _ = (near[0] if near else key).partition(".")
-        chosen = _choices(reference).get(group)
-        where = f"conf/{group}/{chosen}.yaml" if nested and chosen else f"conf/{job}.yaml"
+    group, nested, _ = (near[0] if near else key).partition(".")
+    file = in_file or (f"{group}/{choices[group]}" if nested and choices.get(group) else job)
     fix = f"did you mean {near[0]}?" if near else f"see tipcast {job} --cfg job for the keys"
-    return TipcastError("C001", where, f"unknown key '{key}'", fix)
+    return TipcastError("C001", f"conf/{file}.yaml", f"unknown key '{key}'", fix)
 
 
-def _reference(job: str, groups: Sequence[str]) -> DictConfig:
-    """Compose the job with the chosen groups, or without them where these fail, to know its valid keys."""
+def _valid(job: str, groups: Sequence[str]) -> tuple[list[str], Mapping[str, str | None]]:
+    """Return the keys, and the option of each group, with the chosen groups, or without them where these fail."""
     for words in (groups, []):
         with contextlib.suppress(HydraException, OmegaConfBaseException):
-            return _by_api(job, words)
-    return OmegaConf.create({})
+            config, asked = _parted(_by_api(job, words))
+            return _keys(OmegaConf.to_container(config, resolve=False)), asked.runtime.choices
+    return [], {}
 
 
-def _choices(reference: DictConfig) -> Any:
-    """Return group -> the option of it that was composed."""
-    return OmegaConf.select(reference, "hydra.runtime.choices", default={})
-
-
-def _keys(reference: DictConfig) -> Iterator[str]:
-    """Yield the full keys of a configuration, but Hydra's own."""
-
-    def below(tree: Any, prefix: str) -> Iterator[str]:
-        for name, value in tree.items() if isinstance(tree, dict) else ():
-            if prefix or name != "hydra":
-                yield f"{prefix}{name}"
-                yield from below(value, f"{prefix}{name}.")
-
-    yield from below(OmegaConf.to_container(reference, resolve=False), "")
+def _keys(tree: Any, prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, value in tree.items():
+        keys.append(f"{prefix}{name}")
+        if isinstance(value, dict):
+            keys += _keys(value, f"{prefix}{name}.")
+    return keys

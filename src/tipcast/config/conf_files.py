@@ -1,8 +1,7 @@
-"""The folder conf/: where it is, and what is wrong with a YAML file in it, told with line and column."""
+"""The folders of options, conf/ and a user's own, and what is wrong with a YAML file in them."""
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 
@@ -10,41 +9,30 @@ import yaml
 
 from tipcast.config.errors import TipcastError
 
-BOM = b"\xef\xbb\xbf"
-OWN = "TIPCAST_CONFIG_DIR"
-"""Environment variable of a folder with options of a user's own, which processes that are started inherit."""
+OWN = "TIPCAST_CONFIG_DIR"  # names the folder of a user's own options to processes that are started
 PACKAGE = "# @package _global_"
-_broken = functools.partial(TipcastError, "C012")
 
 
 def conf_dir() -> Path:
-    """Return the absolute path of the folder of configuration groups.
-
-    Raises
-    ------
-    FileNotFoundError
-        When neither a checkout's nor a wheel's folder is there (a broken installation).
-
-    """
+    """Return the absolute path of the folder of configuration groups: a checkout's, else a wheel's."""
     package = Path(__file__).resolve().parent.parent
-    for folder in (package.parent.parent / "conf", package / "conf"):
-        if (folder / "train.yaml").is_file():
-            return folder
-    msg = f"conf/ is missing beside {package}: reinstall tipcast"
-    raise FileNotFoundError(msg)
+    checkout = package.parent.parent / "conf"
+    return checkout if (checkout / "train.yaml").is_file() else package / "conf"
+
+
+def use(folder: str) -> None:
+    """Make a folder that of the user's own options, for this process and those that it starts."""
+    os.environ[OWN] = str(Path(folder).expanduser().absolute())
 
 
 def own_dir() -> Path | None:
-    """Return the folder of a user's own options, ``data/mine.yaml`` or ``task/mine.yaml``; None where none is named.
-
-    C003 there is no such folder.
-    """
+    """Return the folder of a user's own options, as ``task/mine.yaml``, if one is named; C003 there is no such one."""
     named = os.environ.get(OWN)
     if not named:
         return None
     folder = Path(named).expanduser().absolute()
     if not folder.is_dir():
-        raise TipcastError("C003", "--config-dir", f"{named} is no folder", "name a folder that holds task/NAME.yaml")
+        raise TipcastError("C003", "--config-dir", f"no such folder: {folder}", "name one that holds task/NAME.yaml")
     return folder
 
 
@@ -61,61 +49,37 @@ def search_path() -> list[str]:
 
 
 def unreadable(problem: Exception) -> TipcastError:
-    """Return what PyYAML, the system or Hydra says of a file: C012, or C021 for a folder that Hydra cannot write to."""
+    """Return what PyYAML, the system or Hydra says of a file (C012), a folder to write to (C021), or flags (C005)."""
     if isinstance(problem, yaml.MarkedYAMLError) and (mark := problem.problem_mark or problem.context_mark):
-        tab = "\\t" in str(problem.problem)
-        fix = (
-            "indent with blanks, not tabs" if tab else "mend that line; quote a text that has any of : # [ ] { } * & !"
-        )
-        place = f"{_shown(mark.name)}, line {mark.line + 1}, column {mark.column + 1}"
-        return _broken(place, f"is no YAML: {problem.problem or problem.context}", fix)
+        where = f"{_shown(Path(mark.name))}, line {mark.line + 1}, column {mark.column + 1}"
+        fix = "mend that line: indent with blanks, quote a text that has any of : # [ ] { } * & !"
+        return TipcastError("C012", where, f"is no YAML: {problem.problem or problem.context}", fix)
     if isinstance(problem, OSError) and problem.filename is not None:
-        if Path(problem.filename).is_relative_to(conf_dir()):
-            return _broken(_shown(problem.filename), f"cannot be read: {problem.strerror}", "check its permissions")
-        what = f"cannot be written: {problem.strerror}"
-        return TipcastError("C021", problem.filename, what, "name another folder, or leave hydra.run.dir as it is")
-    for path in sorted(conf_dir().rglob("*.yaml")):
-        if broken := not_as_hydra_wants(f"conf/{path.relative_to(conf_dir())}"):
-            return broken
-    return _broken("conf", f"holds a file that cannot be read: {problem}", "look at the files there")
+        path, said = Path(problem.filename), problem.strerror
+        if path.suffix == ".yaml":
+            return TipcastError("C012", _shown(path), f"cannot be read: {said}", "check its permissions")
+        fix = "name another folder, or leave hydra.run.dir as it is"
+        return TipcastError("C021", path, f"cannot be written: {said}", fix)
+    files = [path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))]
+    return next(filter(None, map(fault, files)), TipcastError("C005", "command line", str(problem), "see --help"))
 
 
-def not_as_hydra_wants(name: str) -> TipcastError | None:
-    """Return what is wrong with a file ``conf/GROUP/NAME.yaml`` that Hydra would not say, or says without its name."""
-    path = conf_dir().parent / name
+def fault(path: Path) -> TipcastError | None:
+    """Return what is wrong with a YAML file that Hydra would not say, or says without its name."""
+    what = ""
     try:
-        raw = path.read_bytes()
-    except OSError as problem:
-        return _broken(name, f"cannot be read: {problem.strerror}", "put a YAML file there")
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff", BOM)):
-        return _broken(f"{name}, line 1, column 1", "begins with a byte order mark", "save it as UTF-8 without one")
-    try:
-        text = raw.decode()
+        text = path.read_bytes().decode()
         tree = yaml.safe_load(text)
-    except UnicodeDecodeError as problem:
-        return _broken(_place(name, raw[: problem.start].decode()), "is not UTF-8", "save it as UTF-8")
-    except yaml.reader.ReaderError as problem:
-        what = f"holds the character {problem.character!r}"
-        return _broken(_place(name, text[: problem.position]), what, "remove it")
-    except yaml.YAMLError:
-        return None
-    if not isinstance(tree, dict):
-        return _broken(f"{name}, line 1, column 1", "holds no keys and values", "write lines as 'key: value'")
-    defaults = tree.get("defaults", [])
-    if not isinstance(defaults, list) or not all(isinstance(item, str | dict) for item in defaults):
-        return _broken(name, "its defaults are no list of group: option", "write lines as '- override /model: xgboost'")
-    if name.startswith("conf/experiment/") and PACKAGE not in text:
-        what = f"its first line is not {PACKAGE!r}"
-        return _broken(f"{name}, line 1", what, "add it, so that keys are those of the job")
-    return None
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        what = f"is no YAML in UTF-8: {problem}"
+    else:
+        if not isinstance(tree, dict) or not isinstance(tree.get("defaults", []), list):
+            what = "holds no keys and values, or defaults that are no list"
+        elif path.parent.name == "experiment" and PACKAGE not in text.splitlines():
+            what = f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
+    return TipcastError("C012", _shown(path), what, "mend it, as conf/ has others") if what else None
 
 
-def _place(name: str, before: str) -> str:
-    """Return a file and the line and column that follow a text, both from 1."""
-    return f"{name}, line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
-
-
-def _shown(path: str) -> str:
+def _shown(path: Path) -> str:
     """Return a path from conf/ on."""
-    folder = conf_dir().parent
-    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+    return str(path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path)

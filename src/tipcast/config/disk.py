@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""What the system says where a file may not grow."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # what the system says where a file may not grow
 
 
 @contextlib.contextmanager

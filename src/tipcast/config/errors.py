@@ -21,26 +21,15 @@ MAX_LINE = 300
 class TipcastError(Exception):
     """A mistake the user can mend, or a failure outside tipcast, told in one line.
 
-    Parameters
-    ----------
-    code
-        Letter and three digits. C configuration, D data, K cluster, T tracking or artifact store,
-        M model or registry, S sweep or score finished with failures.
-    where
-        The file, key, address or model the error is about.
-    what
-        What is wrong there.
-    fix
-        What the user can do about it.
+    ``code`` is a letter and three digits: C configuration, D data, K cluster, T tracking or artifact store, M model or
+    registry, S sweep or score finished with failures. ``where`` is the file, key, address or model that it is about,
+    ``what`` is wrong there, and ``fix`` says what the user can do.
 
     """
 
     def __init__(self, code: str, where: object, what: str, fix: str) -> None:
         super().__init__(code, str(where), what, fix)
-        self.code = code
-        self.where = str(where)
-        self.what = what
-        self.fix = fix
+        self.code, self.where, self.what, self.fix = code, str(where), what, fix
 
     @property
     def exit_code(self) -> int:
@@ -49,14 +38,11 @@ class TipcastError(Exception):
 
     def __str__(self) -> str:
         """Return ``error[D007] WHERE: WHAT. Fix: HOW`` on one line of at most 300 characters."""
-        parts = [_flat(self.where), _flat(self.what).rstrip("."), _flat(self.fix)]
-        room = MAX_LINE - len(f"error[{self.code}] : . Fix: ")
-        while sum(map(len, parts)) > room:  # the longest part gives way
+        parts = [" ".join(part.split())[:MAX_LINE] for part in (self.where, self.what, self.fix)]
+        parts[1] = parts[1].rstrip(".")
+        while sum(map(len, parts)) > MAX_LINE - len(f"error[{self.code}] : . Fix: "):
             longest = max(range(len(parts)), key=lambda at: len(parts[at]))
-            excess = sum(map(len, parts)) - room
-            others = max((len(part) for at, part in enumerate(parts) if at != longest), default=0)
-            keep = max(len(parts[longest]) - excess, others - 1)
-            parts[longest] = parts[longest][: keep - 3] + "..."
+            parts[longest] = f"{parts[longest][:-4]}..."
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
 
@@ -77,18 +63,12 @@ def travelling(task: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
 class State(Enum):
     """How a check ends."""
 
     ok = "ok"
-    warning = "warning"
-    """Jobs run, but perhaps not as they were meant to."""
-    fail = "fail"
-    """A job would fail."""
+    warning = "warning"  # jobs run, but perhaps not as they were meant to
+    fail = "fail"  # a job would fail
 
 
 @dataclass(frozen=True)
@@ -98,8 +78,7 @@ class Finding:
     state: State
     found: str
     fix: str = ""
-    problem: TipcastError | None = None
-    """The error that a job would end with; there is one with ``State.fail`` only."""
+    problem: TipcastError | None = None  # that a job would end with; there is one with State.fail only
 
 
 def ok(found: str) -> Finding:

@@ -6,9 +6,7 @@ import os
 import time
 from pathlib import Path
 
-VARIABLE = "TIPCAST_GATE"
-"""POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens."""
-LOOK_S = 0.02
+VARIABLE = "TIPCAST_GATE"  # POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens
 
 
 def gate(point: str) -> None:
@@ -19,4 +17,4 @@ def gate(point: str) -> None:
     with Path(path).open("a") as passed:  # one short write: whole lines, in the order of their events
         passed.write(f"{point} {os.getpid()}\n")
     while point == held and not Path(f"{path}.go").exists():
-        time.sleep(LOOK_S)
+        time.sleep(0.02)

@@ -1,8 +1,7 @@
-"""What `--help` says: of each job, option and key the comment beside it in conf/, else the docstring in its schema."""
+"""What `--help` says: of each job, option and key the comment beside it in conf/, else the one in its schema."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import itertools
@@ -19,20 +18,15 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from tipcast import __version__
 from tipcast.config import conf_files
+from tipcast.config.arguments import OPTION
 from tipcast.config.job_schemas import JOBS
 
-LEAST, MOST = 72, 120
-"""Columns of the text: those of the terminal within these bounds."""
-KEYS = 36
-"""Columns before what is said of a key."""
-LONGEST = 40
-"""Letters of a default value that are shown."""
+LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
+KEYS = 36  # columns before what is said of a key
+LONGEST = 40  # letters of a default value that are shown
 GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
 """In this order; others that a user has made come after them."""
-EXPANDED = ("params", "fit", "space")
-"""Mappings of a library's own keys that are shown one by one."""
-NAMES = {"backend.name", "cluster.kind", "data.source", "task.name", "model.name", "search.name"}
-"""Keys that follow from the option that is chosen."""
+EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
 FLAGS = {
     "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
     "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
@@ -51,108 +45,71 @@ FLAGS = {
 
 def usage() -> str:
     """Return the text of `tipcast --help`."""
-    width = _width()
-    jobs = [line for job in JOBS for line in _entry(job, _headline(job), width, 12)]
+    jobs = [line for job in JOBS for line in _entry(job, _headline(job), 12)]
     return "\n".join([
         f"tipcast {__version__}: experiment tracking for tabular models\n",
         "usage: tipcast JOB [flag ...] [group=option ...] [key=value ...]\n",
-        "jobs (tipcast JOB --help: its groups and keys)", *jobs, "", *_flags(width),
+        "jobs (tipcast JOB --help: its groups and keys)", *jobs, "", *_flags(),
     ])  # fmt: skip
 
 
 def text(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> str:
     """Return the text of `tipcast JOB --help`: groups with their options first, then every key of the chosen ones.
 
-    Parameters
-    ----------
-    job
-        Its name.
-    config
-        Composed; nothing need be resolved or given.
-    choices
-        Group -> the option of it that was composed.
-
+    ``config`` is composed, nothing in it need be given; ``choices`` has the option that was composed of each group.
     """
-    width = _width()
     order = sorted(choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
     groups = {group: choices[group] for group in order if conf_files.options(group)}
-    lines = [*textwrap.wrap(f"tipcast {job}: {_headline(job)}", width), ""]
+    lines = [*textwrap.wrap(f"tipcast {job}: {_headline(job)}", _width()), ""]
     lines += [f"usage: tipcast {job} [flag ...] [group=option ...] [key=value ...]", ""]
     lines.append("groups and their options, [in brackets] the chosen one, whose keys are below")
-    for group, chosen in groups.items():
-        names = [f"[{name}]" if name == chosen else name for name in conf_files.options(group)]
-        lines += _entry(group, ", ".join(names), width, 12)
-    told = dict(documented(job, config, groups))
-    sections: dict[str, list[str]] = {section: [] for section in ("", *groups)}
-    for key in told:
-        section = key.partition(".")[0]
-        sections.setdefault(section if section in groups else "", []).append(key)
-    for section, keys in sections.items():
-        lines += ["", *_title(section, groups.get(section), job, width)] if keys else []
-        for key in keys:
-            word = key if key.endswith(".*") else f"{key}={_shown(_at(config, key))}"
-            lines += _entry(word, told[key], width, KEYS)
-    return "\n".join([*lines, "", *_flags(width)])
-
-
-def documented(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Yield each key of a configuration, and what is said of it (empty: nothing)."""
     comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
-    for group, option in choices.items():
-        if option is not None:
-            comments |= _of_option(group, option)
-    for key, docstring in _keys(config, ""):
-        if key not in NAMES:
-            yield key, comments.get(key.removesuffix(".*")) or docstring
+    sections: dict[str, list[str]] = {"": [f"keys of {job}"]}
+    for group, option in groups.items():
+        names = [f"[{name}]" if name == option else name for name in conf_files.options(group)]
+        lines += _entry(group, ", ".join(names), 12)
+        path = conf_files.options(group).get(option or "")
+        first = re.split(r"(?<=[.?])\s", _first_comment(path))[0] if path else ""
+        sections[group] = textwrap.wrap(f"{group}={option or 'null'}: {first}", _width())
+        comments |= _comments(path, group) if path else {}
+    titles = {section: len(title) for section, title in sections.items()}
+    for key, value, comment in _keys(config, ""):
+        group, _, name = key.partition(".")
+        if OPTION.get(group) != name:  # which follows from the option that is chosen
+            word = key if key.endswith(".*") else f"{key}={_shown(value)}"
+            explained = _entry(word, comments.get(key.removesuffix(".*")) or comment, KEYS)
+            sections[group if group in groups else ""] += explained
+    for section, entries in sections.items():
+        lines += ["", *entries] if len(entries) > titles[section] else []
+    return "\n".join([*lines, "", *_flags()])
 
 
-def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield keys and their docstrings; of a mapping that a library reads its items too."""
-    told = _docstrings(OmegaConf.get_type(config) or dict)
+def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield keys with their values and the comments of their schemas; of a mapping that a library reads its items."""
+    comments: dict[str, str] = {}
+    for schema in reversed((OmegaConf.get_type(config) or dict).__mro__):
+        if dataclasses.is_dataclass(schema):
+            parts = [line.partition("  # ") for line in inspect.getsource(schema).splitlines()]
+            comments |= {code.strip().partition(":")[0]: comment for code, _, comment in parts if comment}
     for name in map(str, config):
         key = f"{prefix}{name}"
-        value = None if OmegaConf.is_missing(config, name) else config._get_node(name)
+        value = MISSING if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(value)):
             yield from _keys(value, f"{key}.")
-        elif name in EXPANDED and value:
-            yield f"{key}.*", told.get(name, "")
-            yield from ((f"{key}.{item}", "") for item in config[name])
+        elif name in EXPANDED and value and value != MISSING:
+            yield f"{key}.*", None, comments.get(name, "")
+            yield from ((f"{key}.{item}", value[item], "") for item in value)
         else:
-            yield key, told.get(name, "")
+            yield key, value, comments.get(name, "")
 
 
-def _docstrings(kind: type) -> dict[str, str]:
-    """Return the fields of a schema and the first lines of the docstrings that follow them."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(each):
-            continue
-        for node in ast.parse(inspect.getsource(each)).body:
-            for pair in itertools.pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
-                match pair:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                        first = said.strip().partition("\n")[0].replace("``", "").removesuffix(".")
-                        found[name] = first if first[1:2].isupper() else first[:1].lower() + first[1:]
-    return found
-
-
-def _of_option(group: str, option: str) -> dict[str, str]:
-    """Return the comments of an option, and of those of its group that it builds on."""
-    path = conf_files.options(group).get(option)
-    if path is None:
-        return {}
-    text = path.read_text(encoding="utf-8")
-    found: dict[str, str] = {}
-    for item in yaml.safe_load(text).get("defaults", []):
-        if isinstance(item, str) and item in conf_files.options(group):
-            found |= _of_option(group, item)
-    return found | _comments(path, "" if conf_files.PACKAGE in text else f"{group}.")
-
-
-def _comments(path: Path, prefix: str) -> dict[str, str]:
-    """Return the full keys of a YAML file and the comments behind them, or above those that have none behind."""
+def _comments(path: Path, group: str) -> dict[str, str]:
+    """Return full keys of a YAML file, and of options that it builds on, and the comments behind, else above them."""
     text = path.read_text(encoding="utf-8")
     lines, found = text.splitlines(), dict[str, str]()
+    for item in yaml.safe_load(text).get("defaults", []):
+        if isinstance(item, str) and (base := conf_files.options(group).get(item)):
+            found |= _comments(base, group)
 
     def below(node: Any, prefix: str) -> None:
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -164,37 +121,19 @@ def _comments(path: Path, prefix: str) -> dict[str, str]:
                 found[f"{prefix}{key.value}"] = said.strip().removesuffix(".")
             below(value, f"{prefix}{key.value}.")
 
-    below(yaml.compose(text), prefix)
+    below(yaml.compose(text), f"{group}." if group and conf_files.PACKAGE not in text else "")
     return found
 
 
 def _headline(job: str) -> str:
     """Return what conf/JOB.yaml says in its first line."""
-    return _first_line(conf_files.conf_dir() / f"{job}.yaml").partition(": ")[2]
+    return _first_comment(conf_files.conf_dir() / f"{job}.yaml").partition(": ")[2]
 
 
-def _first_line(path: Path) -> str:
-    """Return the first comment of a file that is not Hydra's, up to its end of the sentence or the line."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = itertools.takewhile(
-        lambda line: line.startswith("#"), (line for line in lines if line != conf_files.PACKAGE)
-    )
-    return " ".join(line.lstrip("# ") for line in comment)
-
-
-def _title(section: str, option: str | None, job: str, width: int) -> list[str]:
-    if not section:
-        return [f"keys of {job}"]
-    path = conf_files.options(section).get(option or "")
-    said = re.split(r"(?<=[.?])\s", _first_line(path))[0] if path else ""
-    return textwrap.wrap(f"{section}={option or 'null'}: {said}", width)
-
-
-def _at(config: DictConfig, key: str) -> Any:
-    """Return a value with what it refers to, None and ``???`` as they are."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(config, parent) if parent else config
-    return MISSING if OmegaConf.is_missing(node, name) else node[name]
+def _first_comment(path: Path) -> str:
+    """Return the comment that a file begins with, but Hydra's."""
+    lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line != conf_files.PACKAGE)
+    return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
 def _shown(value: Any) -> str:
@@ -208,17 +147,17 @@ def _shown(value: Any) -> str:
     return found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
 
 
-def _flags(width: int) -> list[str]:
-    return ["flags", *(line for flag, what in FLAGS.items() for line in _entry(flag, what, width, 27))]
+def _flags() -> list[str]:
+    return ["flags", *(line for flag, what in FLAGS.items() for line in _entry(flag, what, 27))]
 
 
-def _entry(word: str, what: str, width: int, column: int) -> list[str]:
+def _entry(word: str, what: str, column: int) -> list[str]:
     """Return a word and what is said of it from a column on, below it where it is longer."""
-    said = textwrap.wrap(what, width - column) or [""]
-    head = f"  {word}"
-    if len(head) > column - 2 and what:
-        return [head, *(" " * column + line for line in said)]
-    return [f"{head:<{column}}{said[0]}".rstrip(), *(" " * column + line for line in said[1:])]
+    head, *more = textwrap.wrap(what, _width() - column) or [""]
+    below = [" " * column + line for line in more]
+    if len(word) > column - 4 and what:
+        return [f"  {word}", " " * column + head, *below]
+    return [f"  {word:<{column - 2}}{head}".rstrip(), *below]
 
 
 def _width() -> int:

@@ -8,59 +8,45 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tipcast.config import schema
-from tipcast.config.bounds import bounded
 from tipcast.config.conf_files import options
-from tipcast.config.schema import (
-    MISSING,
-    BackendSpec,
-    ClusterSpec,
-    DataSpec,
-    ModelSpec,
-    Output,
-    SearchSpec,
-    TaskSpec,
-    TrackingSpec,
-)
+from tipcast.config.schema import MISSING, bounded
 
 
 @dataclass
 class _JobConfig:
-    print: Output = MISSING
-    """Form of the closing lines: text, json (the last line of standard output is one JSON object) or none."""
-    debug: bool = False
-    """Whether errors come with tracebacks."""
+    print: schema.Output = MISSING  # form of the closing lines; json: the last line is one JSON object
+    debug: bool = False  # whether errors come with tracebacks
 
 
 @dataclass
 class InspectConfig(_JobConfig):
     """A table to look at, and its column that would be predicted."""
 
-    data: DataSpec = MISSING
-    task: TaskSpec = MISSING
+    data: schema.DataSpec = MISSING
+    task: schema.TaskSpec = MISSING
 
 
 @dataclass
 class _WorkersConfig(_JobConfig):
-    backend: BackendSpec = MISSING
-    cluster: ClusterSpec = MISSING
+    backend: schema.BackendSpec = MISSING
+    cluster: schema.ClusterSpec = MISSING
 
 
 @dataclass
 class DoctorConfig(_WorkersConfig):
     """What the doctor looks at."""
 
-    data: DataSpec = MISSING
-    tracking: TrackingSpec = MISSING
+    data: schema.DataSpec = MISSING
+    tracking: schema.TrackingSpec = MISSING
 
 
 @dataclass
 class TrainConfig(DoctorConfig):
     """A training."""
 
-    task: TaskSpec = MISSING
-    model: ModelSpec = MISSING
-    seed: int = bounded(0, below=2**31)
-    """Of everything that is drawn at random."""
+    task: schema.TaskSpec = MISSING
+    model: schema.ModelSpec = MISSING
+    seed: int = bounded(0, below=2**31)  # of everything that is drawn at random
 
 
 @dataclass
@@ -77,7 +63,7 @@ class MultirunConfig(TrainConfig):
 class SweepConfig(TrainConfig):
     """What a training has, and how its parameters are searched."""
 
-    search: SearchSpec = MISSING
+    search: schema.SearchSpec = MISSING
     resume: str | None = None
 
 
@@ -94,22 +80,18 @@ class LadderConfig(TrainConfig):
 class PrepareConfig(_WorkersConfig):
     """Months to keep prepared."""
 
-    data: DataSpec = MISSING
+    data: schema.DataSpec = MISSING
     out: str = MISSING
-    row_group_rows: int = bounded(1)
-    """Rows of a row group of the Parquet files: each is read by a task."""
-    compression: str = MISSING
-    """Of the Parquet files: zstd, snappy, gzip, lz4, brotli or none."""
+    row_group_rows: int = bounded(1)  # rows of a row group of the Parquet files: each is read by a task
+    compression: str = MISSING  # of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
 
 
 @dataclass
 class PromoteConfig(DoctorConfig):
     """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the version's run read."""
 
-    model_uri: str = MISSING
-    """``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``."""
-    alias: str = MISSING
-    """That the version is to get."""
+    model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
+    alias: str = MISSING  # that the version is to get
     margin: float = bounded(0)
     certain: bool = MISSING
     replicates: int = bounded(100)
@@ -117,25 +99,22 @@ class PromoteConfig(DoctorConfig):
     seed: int = bounded(0, below=2**31)
 
 
-RECORDED = "recorded"
-"""Option of data, task and model that an earlier run had."""
+RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-FACTS = ("colour",)
-"""Keys of ``ScoreConfig`` that say something of the files which only the dataset understands."""
+FACTS = ("colour",)  # keys of `ScoreConfig` that say something of the files which only the dataset understands
 
 
 @dataclass
 class ScoreConfig(_WorkersConfig):
     """A model, rows, and where their scores go."""
 
-    tracking: TrackingSpec = MISSING
+    tracking: schema.TrackingSpec = MISSING
     model_uri: str = MISSING
     input: Any = MISSING
     output: str = MISSING
     keep: list[str] | None = None
     columns: dict[str, str] = field(default_factory=dict)
-    """Own name -> name of the column in the files, as {pickup: started_at}."""
     colour: str | None = None
     block_bytes: int = bounded(1024)
     compression: str = MISSING
@@ -167,15 +146,7 @@ def register() -> None:
     store = ConfigStore.instance()
     for name, node in JOBS.items():
         store.store(name=f"{name}_schema", node=node)
-    groups = {
-        "backend": BackendSpec,
-        "dataset": schema.OwnData,
-        "task": TaskSpec,
-        "model": ModelSpec,
-        "search": SearchSpec,
-        "tracking": TrackingSpec,
-    }
-    for name, part in (groups | schema.CLUSTERS | schema.SOURCES).items():
+    for name, part in (schema.GROUPS | schema.CLUSTERS | schema.SOURCES).items():
         store.store(group="schema", name=name, node=part)
 
 
@@ -184,11 +155,9 @@ def register_recorded(recorded: Mapping[str, Any]) -> list[str]:
     from hydra.core.config_store import ConfigStore
 
     source = recorded["data"]["source"]
-    bases = {
-        "data": source if source in options("data") else "/schema/dataset@_here_",
-        "task": "/schema/task@_here_",
-        "model": "/schema/model@_here_",
-    }
+    bases = {"data": "/schema/dataset@_here_", "task": "/schema/task@_here_", "model": "/schema/model@_here_"}
+    if source in options("data"):
+        bases["data"] = source
     for group, base in bases.items():
         values = {name: value for name, value in recorded[group].items() if name not in OF_MACHINE}
         ConfigStore.instance().store(RECORDED, {"defaults": [base, "_self_"], **values}, group=group)

@@ -6,10 +6,8 @@ import ast
 import contextlib
 import dataclasses
 import enum
-import logging
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,15 +21,9 @@ from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import OF_MACHINE, SweepConfig
 
-LOG = logging.getLogger("tipcast")
-
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
-"""An address in a text; the host may be of IPv6."""
-NAMED = ("files", "table")
-"""Sources whose files are named."""
-READER_OPTIONS = "storage_options"
-"""What fsspec gets: every file system has its own names for its secrets, so no text of it is shown."""
+NAMED = ("files", "table")  # sources whose files are named
 
 
 def to_plain(value: Any, hidden: bool = False) -> Any:
@@ -41,12 +33,11 @@ def to_plain(value: Any, hidden: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {
-            str(name): HIDDEN
-            if SECRET.search(str(name)) and item
-            else to_plain(item, hidden or str(name) == READER_OPTIONS)
-            for name, item in value.items()
-        }
+        plain = {}
+        for name, item in ((str(name), item) for name, item in value.items()):
+            reader = name == "storage_options"  # every file system has its own names for its secrets
+            plain[name] = HIDDEN if SECRET.search(name) and item else to_plain(item, hidden or reader)
+        return plain
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden) for item in value]
     if isinstance(value, str) and value:
@@ -86,81 +77,43 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
-    """Return a sweep as it was configured, to go on with: with the run's data, task, model, search and seed.
+    """Return a sweep as its run's ``config.yaml`` has it, to go on with: its data, task, model, search and seed.
 
-    Parameters
-    ----------
-    text
-        The artifact ``config.yaml`` of its run.
-    given
-        What the command line says: backend, cluster, tracking and output are its own, and how the machine reaches
-        the data.
-    where
-        The run, for messages.
-
-    Raises
-    ------
-    TipcastError
-        S003 when the artifact is not what a sweep writes.
-
+    What the command line gives of backend, cluster, tracking and output, and how the machine reaches the data, stays.
+    ``where`` names the run. S003 the text is not what a sweep writes.
     """
     with _understood("S003", where, "its config.yaml is not what a sweep writes", "start a new sweep"):
         plain = yaml.safe_load(text)
         _refuse_active(plain, where)
         register = given.tracking.register or plain["tracking"]["register"]
-        return dataclasses.replace(
-            given,
-            data=_data(plain["data"], given.data),
-            task=_typed(schema.TaskSpec, plain["task"]),
-            model=_typed(schema.ModelSpec, plain["model"]),
-            search=_typed(schema.SearchSpec, plain["search"]),
-            seed=int(plain["seed"]),
-            tracking=dataclasses.replace(given.tracking, register=register),
-        )
+        search = _typed(schema.SearchSpec, plain["search"])
+        tracking = dataclasses.replace(given.tracking, register=register)
+        return dataclasses.replace(given, **_trained(plain, given.data), search=search, tracking=tracking)
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
     """Return the source that a training run read, by its ``config.yaml``, with the test period ``given``, if it is.
 
-    Raises
-    ------
-    TipcastError
-        M023 when the artifact is not what a training writes.
-
+    M023 the text is not what a training writes.
     """
     what = "its test rows are not known from its config.yaml"
     with _understood("M023", where, what, "name them: data=... data.test=..."):
         plain = yaml.safe_load(text)["data"]
         _refuse_active(plain, where)
-        found = _data(plain)
-        return dataclasses.replace(found, test=given.test or found.test)
+        source = _data(plain)
+        return dataclasses.replace(source, test=given.test or source.test)
 
 
 def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return how a run was trained, as plain values that the schemas take: its data, task, model and seed.
 
-    Parameters
-    ----------
-    text
-        The artifact ``config.yaml`` of a training or a sweep.
-    best
-        Parameter -> text of the value that a sweep has found; empty of a training.
-    where
-        The run, for messages.
-    files
-        ``train`` and ``test`` of its artifact ``data/files.yaml``: the files that were read, in place of the patterns
-        that named them.
+    ``text`` is its ``config.yaml``, ``best`` has the texts of the values that a sweep has found, ``files`` is its
+    ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their patterns.
 
-    Raises
-    ------
-    TipcastError
-        M023 when the artifacts are not what a training writes.
-
+    M023 the artifacts are not what a training writes.
     """
-    what, fix = (
-        "how it was trained is not known from its config.yaml",
-        "train with tipcast train, and name what it shall be",
-    )
+    what = "how it was trained is not known from its config.yaml"
+    fix = "train with tipcast train, and name what it shall be"
     with _understood("M023", where, what, fix):
         plain, read = yaml.safe_load(text), dict(files or {})
         parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
@@ -170,12 +123,8 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
         if data["source"] in NAMED:
             data |= {side: list(map(str, uris)) for side, uris in read.items() if data[side] is not None}
         model = {**parts["model"], "params": {**parts["model"]["params"], **found}}
-        return {
-            "data": to_plain(_data(data)),
-            "task": to_plain(_typed(schema.TaskSpec, parts["task"])),
-            "model": to_plain(_typed(schema.ModelSpec, model)),
-            "seed": int(parts["seed"]),
-        }
+        plain_values: dict[str, Any] = to_plain(_trained({**parts, "data": data, "model": model}))
+        return plain_values
 
 
 @contextlib.contextmanager
@@ -183,31 +132,31 @@ def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
     """Turn what is wrong with a run's artifacts into one line."""
     try:
         yield
-    except TipcastError as problem:
-        raise TipcastError(code, where, f"{what}: {problem.what}", fix) from problem
-    except (OmegaConfBaseException, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        said = str(problem).partition("\n")[0]
-        raise TipcastError(code, where, f"{what}: {said}", fix) from problem
+    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, LookupError, TypeError, ValueError) as problem:
+        why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
+        raise TipcastError(code, where, f"{what}: {why}", fix) from problem
 
 
 def _written(text: str) -> Any:
     """Return the value that a tag has the text of: a number, a boolean, None, a list of such, or the text itself."""
-    try:
+    with contextlib.suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    return text
+
+
+def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> dict[str, Any]:
+    """Return the parts of a configuration that a fit follows from."""
+    task, model = _typed(schema.TaskSpec, plain["task"]), _typed(schema.ModelSpec, plain["model"])
+    return {"data": _data(plain["data"], given), "task": task, "model": model, "seed": int(plain["seed"])}
 
 
 def _data(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> schema.DataSpec:
     """Return a source; how this machine reaches it is as ``given`` has it, else as conf/ has it, never the run's."""
-    source = plain["source"]
-    known = source in schema.SOURCES
-    shipped = yaml.safe_load(options("data")[source].read_text(encoding="utf-8")) if known else {}
-    own = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
-    if (kept := plain.get("cache")) and kept != own.get("cache") and Path(str(kept)).expanduser().is_dir():
-        LOG.info("cache  %s: not %s, where the run had its data; TIPCAST_CACHE chooses", own.get("cache"), kept)
-    found: schema.DataSpec = _typed(schema.SOURCES.get(source, schema.OwnData), {**plain, **own})
-    return found
+    kind = schema.SOURCES.get(plain["source"], schema.OwnData)
+    shipped = {} if kind is schema.OwnData else yaml.safe_load(options("data")[plain["source"]].read_text("utf-8"))
+    here = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
+    source: schema.DataSpec = _typed(kind, {**plain, **here})
+    return source
 
 
 def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
@@ -217,11 +166,8 @@ def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
 def _refuse_active(value: Any, where: str) -> None:
     """Refuse what OmegaConf or Hydra would act upon, and values that were hidden."""
     if isinstance(value, Mapping):
-        for name, item in value.items():
-            if str(name) != "storage_options":
-                _refuse_active(str(name), where)
-                _refuse_active(item, where)
-    elif isinstance(value, list):
+        value = [part for name, item in value.items() if name != "storage_options" for part in (str(name), item)]
+    if isinstance(value, list):
         for item in value:
             _refuse_active(item, where)
     elif isinstance(value, str) and ("${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")):

@@ -17,7 +17,7 @@ SEARCHES = ("random", "tpe", "grid")
 
 
 def check(config: Any) -> None:
-    """Refuse a job's configuration; see also ``config.bounds``.
+    """Refuse a job's configuration; see also ``config.schema``.
 
     C003 names and values that there are not, and keys that would change nothing.
     """

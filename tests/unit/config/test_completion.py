@@ -27,10 +27,7 @@ from tipcast.config.job_schemas import JOBS
         ("tipcast train data=blobs data.cen", ["data.centers="]),
         ("tipcast sweep search=tp", ["search=tpe"]),
         ("tipcast train -m seed=1,2 cluster.n_w", ["cluster.n_workers="]),
-        ("tipcast train print=", ["print=text", "print=json", "print=none"]),
         ("tipcast train --config-", ["--config-dir"]),
-        ("tipcast train --cfg ", ["job", "hydra", "all"]),
-        ("tipcast train -i def", ["defaults", "defaults-tree"]),
         ("tipcast train hydra.v", ["hydra.verbose="]),
     ],
 )

@@ -1,11 +1,14 @@
 """Composing a job's configuration: what is right composes, what is wrong is named with its file and remedy."""
 
 import os
+import shutil
 from pathlib import Path
 
+import hydra
 import pytest
 
 from tipcast.config import conf_files, job_schemas, schema
+from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
@@ -78,11 +81,10 @@ def test_an_override_is_kept_as_it_was_given(flags: list[str], monkeypatch: pyte
 
 
 def test_hydra_prints_nothing_of_a_mistake(capfd: pytest.CaptureFixture[str]) -> None:
-    before = os.environ.get("HYDRA_FULL_ERROR")
     with pytest.raises(TipcastError):
         load("train", "tracking.run_name='${nope}'")
     assert capfd.readouterr() == ("", "")
-    assert os.environ.get("HYDRA_FULL_ERROR") == before
+    assert "HYDRA_FULL_ERROR" not in os.environ
 
 
 def test_what_does_not_parse_shows_no_secret() -> None:
@@ -134,8 +136,6 @@ def test_mistakes(overrides: list[str], code: str, words: list[str]) -> None:
 
 
 def test_unknown_key_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import shutil
-
     copy = tmp_path / "conf"
     shutil.copytree(conf_dir(), copy)
     file = copy / "data" / "sample.yaml"
@@ -145,3 +145,70 @@ def test_unknown_key_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytes
         load("train")
     assert "conf/data/sample.yaml" in str(caught.value)
     assert "rowz" in str(caught.value)
+
+
+def _refused(word: str) -> TipcastError:
+    with pytest.raises(TipcastError) as caught:
+        compose("train", to_overrides([word]))
+    assert caught.value.code == "C005"
+    assert len(str(caught.value)) <= 300
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("xgboost", "did you mean model=xgboost?"),
+        ("xgbost", "did you mean model=xgboost?"),
+        ("local", "did you mean cluster=local?"),
+        ("model", "did you mean model=VALUE?"),
+        ("data.rows", "data.rows=VALUE"),
+        ("b]", "'key=[a, b]'"),
+        ("=5", "without blanks round the ="),
+        ("nothing", "tipcast train --cfg job"),
+        ("tracking.run_name=a?;b", "\"key='a b'\""),
+        ("ä=1", "'key=[a, b]'"),
+        ("task.features=[pickup_hour", "'key=[a, b]'"),
+        ("tracking.tags={a;1}", "'key=[a, b]'"),
+        ("seed==5", "\"key='a b'\""),
+        ("tracking.run_name=a,b", "\"key='a,b'\""),
+        ("seed=1,2", "add --multirun"),
+        ("model=xgboost,knn", "add --multirun"),
+    ],
+)
+def test_advice(word: str, advice: str) -> None:
+    assert advice in _refused(word).fix
+
+
+def test_a_list_of_addresses_shows_no_secret() -> None:
+    problem = _refused("data.train=https://u:hunter2@h/a.csv,https://u:hunter2@h/b.csv")
+    assert "hunter2" not in str(problem)
+    assert "'key=[a,b]' for a list" in problem.fix
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["+seed=1"], "C005", "seed=VALUE"),
+        (["--overrides", "'a"], "C005", "quotation"),
+        (["--cfg", "job", "-p", "nope"], "C005", "see above"),
+        (["a" * 400 + "=1"], "C", ""),
+    ],
+)
+def test_what_was_a_traceback_is_a_line(words: list[str], code: str, told: str) -> None:
+    with pytest.raises(TipcastError) as caught:
+        compose("train", to_overrides(words))
+    assert caught.value.code.startswith(code)
+    assert told in str(caught.value)
+
+
+def test_a_signal_while_composing_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(SystemExit):
+        """What a handler of signals raises."""
+
+    def main(**_: object) -> None:
+        raise Ended(143)
+
+    monkeypatch.setattr(hydra, "main", main)
+    with pytest.raises(Ended):
+        compose("train", ["--multirun"])

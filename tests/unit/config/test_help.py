@@ -53,7 +53,7 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
         assert lacking == set(), chosen
     for name, path in conf_files.options("model").items():
         keys = {f"model.fit.{key}" for key in yaml.safe_load(path.read_text(encoding="utf-8"))["fit"]}
-        assert keys <= set(help._of_option("model", name)), name
+        assert keys <= set(help._comments(path, "model")), name
 
 
 def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,3 +109,12 @@ def test_help_of_what_cannot_be_composed_is_a_line(capsys: pytest.CaptureFixture
     assert cli.main(["train", "model=xgbost", "--help"]) == 2
     assert "error[C002] model=xgbost" in capsys.readouterr().err
     assert compose("train", ["--help"]) == []
+
+
+def test_a_reader_that_leaves_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", left)
+    with pytest.raises(BrokenPipeError):
+        compose("train", ["--help"])
