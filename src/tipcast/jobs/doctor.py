@@ -16,7 +16,6 @@ from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import closing
 from tipcast.measure.environment import check_rapids, check_versions, check_xgboost
 from tipcast.measure.origin import LIBRARIES
-from tipcast.tracking.store import check_store
 
 PATIENCE_S = 60.0
 """How long a check may take, beside what the configuration grants its cluster and its store."""
@@ -62,6 +61,11 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     def check_data(side: str) -> Finding:  # lists it as a job does, but downloads nothing
         return ok(open_dataset(config.data).describe(side))
 
+    def check_store() -> Finding:
+        from tipcast.tracking import run  # MLflow, while other checks go on
+
+        return run.check_store(config.tracking)
+
     data = {f"data.{side}": partial(check_data, side) for side in SIDES if getattr(config.data, side) is not None}
     if not data:
         what, fix = "no period is named, so no rows were looked for", "add data.train=... and data.test=..."
@@ -72,7 +76,7 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         "rapids": partial(check_rapids, backend.name == "gpu"),
         "xgboost": partial(check_xgboost, backend.name == "gpu"),
         "workers": workers,
-        "tracking": partial(check_store, config.tracking),
+        "tracking": check_store,
         **data,
     }
 

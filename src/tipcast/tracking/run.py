@@ -12,7 +12,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import Finding, TipcastError, ok, warning
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking.facts import experiment_id
-from tipcast.tracking.store import check_artifacts, failures, open_store, release, resolve
+from tipcast.tracking.store import check_artifacts, failures, first_line, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
@@ -287,3 +287,34 @@ def tag_run(problem: TipcastError) -> None:
         run_id = os.environ["MLFLOW_RUN_ID"]
         spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
         set_tags(open_store(spec), run_id, {"error.code": problem.code, "error.message": problem})
+
+
+def check_store(spec: TrackingSpec) -> Finding:
+    """Open the store as a job does, write a run with an artifact into the configured experiment, and delete both.
+
+    The experiment is made where it is not there yet. A store keeps what is deleted, out of sight, until ``mlflow gc``.
+    T001 to T003 tell of the store, T004 of an experiment that was deleted, T005 of the artifact.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    store, kept = resolve(spec), ""
+    client = open_store(spec)
+    with failures(store):
+        run = create(client, replace(spec, run_name=None), "tipcast-doctor").info
+        try:
+            client.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
+        except Exception as problem:  # every kind of artifact store has its own
+            what = f"cannot be written: {first_line(problem)}"
+            fix = "check rights and free space of the artifact store, or use another tracking.experiment"
+            raise TipcastError("T005", redact_address(run.artifact_uri), what, fix) from problem
+        finally:
+            try:
+                client.delete_run(run.run_id)
+                get_artifact_repository(run.artifact_uri).delete_artifacts()
+            except Exception as problem:
+                kept = first_line(problem)
+        if spec.register:
+            client.search_registered_models(max_results=1)
+    artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
+    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
+    return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ok(found)

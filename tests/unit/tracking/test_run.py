@@ -23,8 +23,8 @@ from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
-from tipcast.tracking.run import Run, open_run, tag_run
-from tipcast.tracking.store import check_store, open_store
+from tipcast.tracking.run import Run, check_store, open_run, tag_run
+from tipcast.tracking.store import open_store
 
 
 def _made(spec: TrackingSpec, **more: Any) -> Any:

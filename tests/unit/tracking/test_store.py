@@ -24,8 +24,8 @@ import tipcast
 from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import store
-from tipcast.tracking.run import open_run
-from tipcast.tracking.store import DEFAULT_URI, check_artifacts, check_store, failures, open_store, resolve
+from tipcast.tracking.run import check_store, open_run
+from tipcast.tracking.store import DEFAULT_URI, check_artifacts, failures, open_store, resolve
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
