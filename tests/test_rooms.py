@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1486,
     "config": 1615,
-    "datasets": 4457,
+    "datasets": 4473,
     "evaluation": 2284,
     "jobs": 2869,
     "measure": 424,

@@ -60,7 +60,7 @@ def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -
     texts.to_parquet(tmp_path / "train.parquet", index=False)
     words = ["data=table", f"data.train={tmp_path}/train.parquet", "task.target=y", "task.kind=regression"]
     words += ["task.validation=0", "model.params.n_estimators=4"]
-    model = job("train", *words)
+    model = job("train", *words, "data.types={state: text}", "data.types.code=category")
     texts.drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
     job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scores")
     scores = pd.read_parquet(tmp_path / "scores")["prediction"].to_numpy()

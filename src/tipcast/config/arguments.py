@@ -37,8 +37,8 @@ HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
 OPEN = (
     "tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=", "storage_options.",
-    "storage_options=", "data.columns.", "data.columns=", "columns.", "columns=", "cluster.environment.",
-    "model.params.", "model.fit.", "search.space.", "search.space=",
+    "storage_options=", "data.columns.", "data.columns=", "columns.", "columns=", "data.types.", "data.types=",
+    "cluster.environment.", "model.params.", "model.fit.", "search.space.", "search.space=",
 )  # fmt: skip
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
@@ -55,7 +55,7 @@ SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|privat
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
 """Group of conf/ -> its key that has the name of the option."""
 WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
-NAMES = {"columns", "data.columns"}  # mappings whose keys are names of a user's
+NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys are names of a user's
 SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
 

@@ -45,6 +45,17 @@ class Footer:
         return self.metadata.schema.to_arrow_schema()
 
     @functools.cached_property
+    def types(self) -> dict[str, pa.DataType]:
+        """Type of each column; of an extension, as pandas' periods, the same whether or not this process knows it."""
+        found = {}
+        for field in self.schema:
+            known = getattr(field.type, "extension_name", None)
+            name = known or (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+            storage = field.type.storage_type if known else field.type
+            found[field.name] = pa.opaque(storage, name, "Arrow") if name else field.type
+        return found
+
+    @functools.cached_property
     def names(self) -> list[tuple[str, str]]:
         """Name that the dataset sees, and the file's own, of all columns."""
         return seen_names(self.schema.names, self.request, address.shown(self.uri))

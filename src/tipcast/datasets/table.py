@@ -177,7 +177,8 @@ class Table(Dataset):
             classes = tuple(named[int(value)] if named else _name(value) for value in values)
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
-            raise TipcastError("D015", "data.train", what, "name another column as task.target, or use more data")
+            notes = [str(row["note"]) for row in self.report if row["column"] == name and row["note"]]
+            raise TipcastError("D015", "data.train", what, next(iter(notes), "name another column as task.target"))
         found = "classification" if len(classes) == 2 else "multiclass"
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
             what = f"column {name!r} has {len(classes):,} different values: not for {kind or 'classes'}"
@@ -340,7 +341,7 @@ class Table(Dataset):
             known = [of_part[name][np.isfinite(of_part[name])] for of_part in read if name in of_part]
             values = np.concatenate(known)
             medians[name] = float(np.median(values)) if len(values) else 0.0
-            if len(values) > MANY and all((np.diff(each) > 0).all() for each in known):
+            if len(values) > MANY and all((each[1:] > each[:-1]).all() for each in known):
                 rising.append(name)
         return medians, rising
 
@@ -390,8 +391,7 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     if check_format(uri, request) == "parquet":
         footer = parquet.read_footer(uri, request)
         footer.check_rows()
-        arrow = {field.name: field.type for field in footer.schema}
-        types = {name: arrow[own] for name, own in footer.names}
+        types = {name: footer.types[own] for name, own in footer.names}
         facts: dict[str, Any] = {
             "types": types,
             "index": {name: types[name] for name, own in footer.names if own in footer.index},

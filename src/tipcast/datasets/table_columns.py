@@ -240,9 +240,9 @@ def take(
     C003 where it cannot be what is asked.
     """
     own, note, warns = kind_of(kind), "", False
-    shown = "text" if cells else str(kind)
+    shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
     if seen.rows and not seen.present:
-        own, note = "", "it has no value"
+        own, note = "", "it has no value" + (f" but {_named(seen.absent.most_common())}" if seen.absent else "")
     elif is_text(kind) and seen.rows:
         own, note = _of_texts(name, seen, cells=cells)
         if own == "category" and seen.absent and not note:
@@ -269,7 +269,7 @@ def take(
     if own in ("category", "text"):
         categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
         return Taken(name, RawColumn(name, spellings, "category", categories=categories), shown, seen, note, warns)
-    return Taken(name, None, shown, seen, note or f"it is {kind}")
+    return Taken(name, None, shown, seen, note or f"it is {shown}")
 
 
 def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
@@ -288,6 +288,8 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         return ("category", "") if seen.codes else ("number", note)
     odd = present - numbers
     named = _named(seen.odd.most_common())
+    if seen.dates >= MOSTLY * present:
+        return "category", f"{seen.dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
     if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.codes:
         return (
             "number",

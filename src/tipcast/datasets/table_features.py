@@ -67,7 +67,9 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
         text = str(value)
         alike: tuple[str, ...] = (text,) if text in places else ()
         if isinstance(value, bool | np.bool_):
-            alike = lower.get(text.lower(), ())
+            alike = tuple(dict.fromkeys((*lower.get(text.lower(), ()), *numbers.get(float(value), ()))))
+            if len(alike) > 1:
+                raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
         elif isinstance(value, int | float | np.number):
             alike = numbers.get(float(value), ()) if -FINITE < value < FINITE else ()
             whole = bool(alike) and value == int(value)
@@ -95,5 +97,6 @@ def _lookups(
         bare = text.strip().lower()
         lower[bare] = (*lower.get(bare, ()), text)
         with contextlib.suppress(ValueError):
-            numbers[float(text)] = (*numbers.get(float(text), ()), text)
+            number = float(int(bare, 16)) if bare.startswith("0x") else float(text)  # pyarrow reads such as numbers
+            numbers[number] = (*numbers.get(number, ()), text)
     return {text: at for at, text in enumerate(categories)}, numbers, lower

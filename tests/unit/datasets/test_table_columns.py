@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
@@ -83,6 +85,8 @@ def test_texts_of_csv(opened: Callable[..., Table], texts: tuple[str, ...], take
         (("NA", "EU", "AS"), "column a: 'NA' (67 rows): taken for missing values; data.types={a: text}"),
         (("1", "2", "3", "A"), "column a: 150 of its 200 texts are numbers, but for 'A' (50 rows)"),
         (("", ""), "column a is no feature: it has no value"),
+        (("NA", "None"), "column a is no feature: it has no value but 'N"),
+        ((*["2011-01-01"] * 19, "n/a?"), "column a: 190 of its 200 texts are dates: leave the others empty"),
         (("2011-01-01", "2012-05-06"), "column a is no feature: a time is split by with data.time="),
     ],
 )
@@ -264,6 +268,25 @@ def test_all_files_decide_how_dates_are_written(tmp_path: Path) -> None:
     assert Table.of_model(table.facts()).dates == "day_first"
 
 
+def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
+    columns = {"day": pd.period_range("2020", periods=60, freq="D"), "i": pd.interval_range(0, 60), "x": range(60)}
+    pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet", index=False)
+    program = (
+        "from tipcast.config.schema import TableData; from tipcast.datasets.table import Table;"
+        f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, test_share=0.2)).features)"
+    )
+    command = [sys.executable, "-c", program]  # whose pandas has registered no types of Arrow's
+    for found in (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout,
+        str(Table.open(TableData("table", str(tmp_path / "t.parquet"), test=None, test_share=0.2)).features),
+    ):
+        assert found.strip() == "('x',)"
+
+
+def test_unsigned_numbers_do_not_rise(tmp_path: Path) -> None:
+    assert parquet(tmp_path, {"u": np.array([5, 3] * 100, "uint8"), "x": [1, 2] * 100}).counting == ()
+
+
 def test_dates_that_are_texts(opened: Callable[..., Table], tmp_path: Path) -> None:
     days = pd.date_range("2012-01-01", periods=ROWS)
     columns = {"day": list(days.strftime("%Y/%m/%d")), "x": cycle("1", "2")}
@@ -283,6 +306,8 @@ def test_a_target_that_is_left_out_says_why(opened: Callable[..., Table]) -> Non
     table = opened({"a": cycle("", ""), "b": cycle("1", "2")})
     with pytest.raises(TipcastError, match="C003.*task.target: column 'a' is left out: it has no value"):
         table.target_column("a", None)
+    with pytest.raises(TipcastError, match="D015.*same value .x.. Fix: 'NA' .100 rows.: .*data.types="):
+        opened({"a": cycle("NA", "x"), "b": cycle("1", "2")}).target_column("a", None)
 
 
 def test_the_rows_of_all_files_fill_what_is_missing(tmp_path: Path) -> None:
@@ -291,6 +316,9 @@ def test_the_rows_of_all_files_fill_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_value_that_has_lost_its_text_is_refused() -> None:
+    for values, categories in (([True], ["true", "1"]), ([16], ["0x10", "10"])):
+        with pytest.raises(ValueError, match="may have been"):
+            table_features.codes(values, categories)
     whole = ["123456789012345678", "123456789012345679"]
     assert table_features.codes([np.int64(whole[1])], whole) == [1]
     assert table_features.codes([pd.Timestamp("2019-01-01")], ["2019-01-01"]) == [0]

@@ -39,7 +39,7 @@ MOST = 400
 """Characters of a server's error."""
 FORMS = 'send text/csv with a header, or JSON as {"dataframe_split": {"columns": [...], "data": [...]}}'
 PARAMS = 'send "params": {"output": "..."} as the model\'s signature has them, or none'
-MISSING = re.compile(r"Model is missing inputs \[([^\]]*)\]")
+MISSING = re.compile(r"Model is missing inputs \[(.*?['\"])\](?=[.,]|$)", re.DOTALL)
 BEFORE = re.compile(r"Failed to (?:predict|enforce schema of) data .*Error: ", re.DOTALL)
 AFTER = re.compile(r"\s*(?:\nInput:|IMPORTANT: The MLflow).*", re.DOTALL)
 """What MLflow adds to its errors: the input, once more, and the history of its formats."""
