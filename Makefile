@@ -24,12 +24,13 @@ PROCESSES ?= 3
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run test test-servers test-typed lint types rooms lock clean
+.PHONY: help run test test-servers test-typed test-cases lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
 	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-servers  the tests that start PostgreSQL and an object store on 127.0.0.1'
-	@echo 'make test-typed  every command of the documents, and cases beside the project, as processes of their own'
+	@echo 'make test-typed  every command of the documents, as a process of its own'
+	@echo 'make test-cases  scripts beside the project, or of TIPCAST_CASES'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
 	@echo 'make rooms   import-linter: who may import whom'
@@ -57,7 +58,12 @@ test-servers: $(VENV)/.stamp-test
 
 test-typed: PROCESSES := 2
 test-typed: $(VENV)/.stamp-test
-	@$(PYTEST) --dist load -m typed $(or $(TESTS),tests/typed)
+	@$(PYTEST) --dist load -m typed $(or $(TESTS),tests/typed --ignore tests/typed/test_cases.py)
+
+# Scripts that lie beside the project, where they do; TIPCAST_CASES names another folder.
+test-cases: PROCESSES := 2
+test-cases: $(VENV)/.stamp-test
+	@$(PYTEST) --dist load -m typed tests/typed/test_cases.py
 
 lint: $(VENV)/.stamp-test
 	@$(BIN)/ruff check
