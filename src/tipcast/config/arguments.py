@@ -167,7 +167,7 @@ def _path(key: str, value: str, several: bool) -> str:
         items = re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", value[1:-1])
         if name not in LISTS or f"[{','.join(items)}]" != value:  # no list, or its first bracket is a glob's: [12]*.csv
             return text
-        bare = [item.strip() for item in items]
+        bare = [item.strip() for item in items if item.strip()]
         return f"{key}=[{','.join(item if item[0] in QUOTES else quoted(item) for item in bare)}]"
     if override.is_sweep_override():
         return text if not several and "," in value and (name in PATHS or os.path.lexists(value)) else plain
@@ -186,6 +186,8 @@ def _check(override: str) -> None:
     if "_target_" in override:
         raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
     inside = override.partition("=")[2]
+    if {key, key.rpartition(".")[0]} & NAMES:
+        return  # names of columns
     if not key.startswith("-") and (SECRET.search(key) or ("{" in inside and SECRET.search(inside))):
         fix = "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY"
         raise TipcastError("C007", key, "a secret does not belong on the command line", fix)

@@ -385,7 +385,7 @@ def read_table(
         include_columns=list(names),
         column_types=dict(types),
         null_values=list(missing),
-        strings_can_be_null=bool(missing),
+        strings_can_be_null=False,
         true_values=[],
         false_values=[],
         timestamp_parsers=DATES[fragment.options["dates"]],

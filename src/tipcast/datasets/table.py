@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.cpu import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features
@@ -32,6 +32,8 @@ MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
 PARTIAL = "only some of the files have it"
 COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
+NO_TIME = "no_time"
+"""Why a row is not used: it cannot be of a side."""
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""
 _AT_ONCE = 8
@@ -69,7 +71,7 @@ class Table(Dataset):
         cells = scans[0].fragments[0].format == "csv"
         indexes: Mapping[str, pa.DataType] = scans[0].facts.get("index", {})
         types = table_columns.types_of(scans, {name for name, asked in spec.types.items() if asked == "none"})
-        partial = {name: kind for scan in scans[1:] for name, kind in scan.facts["types"].items() if name not in types}
+        partial = {name: kind for scan in scans for name, kind in scan.facts["types"].items() if name not in types}
         types = {name: kind for name, kind in types.items() if name not in indexes}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
@@ -84,7 +86,9 @@ class Table(Dataset):
         ]
         taken += [Taken(name, None, str(kind), Seen(), INDEX) for name, kind in indexes.items()]
         taken += [Taken(name, None, str(kind), Seen(), PARTIAL) for name, kind in partial.items()]
-        if spec.time is not None and not _is_time(next(each for each in taken if each.name == spec.time), types, cells):
+        time = types.get(str(spec.time), pa.null())
+        is_time = seen[str(spec.time)].are_times(cells=cells) if is_text(time) else kind_of(time) == "time"
+        if spec.time is not None and not is_time:
             what = f"column {spec.time!r} is {'text' if cells else types[spec.time]}, not a timestamp"
             raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
         report = tuple(each.line() for each in taken)
@@ -254,12 +258,13 @@ class Table(Dataset):
         keep, dropped = super().clean(columns, period, xp)
         if self.time is None or period is None:
             return keep, dropped
-        inside = (columns[self.time] >= period[0]) & (columns[self.time] < period[1])
-        outside = int(inside.size - inside.sum())
-        if not outside:
+        time = columns[self.time]
+        missing, inside = time == NULL_TIME, (time >= period[0]) & (time < period[1])
+        lost = {NO_TIME: int(missing.sum()), OTHER_SIDE: int((~inside & ~missing).sum())}
+        if not any(lost.values()):
             return keep, dropped
         keep = inside if keep is None else keep & inside
-        return keep, {**dropped, OTHER_SIDE: outside}
+        return keep, {**dropped, **{reason: rows for reason, rows in lost.items() if rows}}
 
     def _type(self, name: str) -> str:
         return "time" if name == self.time else self._column(name).type
@@ -347,17 +352,17 @@ class Table(Dataset):
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""
-        known = {name: self._column(name) for name in columns if name != self.time}
-        texts = {name: frozenset(each.categories) for name, each in known.items() if each.type == "category"}
+        texts = {name: frozenset(self._column(name).categories) for name in columns if self._type(name) == "category"}
         types = dict.fromkeys(texts, pa.string())
         notes = []
         for name, seen in table_columns.look(scans, types).items():
+            if seen.many:
+                notes.append(f"the rows to test on have more than 10,000 different texts of {name}")
             lacking = {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
             if lacking:
                 shown = ", ".join(map(repr, sorted(lacking, key=lambda text: -lacking[text])[:3]))
                 more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
-                count = sum(lacking.values())
-                of = f"{count:,} of {seen.rows:,} rows to test on"
+                of = f"{sum(lacking.values()):,} of {seen.rows:,} rows to test on"
                 notes.append(f"{of} have values of {name} that training lacks: {shown}{more}")
         return notes
 
@@ -407,11 +412,6 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     return FileScan(uri, parts, None, look.digest, facts, look.notes)
 
 
-def _is_time(taken: Taken, types: Mapping[str, pa.DataType], cells: bool) -> bool:
-    kind = types[taken.name]
-    return taken.seen.are_times(cells=cells) if is_text(kind) else kind_of(kind) == "time"
-
-
 def _notes(taken: Sequence[Taken]) -> list[str]:
     """Return lines of columns that are left out, those for one reason together, and of those that may surprise."""
     left: dict[str, list[str]] = {}
@@ -443,7 +443,7 @@ def _ranges(table: Table, time: str, scan: FileScan) -> list[Period | None]:
             return [(min(first for first, _ in each), max(last for _, last in each)) for each in of_parts]
     for fragment in scan.fragments:
         values = table.read(fragment, CpuFrames(), (time,))[time]
-        values = values[values != np.iinfo(np.int64).min]
+        values = values[values != NULL_TIME]
         found.append((int(values.min()), int(values.max())) if len(values) else None)
     if not any(found):
         raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")

@@ -150,7 +150,7 @@ class Taken:
 
 
 def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type that each column of the first file has in all files; D008 where it has two.
+    """Return the type of each column that all files have; D008 where it has two.
 
     A column without a value in one file has its type from another; those in ``left_out`` may have any.
     """
@@ -165,10 +165,14 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
             one, other = types[name], scan.facts["types"][name]
             if pa.types.is_null(one):
                 types[name] = other
-            elif kind_of(one) != kind_of(other) and not pa.types.is_null(other):
+            elif _way(one) != _way(other) and not pa.types.is_null(other):
                 what = f"column {name!r} is {other} where {address.shown(first.uri)} has {one}"
                 raise TipcastError("D008", address.shown(scan.uri), what, "write it as one type in all files")
-    return types
+    return {name: kind for name, kind in types.items() if all(name in scan.facts["types"] for scan in scans)}
+
+
+def _way(kind: pa.DataType) -> tuple[str, bool]:
+    return kind_of(kind), bool(pa.types.is_boolean(kind))
 
 
 def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
@@ -320,7 +324,8 @@ def _check_asked(name: str, asked: str, own: str, seen: Seen, texts: bool) -> No
 def like_numbers(texts: Iterable[str]) -> bool:
     """Whether nearly all texts are numbers with a currency, a unit or separators."""
     every = list(texts)
-    return bool(every) and sum(bool(LIKE_NUMBER.fullmatch(text)) for text in every) >= MOSTLY * len(every)
+    alike = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in every)
+    return bool(every) and alike >= MOSTLY * len(every)
 
 
 def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
@@ -331,7 +336,7 @@ def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
     if not is_text(column.type):
         return pa.table({"": column.cast(pa.timestamp("us"))})
     cells = pa.BufferOutputStream()
-    pa.csv.write_csv(pa.table({"": pc.utf8_trim_whitespace(column)}), cells)
+    pa.csv.write_csv(pa.table({"": pc.fill_null(pc.utf8_trim_whitespace(column), "")}), cells)  # no line is blank
     options = {"null_values": delimited.MISSING, "timestamp_parsers": delimited.DATES[dates]}
     convert = pa.csv.ConvertOptions(column_types={"": pa.timestamp("us")}, quoted_strings_can_be_null=True, **options)
     try:
@@ -361,7 +366,7 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
         places = found.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
         return np.array([*codes, np.nan])[places]
     if not is_text(column.type):
-        return np.asarray(column.cast(pa.float64()).to_numpy())
+        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # ids may be beyond 2^53
     bare = pc.utf8_trim_whitespace(column)
     if known.booleans:
         lower = pc.utf8_lower(bare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from types import ModuleType
 from typing import Any
 
@@ -70,12 +71,14 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
             alike = tuple(dict.fromkeys((*lower.get(text.lower(), ()), *numbers.get(float(value), ()))))
             if len(alike) > 1:
                 raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
-        elif isinstance(value, int | float | np.number):
-            alike = numbers.get(float(value), ()) if -FINITE < value < FINITE else ()
-            whole = bool(alike) and value == int(value)
+        elif isinstance(value, int | float | np.number | Decimal):
+            number = value if isinstance(value, int) else float(value)  # which has no end
+            alike = numbers.get(float(number), alike) if -FINITE < number < FINITE else ()
             if isinstance(value, int | np.integer):  # all of its digits are there
                 alike = tuple(each for each in alike if not each.strip().lstrip("+-").isdecimal() or int(each) == value)
-            own = {text, str(float(value)), str(int(value))} if whole else {text}
+            own = {text}
+            if alike:
+                own |= {str(float(number)), str(int(number)) if float(number).is_integer() else text}
             if len(alike) > 1 or not own.issuperset(alike):
                 raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
         elif hasattr(value, "isoformat"):
@@ -96,7 +99,7 @@ def _lookups(
     for text in categories:
         bare = text.strip().lower()
         lower[bare] = (*lower.get(bare, ()), text)
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             number = float(int(bare, 16)) if bare.startswith("0x") else float(text)  # pyarrow reads such as numbers
             numbers[number] = (*numbers.get(number, ()), text)
     return {text: at for at, text in enumerate(categories)}, numbers, lower

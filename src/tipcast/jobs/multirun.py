@@ -112,11 +112,14 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
                 training.status = " ".join(f"{kind}{problem}".split())
                 LOG.warning("%s: %s", training.name, training.status)
                 problems.append(problem)
-                if first.fail_fast:
+                if first.fail_fast or workers.client.status != "running":
                     break
         board = leaderboard(trainings)
-        _record(context, board)
-    result = context.result(trainings=board, metrics=board[0]["metrics"])
+        metrics: dict[str, float] = next((row["metrics"] for row in board if row["metrics"]), {})
+        _record(context, board, metrics)
+        if problems and not isinstance(problems[0], TipcastError):
+            raise problems[0]  # what closes the workers says what it means
+    result = context.result(trainings=board, metrics=metrics)
     lines: dict[str, Any] = {f"{row['rank'] or '-'} {row['name']}": row["status"] for row in board}
     lines |= {name: value for name, value in result.items() if name != "trainings"}
     return closing.say(result, first.print, lines=lines, problem=next(iter(problems), None))
@@ -210,14 +213,14 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
     return rows
 
 
-def _record(context: RunContext, board: Sequence[Mapping[str, Any]]) -> None:
-    """Record the leaderboard, and the metrics of its first row as the parent's own."""
+def _record(context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> None:
+    """Record the leaderboard, and the metrics of its best as the parent's own."""
     run = context.run
     names = list(dict.fromkeys(name for row in board for name in row["metrics"]))
     table = {key: [row[key] for row in board] for key in ("rank", "name", "kind", "status", "run_id", "command")}
     table |= {name: [row["metrics"].get(name) for row in board] for name in names}
     run.log_table(table, "tables/leaderboard.json")
-    run.log_metrics(board[0]["metrics"])
+    run.log_metrics(metrics)
     lines = [
         [
             str(row["rank"] or ""),

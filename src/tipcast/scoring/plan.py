@@ -245,7 +245,8 @@ def _unchanged(name: str, uri: str, config: ScoreConfig, recipe: str, present: S
             )
             return Item(name, uri, stamp, entry=same)
     earlier = present.about.get(REFUSED, {}).get(name)
-    if earlier and earlier["stamp"] == stamp and present.about.get("recipe") == recipe:
+    tried_again = not earlier or earlier["code"] == "D022" or stamp.endswith("-")  # what was not reached may be now
+    if not tried_again and earlier["stamp"] == stamp and present.about.get("recipe") == recipe:
         problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
         return Item(name, uri, stamp, problem=problem)
     return None

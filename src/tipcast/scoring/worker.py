@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from distributed import get_worker, secede
 from distributed.core import Status
@@ -25,6 +26,7 @@ from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period
 from tipcast.datasets.column_names import NAMES
+from tipcast.datasets.delimited import MISSING as ABSENT
 from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation.base import Evaluator, evaluator
@@ -122,6 +124,7 @@ def score_file(
     with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if work.on_gpu:
             secede()  # the worker begins its next file
+        _check_task()
         digest = pool.submit(file_sha256, item.uri, input_storage)
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
         with written(path, work.storage) as file:
@@ -130,7 +133,7 @@ def score_file(
             with pq.ParquetWriter(file, table.schema, **options) as writer:
                 _write(writer, table)
                 for table, scored in parts:
-                    _check_worker()
+                    _check_task()
                     _write(writer, table)
                     sums = total([sums, scored], work.evaluator)
                 entry = Entry(
@@ -144,6 +147,7 @@ def score_file(
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
             if file_stamp(item.uri, input_storage) != item.stamp:
                 raise address.changed(item.uri)
+            _check_task()
             if replaces:
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
     return replace(entry, bytes=file.tell(), sha256=file.sha256(), stamp=file_stamp(path, work.storage) or ""), sums
@@ -163,10 +167,15 @@ def ahead(pool: Executor, function: Callable[[Given], Made], items: Iterable[Giv
         yield waiting.popleft().result()
 
 
-def _check_worker() -> None:
-    """Raise where this task's worker is closing: it waits for its tasks, and a file may take long."""
-    with suppress(ValueError):  # called outside a task
-        if get_worker().status in (Status.closing, Status.closed):
+def _check_task() -> None:
+    """Raise where nobody waits for this task any more: its worker is closing, or the job has ended without it.
+
+    A task that runs outlives its job. It must not touch scores that a later job may be writing.
+    """
+    with suppress(ValueError, KeyError):  # called outside a task
+        worker = get_worker()
+        task = worker.state.tasks.get(worker.get_current_task())
+        if worker.status in (Status.closing, Status.closed) or task is None or task.state == "cancelled":
             raise CancelledError
 
 
@@ -305,10 +314,32 @@ def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
     types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
     whole = [name for name in chosen if types.get(name) == pa.int64()]  # some files write 1.0
     types |= dict.fromkeys(whole, pa.float64())
-    table = read_table(fragment, chosen or header[:1], types)
+    names = chosen or header[:1]
+    try:
+        table = read_table(fragment, names, types)
+    except TipcastError as problem:
+        if problem.code != "D005":
+            raise
+        table = _trimmed(read_table(fragment, names, dict.fromkeys(names, pa.string())), types, problem)
+    for name in (name for name in names if table[name].type == pa.string()):
+        nothing = pc.equal(table[name], "")
+        table = table.set_column(table.column_names.index(name), name, pc.if_else(nothing, None, table[name]))
     for name in whole:
         table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
     return table.select(chosen)
+
+
+def _trimmed(table: pa.Table, types: Mapping[str, pa.DataType], problem: TipcastError) -> pa.Table:
+    """Return columns of texts as what they become, with blanks around numbers; the problem where one is none."""
+    columns = []
+    for name in table.column_names:
+        bare = pc.utf8_trim_whitespace(table[name])
+        bare = pc.if_else(pc.is_in(bare, pa.array(ABSENT)), None, bare)
+        try:
+            columns.append(table[name] if types[name] == pa.string() else bare.cast(types[name]))
+        except pa.ArrowInvalid:
+            raise problem from None
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def _chosen(

@@ -161,7 +161,7 @@ class Pool:
         elif isinstance(problem, KilledWorker):
             found = self._died(job, problem)
         elif isinstance(problem, CancelledError) and job.future.key in self._workers.lost:
-            found = self._retry(job, f"worker {job.worker} has gone, or is paused")
+            found = self._count_loss(job, f"worker {job.worker} has gone, or is paused")
         elif isinstance(problem, TipcastError):
             found = problem
         else:
@@ -179,8 +179,11 @@ class Pool:
             reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
             fix = "raise cluster.memory_limit, or search smaller values"
             return TipcastError("S005", self._key(job), reason, fix) if job.alone else self._retry(job, reason)
+        return self._count_loss(job, f"worker {job.worker} died")
+
+    def _count_loss(self, job: _Job, reason: str) -> Lost | TipcastError:
+        """Retry the trial of a worker that was lost; S007 if too many were."""
         job.deaths += 1
-        reason = f"worker {job.worker} died"
         if job.deaths >= self._attempts:
             return TipcastError("S007", self._key(job), reason, "look at the worker's log")
         return self._retry(job, reason)

@@ -95,15 +95,19 @@ class Children:
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                self.close_open(reason)
+                self.close_open(reason, mine=True)
             raise
 
-    def close_open(self, reason: str) -> int:
+    def close_open(self, reason: str, *, mine: bool = False) -> int:
         """Close all that is open as KILLED, also what a signal kept from coming back; return how many.
+
+        ``mine`` leaves those that another process has opened.
 
         A database that stays locked is waited for once: the next command closes the rest.
         """
-        left = [child.run_id for child in self.found() if child.status == "RUNNING"]
+        writer = process.tags().items() if mine else ()
+        children = [child for child in self.found() if child.status == "RUNNING"]
+        left = [child.run_id for child in children if child.tags.items() >= set(writer)]
         for run_id in left:
             try:
                 self.kill(run_id, reason)

@@ -116,23 +116,19 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
     """
     folder = Path(tempfile.gettempdir()) / f"tipcast-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    run = client.get_run(run_id)
-    written = run.data.tags
-    known = json.loads(written.get(PROCESS) or "{}")
-    what = f"process {known.get('pid', '?')} on {written.get(HOST, '?')} works on this run"
-    fix = "wait for it to end, or stop it; if it was killed on another machine, set the run's status to KILLED"
-    held = TipcastError("S002", run_id, what, fix)
     lock = filelock.FileLock(folder / f"sweep-{run_id}.lock", timeout=0, mode=0o600)
-    try:
+    with contextlib.suppress(filelock.Timeout):
         lock.acquire()
-    except filelock.Timeout:
-        raise held from None
+    run = client.get_run(run_id)  # by now nobody else here changes it
+    written = run.data.tags
     try:
         own = tags().items() <= written.items()
         gone = has_exited(written, one_machine=sqlite_file(client.tracking_uri) is not None)
-        if run.info.status == "RUNNING" and PROCESS in written and not own and not gone:
-            raise held
+        if not lock.is_locked or (run.info.status == "RUNNING" and PROCESS in written and not own and not gone):
+            known = json.loads(written.get(PROCESS) or "{}")
+            what = f"process {known.get('pid', '?')} on {written.get(HOST, '?')} works on this run"
+            fix = "wait for it to end, or stop it; if it was killed on another machine, set the run's status to KILLED"
+            raise TipcastError("S002", run_id, what, fix)
         yield
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()

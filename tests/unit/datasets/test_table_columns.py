@@ -225,6 +225,11 @@ def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
     assert table.features == ("a", "b")
     assert table.columns[0].categories == ("x", "y")
     assert "column c is no feature: only some of the files have it" in table.notes
+    assert parquet(tmp_path, texts | {"c": [1.0] * 40}, texts).features == ("a", "b")
+    with pytest.raises(TipcastError, match="D008.*column 'a' is int64 where .*0.parquet has bool"):
+        parquet(tmp_path, {"a": [True, False] * 20, "b": [1, 2] * 20}, {"a": [0, 5] * 20, "b": [1, 2] * 20})
+    large = parquet(tmp_path, {"a": [2**53 + 1, None] * 20, "b": [1, 2] * 20}, {"a": [1, None] * 20, "b": [1, 2] * 20})
+    assert large.features == ("a", "b")
     pd.DataFrame(texts).to_csv(tmp_path / "2.csv", index=False)
     with pytest.raises(TipcastError, match=r"D008.*2.csv: is csv where .*0.parquet is parquet"):
         Table.open(TableData("table", str(tmp_path / "[02].*"), test=None, test_share=0.2, block_bytes=1024))
@@ -297,6 +302,9 @@ def test_dates_that_are_texts(opened: Callable[..., Table], tmp_path: Path) -> N
     np.testing.assert_array_equal(read(texts, "day"), expected)
     assert parquet(tmp_path, columns).features == ("x",)
     assert parquet(tmp_path, {**columns, "day": ["01/02/2012", ""] * 100}).features == ("day", "x")
+    gaps = parquet(tmp_path, {"day": ["2020-01-01", None, "2020-01-03"] * 20, "x": [1, 2, 3] * 20}, time="day")
+    assert len(read(gaps, "day")) == 60
+    parquet(tmp_path, {**columns, "day": ["01/02/2012", ""] * 100})
     (part,) = table.scan_file(str(tmp_path / "0.parquet"), table_request(table)).fragments
     with pytest.raises(TipcastError, match="D005.*0.parquet: the time column: .*01/02/2012"):
         table.read(part, CpuFrames(), ("day",))
@@ -316,7 +324,8 @@ def test_the_rows_of_all_files_fill_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_value_that_has_lost_its_text_is_refused() -> None:
-    for values, categories in (([True], ["true", "1"]), ([16], ["0x10", "10"])):
+    assert table_features.codes([np.float32(0.1), Decimal("1.50")], ["0.1", "1.5"]) == [0, 1]
+    for values, categories in (([True], ["true", "1"]), ([16], ["0x10", "10"]), ([Decimal(1234)], ["01234"])):
         with pytest.raises(ValueError, match="may have been"):
             table_features.codes(values, categories)
     whole = ["123456789012345678", "123456789012345679"]

@@ -141,10 +141,13 @@ def test_a_file_that_changes_meanwhile_has_no_scores(score: Callable[..., Any], 
     assert [*(tmp_path / "scored").iterdir()] == []
 
 
-def test_a_worker_that_closes_does_not_wait_for_a_file(
-    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("status", "state"), [(Status.closing, "executing"), (Status.running, "cancelled")])
+def test_a_task_that_nobody_waits_for_leaves_nothing(
+    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str
 ) -> None:
-    monkeypatch.setattr(worker, "get_worker", lambda: SimpleNamespace(status=Status.closing))
+    tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
+    own = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
+    monkeypatch.setattr(worker, "get_worker", lambda: own)
     with pytest.raises(CancelledError):
         score([rows(10, 0), rows(10, 1)])
     assert [*(tmp_path / "scored").iterdir()] == []

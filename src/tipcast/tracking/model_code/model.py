@@ -101,6 +101,8 @@ class Model(mlflow.pyfunc.PythonModel):
         if output == "features":
             return pd.DataFrame(x, columns=names)
         bad, _ = self.features.impossible(columns, list(columns))
+        if bad is not None:
+            x[np.isinf(x)] = -1  # some libraries refuse them, and all rows with them
         scores = np.array(
             _contributions(self.scorer.small, x) if output == "contributions" else self.scorer.score(x), np.float64
         )
@@ -284,7 +286,7 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
     text = csv_input.read() if hasattr(csv_input, "read") else Path(csv_input).read_text(encoding="utf-8")
     lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
-        header, *rows = (row for row in lines if len(row) > 1 or "".join(row).strip())
+        header, *rows = (row for row in lines if row)
     except (csv.Error, ValueError) as problem:
         what = f"Failed to parse input as CSV: {problem if text.strip() else 'No columns to parse'}"
         raise MlflowException(what, error_code=BAD_REQUEST) from None
