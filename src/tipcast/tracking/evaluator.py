@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from mlflow.exceptions import MlflowException
 from mlflow.models.evaluation.base import EvaluationResult
 from mlflow.models.evaluation.evaluators.classifier import ClassifierEvaluator
 
@@ -30,6 +31,9 @@ class TipcastEvaluator(ClassifierEvaluator):
         labels = list(model.unwrap_python_model().manifest["labels"])
         chosen = {name: float(value) for name, value in self.evaluator_config.items() if name == "threshold"}
         found = model.predict(input_df, params={"output": "label", **chosen})
+        if found.dtype == object and any(label is None for label in found):
+            what = "a row has a value that cannot be, and so no label"
+            raise MlflowException.invalid_parameter_value(f"{what}. Fix: leave out rows without a probability")
         p = np.asarray(model.predict(input_df))
         if p.ndim == 1:
             p = np.stack([1 - p, p], axis=1)
