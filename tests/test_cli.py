@@ -72,7 +72,7 @@ def test_help_and_cfg_of_each_job(
         (["prepare", "out=x"], "C004", 2, ["data.months"]),
         (["score", "input=x", "output=y"], "C004", 2, ["model_uri"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
-        (["score", "model_uri=models:/a/1", "input=x", "output=y", "colour=red"], "C003", 2, ["choose one of yellow, green"]),
+        (["score", "model_uri=models:/a/1", "input=x", "output=y", "colour=red"], "C003", 2, ["yellow, green"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=y", "compression=zip"], "C003", 2, ["compression"]),
         (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),
     ],

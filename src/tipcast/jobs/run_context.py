@@ -92,7 +92,8 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
             except BaseException:
                 with contextlib.suppress(Exception):
                     if client.get_run(run.id).info.status == "RUNNING":  # what failed came before its opening
-                        client.set_terminated(run.id, "KILLED")
+                        was = found.info.status
+                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was)
                 raise
 
 
