@@ -72,6 +72,7 @@ def test_help_and_cfg_of_each_job(
         (["prepare", "out=x"], "C004", 2, ["data.months"]),
         (["score", "input=x", "output=y"], "C004", 2, ["model_uri"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
+        (["train", "data=table", "data.train=x.csv", "task.target=Sold for (€)"], "C005", 2, ["quote the value"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=y", "colour=red"], "C003", 2, ["yellow, green"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=y", "compression=zip"], "C003", 2, ["compression"]),
         (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),

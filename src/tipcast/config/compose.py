@@ -239,7 +239,7 @@ def _unparsed(job: str, word: str) -> TipcastError:
         for group in sorted(choices, reverse=True):  # of two the first in the alphabet
             known |= {option: f"{group}={option}" for option in conf_files.options(group)}
         near = [known[name] for name in difflib.get_close_matches(word, known, 1)]
-    quotes = """quote a list or mapping with blanks for the shell, as 'key=[a, b]', a text twice, as "key='a b'\""""
+    quotes = """quote the value: a list or mapping once, as 'key=[a, b]', a text for the shell too, as "key='a b'\""""
     fix = f"did you mean {near[0]}?" if near else f"{quotes}; tipcast {job} --cfg job shows the keys"
     return TipcastError("C005", _without_secrets(word), what, fix)
 
