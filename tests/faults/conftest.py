@@ -84,8 +84,8 @@ class Job:
         return [(point, int(process)) for point, process in map(str.split, lines)]
 
     def trials(self) -> list[int]:
-        """Return the trials that were begun on workers, in order."""
-        return [int(point.partition("-")[2]) for point, _ in self.events if point.startswith("trial-")]
+        """Return the trials that were begun on workers, by number: which of several comes first is chance."""
+        return sorted(int(point.partition("-")[2]) for point, _ in self.events if point.startswith("trial-"))
 
     def wait_until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds, while the process lives."""
