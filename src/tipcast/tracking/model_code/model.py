@@ -103,9 +103,8 @@ class Model(mlflow.pyfunc.PythonModel):
         bad, _ = self.features.impossible(columns, list(columns))
         if bad is not None:
             x[np.isinf(x)] = -1  # some libraries refuse them, and all rows with them
-        scores = np.array(
-            _contributions(self.scorer.small, x) if output == "contributions" else self.scorer.score(x), np.float64
-        )
+        made = self.scorer.small.contributions(x) if output == "contributions" else self.scorer.score(x)
+        scores = np.array(made, np.float64)
         if bad is not None:
             scores[bad] = np.nan
         return self._named(scores, output, threshold)
@@ -160,26 +159,6 @@ class Model(mlflow.pyfunc.PythonModel):
         if kind == "multiclass":
             return pd.DataFrame(scores, columns=classes)
         return pd.DataFrame(scores, columns=["label", "distance"]) if kind == "clustering" else scores
-
-
-def _contributions(scorer: Any, x: Any) -> Any:
-    """Return what each feature adds to the margin of (rows, features), and the bias, which is the last.
-
-    By TreeSHAP (Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9): (rows, features + 1) float32 whose
-    sum is the margin, before the link function; of more classes (rows, classes, features + 1).
-    """
-    import xgboost
-
-    booster = scorer.booster
-    rows = xgboost.DMatrix(
-        x if len(x) else np.zeros((1, x.shape[1]), dtype=np.float32),
-        missing=float(booster.attr("missing") or "nan"),
-        feature_names=booster.feature_names,
-        feature_types=booster.feature_types,
-        nthread=scorer.threads,
-        enable_categorical=True,
-    )
-    return booster.predict(rows, pred_contribs=True)[: len(x)]
 
 
 def _checked(path: Path, digest: str) -> bytes:
