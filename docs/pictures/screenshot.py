@@ -18,7 +18,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tipcast.tracking.children import charts
+from tipcast.tracking.children import Children
+from tipcast.tracking.run import Run
 
 HERE = Path(__file__).resolve().parent
 SIZE = (1200, 1100)
@@ -49,7 +50,8 @@ def main() -> None:
     }
     sweeps = client.search_runs([run.experiment_id], "tags.job = 'sweep'", max_results=1)
     if sweeps:
-        trials = charts(run.experiment_id, sweeps[0].info.run_id, "validation/auc")
+        sweep = Run(sweeps[0].info.run_id, run.experiment_id, options.server, client)
+        trials = Children(sweep).charts("validation/auc")
         pictures["sweep.png"] = (f"{options.server}/{trials}", "fit/rounds", ())
     browser = opened()
     try:

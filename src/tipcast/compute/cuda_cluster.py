@@ -17,8 +17,8 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
-"""Without it XGBoost polls NCCL every 5 ms (docs/gpu.md). With it XGBoost cannot time out while NCCL starts, which does
-no harm here: these workers are killed with the job."""
+"""Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
+starts, which does no harm here: these workers are killed with the job."""
 
 
 def check(spec: schema.LocalCudaCluster) -> None:
