@@ -27,8 +27,7 @@ from tipcast.measure.progress import progress
 from tipcast.tracking.children import clear_problem, sweep_run
 from tipcast.tracking.facts import CONFIG, VERSIONS, find_run
 from tipcast.tracking.process import leased
-from tipcast.tracking.process import tags as process_tags
-from tipcast.tracking.run import Run, open_run, set_tags
+from tipcast.tracking.run import Run, claim, open_run
 from tipcast.tracking.store import failures, open_store, resolve
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
@@ -85,8 +84,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
         found = sweep_run(client, find_run(client, name, spec, job), job)
         run = Run(found.info.run_id, found.info.experiment_id, store, client)
         with leased(client, run.id):
-            set_tags(client, run.id, process_tags())  # other machines see that it is taken
-            client.update_run(run.id, status="RUNNING")
+            claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
                 yield PreviousRun(run, found.data.tags)
             except BaseException:

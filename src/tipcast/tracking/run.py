@@ -89,6 +89,12 @@ def metric_points(points: Iterable[tuple[str, float, int]]) -> list[Metric]:
     return [Metric(name_of(name), float(value), now, step) for name, value, step in points]
 
 
+def claim(client: Any, run_id: str) -> None:
+    """Open a run again for this process; its tags first: one that is RUNNING must not name an ended process."""
+    set_tags(client, run_id, process.tags())
+    client.update_run(run_id, status="RUNNING")
+
+
 def set_tags(client: Any, run_id: str, tags: Facts) -> None:
     """Set tags of a run."""
     client.log_batch(run_id, tags=run_tags(tags))
@@ -213,8 +219,7 @@ def open_run(
         LOG.warning("runs that ended without closing stay open: %s", " ".join(str(problem).split()) or repr(problem))
     with failures(store):
         if resume:
-            set_tags(client, resume, process.tags())  # first: one that is RUNNING must not name an ended process
-            client.update_run(resume, status="RUNNING")
+            claim(client, resume)
         run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
