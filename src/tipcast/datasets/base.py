@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tipcast.compute.base import Array, Frame, Frames
+from tipcast.compute.base import Array, Frame, Frames, count
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits
 from tipcast.tasks.base import TargetColumn
@@ -72,7 +72,7 @@ class Listing:
         """In words: files, rows where footers tell, and parts."""
         rows = [fragment.rows for fragment in self.fragments]
         known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
-        return f"{counted(len(self.uris), 'file')}, {known}{counted(len(rows), 'part')}"
+        return f"{count(len(self.uris), 'file')}, {known}{count(len(rows), 'part')}"
 
 
 @dataclass(frozen=True)
@@ -338,11 +338,6 @@ def check_blocks(name: str, rows: int, block_rows: int) -> None:
     if rows > MOST_BLOCKS * block_rows:
         what = f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
         raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")
-
-
-def counted(number: int, what: str) -> str:
-    """Return ``1 file`` or ``3 files``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def timed(period: Period | None) -> Period:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Dataset, RawColumn, ScanRequest, counted
+from tipcast.datasets.base import Dataset, RawColumn, ScanRequest
 
 NAMES = "column_names"
 """Of a fragment's options, a listing's facts and a model's manifest: the dataset's name -> a file's, where mapped."""
@@ -52,7 +53,7 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
     if lacking and request.strict:
         name, column = next(iter(lacking.items()))
         near = difflib.get_close_matches(column, own, 1)
-        found = counted(len(own), "column") + (f" found, {near[0]!r} among them" if near else " found")
+        found = count(len(own), "column") + (f" found, {near[0]!r} among them" if near else " found")
         what = f"missing column {column!r}, which {request.key} maps to {name} ({found})"
         raise TipcastError("D007", where, what, f"write the file's own name of {name} there")
     names = {name: column for name, column in request.names.items() if name not in lacking}

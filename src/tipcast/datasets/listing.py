@@ -12,11 +12,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from tipcast.compute.base import Array, Frames
+from tipcast.compute.base import Array, Frames, count
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited, parquet
-from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest, counted
+from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
 from tipcast.datasets.column_names import NAMES
 
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
@@ -61,7 +61,7 @@ def scan_files(
         raise rowless[0]
     if not rowless:
         return scans, ()
-    return scans, (f"{counted(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",)
+    return scans, (f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",)
 
 
 def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any) -> ScanRequest:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute import gpus
+from tipcast.compute.base import count
 from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
@@ -59,7 +60,7 @@ class Rung:
     @property
     def name(self) -> str:
         """As ``2 cores``."""
-        return f"{self.size} {'core' if self.device == 'cpu' else 'GPU'}{'s' * (self.size > 1)}"
+        return count(self.size, "core" if self.device == "cpu" else "GPU")
 
     @property
     def key(self) -> str:

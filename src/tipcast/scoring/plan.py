@@ -14,11 +14,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, ScanRequest, counted
+from tipcast.datasets.base import Fragment, ScanRequest
 from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
@@ -203,7 +204,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         raise items[0].problem
     with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
     if 0 < len(with_rows) < len(items):
-        note = f"{counted(len(items) - len(with_rows), 'file')} without rows passed over"
+        note = f"{count(len(items) - len(with_rows), 'file')} without rows passed over"
         items = [replace(item, notes=(*item.notes, note)) for item in with_rows]
     return _plan(items, fetched.uri, recipe, present)
 
@@ -245,8 +246,8 @@ def _unchanged(name: str, uri: str, config: ScoreConfig, recipe: str, present: S
             )
             return Item(name, uri, stamp, entry=same)
     earlier = present.about.get(REFUSED, {}).get(name)
-    tried_again = not earlier or earlier["code"] == "D022" or stamp.endswith("-")  # what was not reached may be now
-    if not tried_again and earlier["stamp"] == stamp and present.about.get("recipe") == recipe:
+    refused_before = earlier and earlier["stamp"] == stamp and present.about.get("recipe") == recipe
+    if refused_before and earlier["code"] != "D022" and not stamp.endswith("-"):  # what was not reached may be now
         problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
         return Item(name, uri, stamp, problem=problem)
     return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import counted
 
 COLOURS = ("yellow", "green")
 """Of the cabs whose trips have tips."""
@@ -102,7 +102,7 @@ def map_columns(
         what = f"missing column{'s' if missing[1:] else ''} {', '.join(map(repr, lacking))}"
         more = f" (needed too: {', '.join(others)})" if others else ""
         fix = f"map its own names by {key}={{{lacking[0]}: ITS_NAME}}{more}"
-        raise TipcastError("D007", where, f"{what} ({counted(len(names), 'column')} found)", fix)
+        raise TipcastError("D007", where, f"{what} ({count(len(names), 'column')} found)", fix)
     return {name: mapping[name] for name in wanted if name in mapping}
 
 
