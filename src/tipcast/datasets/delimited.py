@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from fsspec.utils import seek_delimiter
 
@@ -405,6 +406,12 @@ def read_table(
         return parse(threads=False)
     except ValueError as problem:
         raise _at_fault(fragment, block, problem) from problem
+
+
+def bare_texts(texts: pa.ChunkedArray, missing: Iterable[str] = ()) -> pa.ChunkedArray:
+    """Return texts without blanks around them; null where one says nothing, by ``MISSING`` or by ``missing``."""
+    bare = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.is_in(bare, pa.array([*MISSING, *missing], pa.string())), None, bare)
 
 
 def _bytes(fragment: Fragment) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -71,8 +72,9 @@ class Table(Dataset):
         cells = scans[0].fragments[0].format == "csv"
         indexes: Mapping[str, pa.DataType] = scans[0].facts.get("index", {})
         types = table_columns.types_of(scans, {name for name, asked in spec.types.items() if asked == "none"})
-        partial = {name: kind for scan in scans for name, kind in scan.facts["types"].items() if name not in types}
         types = {name: kind for name, kind in types.items() if name not in indexes}
+        known = {*types, *indexes}
+        partial = {name: kind for scan in scans for name, kind in scan.facts["types"].items() if name not in known}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
                 key = "data.time" if name == spec.time else "data.types"
@@ -177,8 +179,9 @@ class Table(Dataset):
             whole = all(value.is_integer() for value in values)
             if kind is None and (len(values) > FEW_VALUES or not whole):
                 return TargetColumn(name, "regression")
-            named = ("False", "True") if column.booleans else ()
-            classes = tuple(named[int(value)] if named else _name(value) for value in values)
+            classes = tuple(str(int(value)) if value.is_integer() else repr(value) for value in values)
+            if column.booleans:
+                classes = tuple(str(bool(value)) for value in values)
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
             notes = [str(row["note"]) for row in self.report if row["column"] == name and row["note"]]
@@ -221,8 +224,7 @@ class Table(Dataset):
         wanted = tuple(self.features if columns is None else columns)
         host = [name for name in wanted if name in fragment.options["host"]]
         plain = [name for name in wanted if name not in host]
-        times = () if self.time is None else (self.time,)
-        device = replace(fragment, options={**fragment.options, "times": times})
+        device = replace(fragment, options={**fragment.options, "times": (self.time,) if self.time else ()})
         try:
             read = read_fragment(device, frames, plain)
         except TipcastError as problem:
@@ -340,7 +342,9 @@ class Table(Dataset):
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
         numbers = [column.name for column in self.columns if column.type == "number"]
-        read = [self.read(part, CpuFrames(), [name for name in numbers if name in part.columns]) for part in chosen]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            wanted = ([name for name in numbers if name in part.columns] for part in chosen)
+            read = list(pool.map(self.read, chosen, itertools.repeat(CpuFrames()), wanted))
         medians, rising = {}, []
         for name in numbers:
             known = [of_part[name][np.isfinite(of_part[name])] for of_part in read if name in of_part]
@@ -399,9 +403,9 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
         types = {name: footer.types[own] for name, own in footer.names}
         facts: dict[str, Any] = {
             "types": types,
+            "footer": footer,
             "index": {name: types[name] for name, own in footer.names if own in footer.index},
         }
-        facts["nulls"] = {name: footer.nulls[own] for name, own in footer.names if own in footer.nulls}
         return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
     look = delimited.look(uri, request, None)
     whole = look.fragment(dict(look.names), (), None)
@@ -423,11 +427,6 @@ def _notes(taken: Sequence[Taken]) -> list[str]:
         shown, more = ", ".join(names[:5]), f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         lines.append(f"column {shown}{more} is no feature: {note}")
     return lines
-
-
-def _name(value: float) -> str:
-    """Return the name of a class that is a number: whole ones without a point."""
-    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def _ranges(table: Table, time: str, scan: FileScan) -> list[Period | None]:

@@ -196,8 +196,10 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         parts = []
         for scan in scans:
-            told = scan.facts.get("nulls", {})
-            nulls = {name: told[name] for name in types if name in told and not is_text(scan.facts["types"][name])}
+            others = {name for name in types if not is_text(scan.facts["types"].get(name, pa.string()))}
+            footer = scan.facts.get("footer") if others else None
+            own = [(name, of) for name, of in footer.names if name in others and of in footer.nulls] if footer else []
+            nulls = {name: footer.nulls[of] for name, of in own} if footer else {}
             for name, missing in nulls.items():
                 seen[name].add_nulls(sum(part.rows or 0 for part in scan.fragments), missing)
             parts += [pool.submit(count, part, nulls) for part in scan.fragments]
@@ -336,8 +338,8 @@ def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
     if not is_text(column.type):
         return pa.table({"": column.cast(pa.timestamp("us"))})
     cells = pa.BufferOutputStream()
-    pa.csv.write_csv(pa.table({"": pc.fill_null(pc.utf8_trim_whitespace(column), "")}), cells)  # no line is blank
-    options = {"null_values": delimited.MISSING, "timestamp_parsers": delimited.DATES[dates]}
+    pa.csv.write_csv(pa.table({"": pc.fill_null(delimited.bare_texts(column), "")}), cells)  # no line is blank
+    options = {"null_values": [""], "timestamp_parsers": delimited.DATES[dates]}
     convert = pa.csv.ConvertOptions(column_types={"": pa.timestamp("us")}, quoted_strings_can_be_null=True, **options)
     try:
         return pa.csv.read_csv(pa.BufferReader(cells.getvalue()), convert_options=convert)
@@ -367,12 +369,10 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
         return np.array([*codes, np.nan])[places]
     if not is_text(column.type):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # ids may be beyond 2^53
-    bare = pc.utf8_trim_whitespace(column)
+    bare = delimited.bare_texts(column, (text.strip() for text in known.missing))
     if known.booleans:
         lower = pc.utf8_lower(bare)
         bare = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", bare))
-    absent = pa.array(sorted(ABSENT | {text.strip() for text in known.missing}), pa.string())
-    bare = pc.if_else(pc.is_in(bare, value_set=absent), pa.scalar(None, pa.string()), bare)
     try:
         return np.asarray(bare.cast(pa.float64()).to_numpy())
     except pa.ArrowInvalid as problem:

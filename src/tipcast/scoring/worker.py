@@ -26,8 +26,7 @@ from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Fragment, Period
 from tipcast.datasets.column_names import NAMES
-from tipcast.datasets.delimited import MISSING as ABSENT
-from tipcast.datasets.delimited import read_table
+from tipcast.datasets.delimited import bare_texts, read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
@@ -312,7 +311,7 @@ def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
     seen = {name: name for name in header if name not in mapped} | {own: name for name, own in mapped.items()}
     told = dataset.csv_types([seen[name] for name in header if name in seen], address.shown(fragment.uri))
     types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
-    whole = [name for name in chosen if types.get(name) == pa.int64()]  # some files write 1.0
+    whole = {name for name in chosen if types.get(name) == pa.int64()}  # some files write 1.0
     types |= dict.fromkeys(whole, pa.float64())
     names = chosen or header[:1]
     try:
@@ -321,22 +320,22 @@ def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
         if problem.code != "D005":
             raise
         table = _trimmed(read_table(fragment, names, dict.fromkeys(names, pa.string())), types, problem)
-    for name in (name for name in names if table[name].type == pa.string()):
-        nothing = pc.equal(table[name], "")
-        table = table.set_column(table.column_names.index(name), name, pc.if_else(nothing, None, table[name]))
-    for name in whole:
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64(), safe=False))
-    return table.select(chosen)
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name in whole:
+            column = column.cast(pa.int64(), safe=False)
+        elif column.type == pa.string():
+            column = pc.if_else(pc.equal(column, ""), None, column)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
 
 
 def _trimmed(table: pa.Table, types: Mapping[str, pa.DataType], problem: TipcastError) -> pa.Table:
     """Return columns of texts as what they become, with blanks around numbers; the problem where one is none."""
     columns = []
     for name in table.column_names:
-        bare = pc.utf8_trim_whitespace(table[name])
-        bare = pc.if_else(pc.is_in(bare, pa.array(ABSENT)), None, bare)
         try:
-            columns.append(table[name] if types[name] == pa.string() else bare.cast(types[name]))
+            columns.append(table[name] if types[name] == pa.string() else bare_texts(table[name]).cast(types[name]))
         except pa.ArrowInvalid:
             raise problem from None
     return pa.Table.from_arrays(columns, names=table.column_names)
