@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -239,6 +239,10 @@ class Dataset(ABC):
         """Return what a column holds that is to be predicted, by default the dataset's own; C003 where it has none."""
         what, fix = f"data of {self.name} have no column to be named", "use a task that is made for them"
         raise TipcastError("C003", "task.target", what, fix)
+
+    def with_categories(self, names: Sequence[str]) -> Self:
+        """Return the dataset in which features are categories; C003 those that cannot be."""
+        return self
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return the raw columns that features are made of; ``facts`` of the listing that a model was trained on."""

@@ -93,16 +93,19 @@ class Table(Dataset):
         if spec.time is not None and not is_time:
             what = f"column {spec.time!r} is {'text' if cells else types[spec.time]}, not a timestamp"
             raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
-        report = tuple(each.line() for each in taken)
+        report = [each.line() for each in taken]
         taken = [each for each in taken if each.name != spec.time]
         columns = tuple(each.column for each in taken if each.column)
         slashed = {date for scan in scans for date in scan.facts.get("slashed", ())}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
-        opened = cls(columns, spec.time, (), (*_notes(taken), *said), dates, report, spec)
-        fills, rising = opened._looked_at(scans)
+        opened = cls(columns, spec.time, (), (*_notes(taken), *said), dates, spec=spec)
+        fills, rising, gaps = opened._looked_at(scans)
+        for row in report:
+            row["missing"] = max(row["missing"], gaps.get(row["column"], 0))
         filled = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
         whole = {name for name in rising if pa.types.is_integer(types[name]) or is_text(types[name])}
-        return replace(opened, columns=filled, counting=tuple(name for name in rising if name in whole))
+        counting = tuple(name for name in rising if name in whole)
+        return replace(opened, columns=filled, counting=counting, report=tuple(report))
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -193,6 +196,24 @@ class Table(Dataset):
             raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
         return TargetColumn(name, found, classes, values)
 
+    def with_categories(self, names: Sequence[str]) -> Self:
+        """Return the table in which columns of numbers are categories: a missing one stays missing.
+
+        C003 numbers that XGBoost would merge or refuse, and more of them than texts may be.
+        """
+        for name in (name for name in names if self._type(name) == "number"):
+            values = self._values(name, table_columns.MOST_CATEGORIES)
+            odd = [value for value in values if value < 0 or not value.is_integer()]
+            if odd or len(values) > table_columns.MOST_CATEGORIES:
+                what = f"column {name!r} holds {odd[0]:g}" if odd else f"column {name!r} has too many different numbers"
+                few = f"{table_columns.MOST_CATEGORIES:,}"
+                fix = f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
+                raise TipcastError(
+                    "C003", "task.categorical", f"{what}: categories are at most {few} whole numbers from 0", fix
+                )
+        columns = (replace(each, fill=None) if each.name in names else each for each in self.columns)
+        return replace(self, columns=tuple(columns))
+
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List one side, see ``Dataset.scan``; without test files both sides are of the training files."""
         if self.spec is None:
@@ -282,14 +303,14 @@ class Table(Dataset):
     def _column(self, name: str) -> RawColumn:
         return self._by_name[name]
 
-    def _values(self, name: str) -> tuple[float, ...]:
-        """Return the different values of a number column of the training files, sorted."""
+    def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
+        """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
         fragments = self.scan("train", (name,)).fragments
         found: Array = np.empty(0)
         for fragment in fragments:
             values = np.asarray(self.read(fragment, CpuFrames(), (name,))[name], dtype=np.float64)
             found = np.unique(np.concatenate([found, values[np.isfinite(values)]]))
-            if len(found) > MOST_CLASSES:
+            if len(found) > most:
                 break
         return tuple(found.tolist())
 
@@ -334,10 +355,11 @@ class Table(Dataset):
         parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
-    def _looked_at(self, scans: Sequence[FileScan]) -> tuple[dict[str, float], list[str]]:
+    def _looked_at(self, scans: Sequence[FileScan]) -> tuple[dict[str, float], list[str], dict[str, int]]:
         """Return the median of each number column, 0 where it has no value; and those that rise from row to row.
 
-        Both of at most ``MOST_PARTS`` parts, evenly spread over the files.
+        And rows without a number, of which footers tell nulls alone and not NaN. All of at most ``MOST_PARTS`` parts,
+        evenly spread over the files.
         """
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
@@ -345,14 +367,15 @@ class Table(Dataset):
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             wanted = ([name for name in numbers if name in part.columns] for part in chosen)
             read = list(pool.map(self.read, chosen, itertools.repeat(CpuFrames()), wanted))
-        medians, rising = {}, []
+        medians, rising, gaps = {}, [], {}
         for name in numbers:
             known = [of_part[name][np.isfinite(of_part[name])] for of_part in read if name in of_part]
             values = np.concatenate(known)
+            gaps[name] = sum(int(np.isnan(of_part[name]).sum()) for of_part in read if name in of_part)
             medians[name] = float(np.median(values)) if len(values) else 0.0
             if len(values) > MANY and all((each[1:] > each[:-1]).all() for each in known):
                 rising.append(name)
-        return medians, rising
+        return medians, rising, gaps
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""

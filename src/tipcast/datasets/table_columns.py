@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -136,7 +137,7 @@ class Taken:
     warns: bool = False
     """Whether the note says what a user may not expect."""
 
-    def line(self) -> dict[str, object]:
+    def line(self) -> dict[str, Any]:
         """Return the column's row in the table of columns."""
         kind = self.column.type if self.column else "left out"
         if self.column and self.column.booleans:

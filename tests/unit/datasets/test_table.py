@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tipcast.compute.cpu import CpuFrames
@@ -150,6 +152,29 @@ def test_what_cannot_be_asked(table: Callable[..., Table], settings: dict[str, A
     with pytest.raises(TipcastError) as caught:
         task(table(), **settings)
     assert caught.value.code == code
+
+
+def test_numbers_are_categories_where_xgboost_takes_them_so(table: Callable[..., Table]) -> None:
+    opened = table().with_categories(["count", "word"])
+    gap = opened.compute({"count": np.array([3.0, np.nan])}, ["count"], np)
+    assert gap.tolist() == [[3.0], [-1.0]]  # a missing number is no category, where elsewhere it is the median
+    assert table().compute({"count": np.array([np.nan])}, ["count"], np)[0] > 0
+    with pytest.raises(TipcastError, match=r"C003.*task.categorical.*'size' holds .*whole numbers from 0"):
+        opened.with_categories(["size"])
+
+
+def test_more_numbers_than_texts_may_be_are_no_categories(tmp_path: Path) -> None:
+    pd.DataFrame({"id": range(10_002), "price": 1.5}).to_parquet(tmp_path / "ids.parquet")
+    opened = Table.open(TableData("table", str(tmp_path / "ids.parquet"), test=None, test_share=0.2))
+    with pytest.raises(TipcastError, match=r"C003.*'id' has too many different numbers.*at most 10,000"):
+        opened.with_categories(["id"])
+
+
+def test_numbers_that_are_nan_are_counted_as_missing(tmp_path: Path) -> None:
+    values = pa.table({"size": pa.array([1.0, float("nan"), None, 2.0]), "price": pa.array([1.0, 2.0, 3.0, 4.0])})
+    pq.write_table(values, tmp_path / "gaps.parquet")  # whose footer counts the null alone
+    opened = Table.open(TableData("table", str(tmp_path / "gaps.parquet"), test=None, test_share=0.2))
+    assert {row["column"]: row["missing"] for row in opened.report} == {"size": 2, "price": 0}
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1, "1"), ("yes", "yes")])
