@@ -2,6 +2,7 @@
 
     python benchmarks/by_hand.py train pandas|cudf MODEL TRAIN TEST [--warm]
     python benchmarks/by_hand.py score pandas|cudf BOOSTER TRIPS OUT THRESHOLD NAME VERSION [--warm]
+    python benchmarks/by_hand.py copy pandas|cudf - TRIPS OUT [--warm]        # reading and writing alone
 
 Each is a process that prints its seconds without imports, `job_s`. With `--warm` it does its work twice: `job_s` is of
 the second time, whose seconds `again_s` can be left out of the process.
@@ -122,19 +123,30 @@ def scored(library: Any, booster: str, files: Sequence[Path], out: Path, thresho
     return time.perf_counter() - start
 
 
+def copied(library: Any, files: Sequence[Path], out: Path) -> float:
+    """Read file by file and write each; return the seconds."""
+    start = time.perf_counter()
+    out.mkdir(parents=True)
+    for file in files:
+        library.read_parquet(str(file)).to_parquet(str(out / file.name), compression="zstd", index=False)
+    return time.perf_counter() - start
+
+
 def months(folder: str) -> list[Path]:
     """Return the files of a folder."""
     return sorted(Path(folder).glob("*.parquet"))
 
 
 def main() -> None:
-    """Do one of the two and print what it took."""
+    """Do one of the works and print what it took."""
     job, name, model, source, target, *more = (word for word in sys.argv[1:] if word != "--warm")
     library = importlib.import_module(name)
 
     def work(out: Path) -> dict[str, Any]:
         if job == "train":
             return train(library, model, months(source), months(target))
+        if job == "copy":
+            return {"job_s": copied(library, months(source), out)}
         return {"job_s": scored(library, model, months(source), out, float(more[0]), more[1:])}
 
     found = work(Path(target))

@@ -6,6 +6,8 @@ The model is trained, registered, and fetched as `tipcast score` fetches it. Rea
 sides score features that are in memory: tipcast's in parts on its workers, the bare call's as one array, with all
 cores in the benchmark's own process or on the GPU in the worker's. A forest scores a quarter of the rows on processors.
 The whole `tipcast score`, a process from its start to its end and the job inside it, is held against by_hand.py.
+With a GPU (P22) its phase `score` is held against the same on the machine's cores, and against cuDF's reading and
+writing of the same files; of each the second run counts, as a machine's first process has libraries to load.
 """
 
 from __future__ import annotations
@@ -160,6 +162,20 @@ def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
     return [found, inside(found, *works, names=("tipcast score, job", "by hand, job"))]
 
 
+def phases(trips: Path, fetched: Fetched, folder: Path) -> dict[str, Any]:
+    """Return the seconds of `tipcast score` on the GPU and on the cores, and of cuDF's reading and writing."""
+    found: dict[str, Any] = {"what": "phase score", "files": len(list(trips.glob("*.parquet")))}
+    for backend in ("gpu", "cpu"):
+        for again in range(2):
+            out = folder / f"{trips.name}-{backend}-{again}"
+            words = f"backend={backend}", f"model_uri={fetched.uri}", f"input={trips}", f"output={out}"
+            said = tipcast("score", *words, folder=folder)
+            shutil.rmtree(out)
+        found[backend] = {"phases_s": said["phases"], "process_s": said["process_s"]}
+    words = "-", str(trips), f"{folder}/{trips.name}-copied"
+    return {**found, "copied_s": process(by_hand.__file__, "copy", "cudf", *words, "--warm")["job_s"]}
+
+
 def main() -> None:
     """Run the benchmark."""
     given = options(__doc__, backend="cpu", rows=8_000_000, pairs=5)
@@ -167,7 +183,8 @@ def main() -> None:
     results: list[Any] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        files = prepared(folder / "trips", given.rows, months="2019-04..2019-06")
+        period = "2018-04..2019-03" if given.backend == "gpu" else "2019-04..2019-06"
+        files = prepared(folder / "trips", given.rows, months=period)
         (folder / "trips" / "manifest.json").unlink()
         for model in ("random_forest", "xgboost"):
             fetched = registered(model, given.backend, folder)
@@ -175,6 +192,12 @@ def main() -> None:
             print(results[-1], flush=True)
             write_result(name, results, **vars(given), trees=TREES)
         results += whole(given, folder / "trips", fetched, folder)
+        if given.backend == "gpu":
+            prepared(folder / "month", given.rows, months="2019-04..2019-04")
+            (folder / "month" / "manifest.json").unlink()
+            for trips in (folder / "trips", folder / "month"):
+                results.append(phases(trips, fetched, folder))
+                write_result(name, results, **vars(given), trees=TREES)
     print(*results[2:], write_result(name, results, **vars(given), trees=TREES), sep="\n")
 
 
