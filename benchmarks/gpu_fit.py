@@ -27,9 +27,10 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.models.base import stacked
+from tipcast.models.build import build
 from tipcast.models.cuml_forest import settings
 from tipcast.models.fit import fit
-from tipcast.models.xgboost_params import plan
+from tipcast.models.xgboost import XGBoost
 
 TRIES = 2
 """At most this many times the wanted pairs: what processors do hardly disturbs a GPU."""
@@ -67,14 +68,14 @@ def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], 
     joined = client.submit(stacked, data.x, data.y, pure=False)
     if model.name == "random_forest":
         return lambda: client.submit(bare_forest, joined, settings(model.params, model.fit), pure=False).result()
-    planned = plan(model.params, model.fit, device)
+    planned = XGBoost(model.params, model.fit, device).planned
     words = dict(planned.params), planned.rounds, planned.max_bin
     return lambda: client.submit(bare_xgboost, joined, *words, pure=False).result()
 
 
 def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
     """Train through xgboost.dask."""
-    planned = plan(model.params, model.fit, device)
+    planned = XGBoost(model.params, model.fit, device).planned
     like = pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}), pd.Series(np.empty(0, np.int32))
     with client.as_current():
         both = [
@@ -88,7 +89,7 @@ def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
 def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
     """Time a model on so many of a machine's GPUs."""
     model, client, device = shipped(name), workers.client, workers.device
-    ours = partial(fit, client, model, device, data, None, seed=0)
+    ours = partial(fit, client, build(model, device), data, None, seed=0)
 
     if of == 1:
         other, reference = "bare library", bare(client, data, model, device)

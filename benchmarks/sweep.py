@@ -39,7 +39,7 @@ import by_hand
 import sweep_rows
 from harness import Comparison, compare, options, write_result
 from tipcast.measure.memory import peak_bytes
-from tipcast.models.xgboost_params import plan
+from tipcast.models.xgboost import XGBoost
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Ended, Study, Trial
@@ -62,7 +62,7 @@ class Others:
 
     def _settings(self, number: int) -> tuple[dict[str, Any], int]:
         params = {**self.common.model.params, **self.proposals[number].params}
-        planned = plan(params, {}, "cpu")
+        planned = XGBoost(params, {}, "cpu").planned
         return {**planned.params, "seed": 0}, planned.rounds
 
     def _trial(self, number: int, matrices: tuple[Any, Any], threads: int, held_out: Any = None) -> float:

@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 2284,
     "jobs": 2881,
     "measure": 424,
-    "models": 2135,
+    "models": 2012,
     "scoring": 1416,
     "search": 1139,
     "tasks": 270,
@@ -76,7 +76,7 @@ FORBIDDEN_CALLS = {
     "tempfile.mktemp": "lets others make the file first: use mkstemp",
 }
 FORBIDDEN_ARGUMENTS = {("shell", True), ("verify", False), ("allow_pickle", True)}
-CIRCLES = {"evaluation", "models"}
+CIRCLES = {"evaluation"}
 """Rooms whose modules still import each other in a circle: it only falls."""
 PRIVATE: dict[str, set[str]] = {}
 """Module -> private names of Dask and MLflow that it uses, for want of another way."""

@@ -24,8 +24,8 @@ from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
-from tipcast.models import contributions
 from tipcast.models.base import Fitted
+from tipcast.models.build import build
 from tipcast.models.fit import every_way, fit, hold, predict
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
@@ -66,18 +66,9 @@ def train(
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
-            fitted = fit(
-                client,
-                config.model,
-                workers.device,
-                splits["train"],
-                splits.get("validation"),
-                config.seed,
-                categorical=plan.task.categorical,
-                kind=plan.task.kind,
-                classes=len(plan.task.classes),
-                progress=told,
-            )
+            task = plan.task
+            estimator = build(config.model, workers.device, task.categorical, task.kind, len(task.classes))
+            fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
             outcome = evaluate(workers, plan, fitted, splits)
@@ -87,7 +78,7 @@ def train(
         record.metrics(outcome)
         record.figures(outcome)
         saved = fitted.save(context.folder)
-        if saved.format in contributions.FORMATS:
+        if saved.format == "xgboost-ubj":
             record.contributions(workers, saved, outcome)
         columns, raw = held_out(workers, plan)
         scores = every_way(client, fitted.scorer, saved, plan.dataset.compute(columns, plan.task.features, np))

@@ -23,9 +23,8 @@ from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import DIGEST, Plan, Splits
 from tipcast.measure import origin
-from tipcast.models import contributions
 from tipcast.models.base import Fitted, NativeFile
-from tipcast.models.fit import hold_saved
+from tipcast.models.fit import contributions, drawn_rows, hold_saved
 from tipcast.tracking import portable, registry
 from tipcast.tracking.facts import FILES
 from tipcast.tracking.models import PREDICTIONS
@@ -152,8 +151,8 @@ class Record:
     def contributions(self, workers: Session, saved: NativeFile, outcome: Outcome) -> None:
         """Draw what each feature contributes to the predictions of some test rows, at even distances."""
         test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
-        step, starts = even(test.parts, contributions.drawn_rows(outcome.fitted.model))
-        values, added = contributions.of_sample(workers.client, held, test.x, starts, step)
+        step, starts = even(test.parts, drawn_rows(outcome.fitted.model))
+        values, added = contributions(workers.client, held, test.x, starts, step)
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
         subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
         drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -101,9 +101,6 @@ class Split:
 class Estimator(ABC):
     """Base of all estimators; see ``build.build``."""
 
-    CATEGORIES: ClassVar[bool] = False
-    """Whether it supports ``task.categorical``."""
-
     params: Mapping[str, Any]
     """By the library's own names."""
     training: Mapping[str, Any]
@@ -126,6 +123,11 @@ class Estimator(ABC):
     @abstractmethod
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Fit over all workers, on Dask's collections."""
+
+    @property
+    def takes_categories(self) -> bool:
+        """Whether it supports ``task.categorical``."""
+        return False
 
     @property
     def sharing(self) -> Hashable:

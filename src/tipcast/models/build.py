@@ -22,11 +22,9 @@ def build(
     """Make the estimator that a model's yaml names: a class of tipcast's, or the adapter for a library's class.
 
     ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical`` are features that are
-    categories, for the models that know such. ``kind`` is one of the model's ``kinds``, None for its first one, of so
-    many ``classes``, which ``check`` alone does not need.
-
-    C002 no such model, or none for the device, C003 not a model of the kind, or categories that it does not know, C006
-    classes that an override may not name.
+    categories. ``kind`` is one of the model's ``kinds``, None for its first one, of so many ``classes``, which
+    ``check`` alone does not need. C002 no such model, or none for the device, C003 not a model of the kind, or
+    categories that it does not know, C006 classes that an override may not name.
     """
     kind = kind or model.kinds[0]
     if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
@@ -38,29 +36,26 @@ def build(
             raise TipcastError("C006", f"model.{table}", "an override cannot name a class here", fix)
     tables = model.classes[kind] if model.classes else shipped
     table = "cpu" if device == "cpu" else "gpu"
-    found: Any = tables.get(table) or {}
-    name: Any = found.get("local") if model.classes else found
+    entry: Any = tables.get(table) or {}
+    name: Any = entry.get("local") if model.classes else entry
     if not name:
-        there = " and ".join(side for side in TABLES if tables.get(side))
-        raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {there}")
+        others = " and ".join(side for side in TABLES if tables.get(side))
+        raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {others}")
+    settings = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes
     if model.classes:
-        # That imports this module, by way of what it fits with.
-        from tipcast.models.library import Library, named
+        from tipcast.models.library import Library, named  # scikit-learn, which no worker of XGBoost's needs
 
-        known = table == "cpu" and "distributed" not in found and "passes" not in model.fit and kind != "clustering"
+        reference = (tables.get("cpu") or {}).get("local") or name
+        estimator: Any = Library(*settings, library=name, distributed=entry.get("distributed", ""), reference=reference)
     else:
         module, _, attribute = name.rpartition(".")
-        cls = getattr(importlib.import_module(module), attribute)
-        known = cls.CATEGORIES
-    if categorical and not known:
+        estimator = getattr(importlib.import_module(module), attribute)(*settings)
+    if categorical and not estimator.takes_categories:
         fix = "use model=xgboost, or task.categorical=[]"
         raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)
-    own = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes
-    if not model.classes:
-        return cls(*own)
-    named(name, f"model.classes.{kind}.{table}")
-    reference = (tables.get("cpu") or {}).get("local") or name
-    return Library(*own, library=name, distributed=found.get("distributed", ""), reference=reference)
+    if model.classes:
+        named(name, f"model.classes.{kind}.{table}")
+    return estimator
 
 
 def check(model: ModelSpec, device: str = "cpu", categorical: Sequence[str] = (), kind: str | None = None) -> None:

@@ -24,13 +24,7 @@ VALID = (
     "n_estimators", "max_depth", "min_samples_leaf", "min_samples_split", "min_impurity_decrease", "max_features",
     "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *OWN,
 )  # fmt: skip
-HINTS = {
-    **RESERVED,
-    "n_streams": "nothing: cuML 26.12 drops it",
-    "class_weight": "backend=cpu: cuML weighs no classes over several GPUs",
-    "split_criterion": "model.params.criterion",
-    "max_leaves": "model.params.max_leaf_nodes",
-}
+HINTS = {**RESERVED, "class_weight": "backend=cpu: cuML weighs no classes over several GPUs"}
 CRITERIA = {
     "classification": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
     "multiclass": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
@@ -111,11 +105,11 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
             wanted = "a number"
         else:
             continue
-        what = f"{value!r} is not what cuML's forest takes"
-        raise TipcastError("C003", f"model.params.{name}", what, f"set it to {wanted}")
+        what = f"must be {wanted} for cuML's forest, got {value!r}"
+        raise TipcastError("C003", f"model.params.{name}", what, "change it, or use backend=cpu")
     theirs = {name: value for name, value in given.items() if name not in (*OWN, "max_samples")}
     judge(partial(unfitted, kind, theirs), theirs, kind)
-    found = {
+    translated = {
         "n_estimators": 100,
         "max_depth": None,
         "bootstrap": True,
@@ -125,4 +119,4 @@ def settings(params: Mapping[str, Any], training: Mapping[str, Any], kind: str =
         "max_features": params.get("max_features", "sqrt"),
         "criterion": criteria[given.get("criterion", next(iter(criteria)))],
     }
-    return {NAMES.get(name, name): value for name, value in found.items()}
+    return {NAMES.get(name, name): value for name, value in translated.items()}

@@ -12,16 +12,16 @@ from concurrent.futures import wait as ended
 from typing import Any, TypeVar
 
 import dask
+import numpy as np
 from dask.utils import parse_timedelta
 from distributed import MultiLock, wait
+from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, Frame, to_host
 from tipcast.compute.workers import known
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.config.schema import ModelSpec
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, Future, NativeFile, Progress, Scorer, Split
-from tipcast.models.build import build
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
@@ -33,46 +33,35 @@ LOCK = "tipcast "
 BETWEEN = "|"
 """Separates the client from the rest of a lock's id."""
 
+DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
+"""Rows whose contributions a figure shows, and those of models that take long."""
+DRAWN_SPLITS = 5e6
+"""Rows times splits of trees of usual depth whose contributions take about a second of a core."""
+
 Result = TypeVar("Result")
 
 
-def fit(
-    client: Any,
-    model: ModelSpec,
-    device: str,
-    train: Any,
-    validation: Any,
-    seed: int,
-    *,
-    categorical: Sequence[str] = (),
-    kind: str = "classification",
-    classes: int = 0,
-    progress: Progress = None,
-) -> Fitted:
+def fit(client: Any, estimator: Estimator, train: Any, validation: Any, seed: int, progress: Progress = None) -> Fitted:
     """Fit a model on rows that lie on the workers of a client, ``datasets.rows.Rows``.
 
-    Those of ``validation``, if any, decide when to stop. ``device``, ``categorical``, ``kind`` and ``classes`` as of
-    ``build.build``; ``progress`` is called with the steps done and all steps, by models that can tell. K003 a worker
-    was lost, C010 the library computed on another device; those of ``build`` and of the model.
+    Those of ``validation``, if any, decide when to stop. ``progress`` is called with the steps done and all steps, by
+    models that can tell. K003 a worker was lost, C010 the library computed on another device; those of the model.
     """
     splits = [train] if validation is None else [train, validation]
-    homes = holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
-    everywhere = set.intersection(*homes)
-    estimator = build(model, device, categorical, kind, classes)
+    everywhere = set.intersection(*holders(client, [part for rows in splits for part in (*rows.x, *rows.y)]))
     if everywhere:
         address = min(everywhere)
-        rows = [[list(each.x), list(each.y) or None] for each in splits]
+        rows = [[list(side.x), list(side.y) or None] for side in splits]
         threads = client.nthreads()[address]
         task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
         fitted: Fitted = watched(client, [address], task.result)
         task.release()
     else:
-        sides = [(each.features, each.target) for each in splits]
+        sides = [(side.features, side.target) for side in splits]
         fitted = estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
-    there = sum(train.parts)
-    if fitted.info.get("rows", there) != there:
-        sizes = f"{fitted.info['rows']:,} of {there:,}"
-        LOG.info("%s is fitted on %s training rows (model.fit.rows)", model.name, sizes)
+    total = sum(train.parts)
+    if fitted.info.get("rows", total) != total:
+        LOG.info("fitted on %s of %s training rows (model.fit.rows)", f"{fitted.info['rows']:,}", f"{total:,}")
     return fitted
 
 
@@ -92,8 +81,8 @@ def holders(client: Any, parts: Sequence[Future]) -> list[set[str]]:
     for part in parts:
         if part.status == "error":
             part.result()
-    found = client.who_has(list(parts))
-    homes = [set(found[part.key]) for part in parts]
+    workers = client.who_has(list(parts))
+    homes = [set(workers[part.key]) for part in parts]
     if not all(homes):
         raise _gone(["a worker that held rows"])
     return homes
@@ -115,8 +104,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
     A frozen worker counts as lost when the scheduler has not heard from it for Dask's ``worker-ttl``. The scheduler
     itself checks only once in that time, and then waits for the worker to restart.
 
-    The fit has the client as the current one; where a worker is lost it is left to end by itself, with K003. Otherwise
-    what the fit raises is raised.
+    The fit has the client as the current one. K003 where a worker is lost, and the fit is left to end by itself.
     """
     outcome: Outcome[Result] = Outcome()
 
@@ -165,12 +153,12 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
     """
     lock = MultiLock([LOCK + address for address in workers], client)
     lock.id = f"{client.id}{BETWEEN}{lock.id}"
-    told = False
+    warned = False
     while not lock.acquire(timeout=WAIT_S):
         owners = client.run_on_scheduler(_release_dead, names=list(lock.names))
-        if owners and not told:
+        if owners and not warned:
             LOG.warning("waiting for another training on the same workers, of %s", ", ".join(owners))
-            told = True
+            warned = True
     try:
         yield
     finally:
@@ -218,8 +206,8 @@ def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[
 
     Returns predictions on the host, by ``estimator``, the scorer of the fit, and by the names of ``native.available``.
     """
-    found: dict[str, Array] = _sent(client, _every_way, scorer, saved.path.read_bytes(), saved.format, x).result()
-    return found
+    scores: dict[str, Array] = _sent(client, _every_way, scorer, saved.path.read_bytes(), saved.format, x).result()
+    return scores
 
 
 def _every_way(scorer: Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
@@ -239,3 +227,35 @@ def _same(scorer: Scorer) -> Scorer:
 
 def _score(x: Frame, scorer: Scorer) -> Array:
     return scorer.score(x)
+
+
+def drawn_rows(booster: Any) -> int:
+    """Return how many rows' contributions a figure shows: fewer of deep trees, by the number of their splits.
+
+    A row takes as many steps as there are leaves times their depth's square (Lundberg et al. 2020, algorithm 2).
+    """
+    splits = sum(booster.get_score(importance_type="weight").values())
+    return int(min(max(DRAWN_SPLITS / max(splits, 1), FEWEST_DRAWN_ROWS), DRAWN_ROWS))
+
+
+def contributions(
+    client: Any, scorer: Any, x: Sequence[Any], starts: Sequence[int], step: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Return some rows of parts, and the contributions to them; each part's are computed where it lies.
+
+    ``scorer`` is a future as of ``hold_saved``, ``x`` are futures of (rows, features) float32 DataFrames; ``starts``
+    and ``step`` say where in each part to begin, and every how manieth row to take. Of several classes, contributions
+    are to the margin of the class predicted. Returns (rows, features) and (rows, features + 1).
+    """
+    parts = client.map(_of_part, x, list(starts), scorer=scorer, step=step, pure=False, key="explain")
+    values, added = zip(*client.gather(parts), strict=True)
+    return np.concatenate(values), np.concatenate(added)
+
+
+def _of_part(x: Frame, start: int, scorer: native.XGBoostScorer, step: int) -> tuple[Array, Array]:
+    rows = x.iloc[start::step]
+    added = scorer.contributions(rows)
+    if added.ndim == 3:
+        predicted = to_host(scorer.score(rows)).argmax(axis=1)
+        added = np.take_along_axis(added, predicted[:, None, None], axis=1)[:, 0]
+    return to_host(rows.values), added

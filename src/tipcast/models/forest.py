@@ -34,13 +34,10 @@ from tipcast.models.fit import holders, parts_of
 
 CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
-
 SHARE_OF_MEMORY = 0.5
 """Share of a worker's memory limit for all rows and the trees' working arrays."""
-
 FEWER_WORKERS = "use fewer workers, give them more memory (cluster.memory_limit)"
 """What to do where a worker's own rows are of too few classes."""
-
 RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
 
 
@@ -112,32 +109,22 @@ def unfitted(kind: str, params: Mapping[str, Any], **more: Any) -> Any:
 
 
 def _places(client: Any, x: Sequence[Future], y: Sequence[Future]) -> dict[str, tuple[list[int], float]]:
-    """Return the workers that grow trees, the numbers of the parts that each uses, and its share of the trees.
-
-    Where all rows fit into each worker all use all parts, by their threads; else those that they hold, by the rows.
-    """
+    """Return the workers that grow trees, the numbers of the parts that each uses, and its share of the trees."""
     homes = holders(client, [*x, *y])
     threads = client.nthreads()
     sizes = client.nbytes([future.key for future in (*x, *y)], summary=False)
-    if _fits(client, sum(sizes.values()), max(threads.values())):
+    # A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
+    # a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
+    need = sum(sizes.values()) * (2 + (8 + 40 * max(threads.values())) / 32)
+    limits = [worker["memory_limit"] for worker in known(client).values()]
+    if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
         return {address: (list(range(len(x))), threads[address]) for address in sorted(threads)}
     held: dict[str, list[int]] = {}
     for at, home in enumerate(homes[: len(x)]):
         held.setdefault(min(home), []).append(at)
-    told = "a worker cannot hold all rows: each of %d grows trees from its own"
-    logging.getLogger("tipcast").warning(told, len(held))
+    message = "a worker cannot hold all rows: each of %d grows trees from its own"
+    logging.getLogger("tipcast").warning(message, len(held))
     return {address: (own, sum(sizes[x[at].key] for at in own)) for address, own in held.items()}
-
-
-def _fits(client: Any, size: int, threads: int) -> bool:
-    """Return whether all rows and the working arrays of concurrent trees fit into the smallest worker's share.
-
-    A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
-    a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
-    """
-    limits = [worker["memory_limit"] for worker in known(client).values()]
-    need = size * (2 + (8 + 40 * threads) / 32)
-    return all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits)
 
 
 @travelling

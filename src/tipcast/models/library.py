@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
@@ -18,7 +18,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from tipcast.compute.base import Array, Frame, module_of, to_host
+from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
@@ -35,7 +35,6 @@ from tipcast.models.base import (
     shares,
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.sampling import Moments, Taken, chosen_by_part, combined, moments, standardized, take
 
 MORE_ROWS = "raise model.fit.rows"
 """What to do where a sample is of too few classes."""
@@ -46,24 +45,84 @@ DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
 
 
-def named(name: str, where: str = "model.classes") -> Any:
-    """Return the class of a dotted name.
+Taken = Sequence[tuple[Array, Array | None]]
+"""Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
 
-    C006 a name outside the known libraries, C002 a class that is not there or has no ``fit``.
-    """
+
+@dataclass(frozen=True)
+class Moments:
+    """Means of the columns of some rows, and sums of squared differences from them; what device the rows are on."""
+
+    rows: int
+    mean: Array
+    squares: Array
+    device: str
+
+    @property
+    def scale(self) -> Array:
+        """Standard deviations, 1 of what is constant."""
+        return np.where(self.squares > 0, np.sqrt(self.squares / self.rows), 1.0)
+
+    def except_for(self, columns: Sequence[int]) -> Moments:
+        """Return moments by which some columns stay as they are."""
+        mean, squares = self.mean.copy(), self.squares.copy()
+        mean[list(columns)], squares[list(columns)] = 0, self.rows
+        return replace(self, mean=mean, squares=squares)
+
+
+def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
+    """Return the row numbers to take within each part, from the parts' sizes: all, or ``most`` drawn uniformly."""
+    ends = np.cumsum(list(rows))
+    if most is None or ends[-1] <= most:
+        return [slice(None)] * len(ends)  # no part is copied
+    numbers = np.sort(np.random.default_rng(seed).choice(ends[-1], most, replace=False))
+    own = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
+    return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
+
+
+def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Array | None]:
+    """Return some rows of a part where they are."""
+    values = x.values
+    at = numbers if isinstance(numbers, slice) else module_of(values).asarray(numbers)
+    return values[at], None if y is None else y.values[at]
+
+
+def moments(x: Frame | Array) -> Moments:
+    """Return the moments of a part, on the host."""
+    values = (x.values if hasattr(x, "values") else x).astype(np.float64)
+    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
+    return Moments(len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values))
+
+
+def combined(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of the rows of all parts."""
+    rows = sum(part.rows for part in parts)
+    mean = sum(part.rows * part.mean for part in parts) / rows
+    squares = sum(part.squares + part.rows * (part.mean - mean) ** 2 for part in parts)
+    return Moments(rows, mean, squares, max(part.device for part in parts))
+
+
+def standardized(values: Array, known: Moments) -> Array:
+    """Return (n, features) values with mean 0 and variance 1 of all rows, as float64, where the values are."""
+    xp = module_of(values)
+    return (values - xp.asarray(known.mean)) / xp.asarray(known.scale)
+
+
+def named(name: str, where: str = "model.classes") -> Any:
+    """Return the class of a dotted name; C006 one of another library, C002 one that is not there or has no ``fit``."""
     if not name.startswith(ALLOWED):
         raise TipcastError("C006", where, f"{name} is outside {', '.join(ALLOWED)}", "name a class of these libraries")
     module, _, attribute = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
         extra = name.startswith("dask_ml.")
         fix = "pip install '.[dask-ml]' in tipcast's checkout" if extra else "name a class that is installed"
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
-    use = "predict" if hasattr(found, "predict") else "fit_predict"  # of clusters without a rule for other rows
-    if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, use):
+    predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")  # of clusters without a rule for other rows
+    if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
         raise TipcastError("C002", where, f"{name} is not a class with fit and predict", "name an estimator")
-    return found
+    return cls
 
 
 @final
@@ -97,9 +156,8 @@ class Library(Estimator):
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
-        if self.device != "cpu":  # the driver may have no GPU
-            return
-        judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
+        if self.device == "cpu":  # the driver may have no GPU
+            judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
@@ -108,6 +166,11 @@ class Library(Estimator):
             known |= set(inspect.signature(named(self.reference)).parameters) - {"n_jobs"}
         own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
         return cls(**{**own, **self.params, **more})
+
+    @property
+    def takes_categories(self) -> bool:
+        """Where one call of the library on the processor takes all rows."""
+        return self.device == "cpu" and not self.distributed and not self.passes and self.kind != "clustering"
 
     @property
     def standardizes(self) -> bool:
@@ -121,7 +184,7 @@ class Library(Estimator):
 
     @travelling
     def learnt(self, model: Any, x: Frame, y: Frame, known: Moments) -> Any:
-        """Return a model that has learnt from one more part, float32 (rows, features) and (rows,) targets."""
+        """Return a model that has learnt from one more part."""
         values = to_host(x.values).astype(np.float64)
         z = standardized(values, known) if self.standardizes else values
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
@@ -178,18 +241,15 @@ class Library(Estimator):
         return self.fitted(model, features, known, encoder, spread)
 
     def nearest(self, z: Array, labels: Array) -> Any:
-        """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels.
-
-        C003 rows that are in no cluster.
-        """
+        """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels."""
         from sklearn.neighbors import NearestNeighbors
 
         if labels.min() < 0:
             what = f"leaves {(labels < 0).mean():.1%} of the training rows in no cluster"
             raise TipcastError("C003", self.library, what, "choose a model that has a cluster for each")
-        found = NearestNeighbors(n_neighbors=1).fit(z.astype(np.float64))
-        found.labels_ = labels.astype(np.int64)
-        return found
+        neighbors = NearestNeighbors(n_neighbors=1).fit(z.astype(np.float64))
+        neighbors.labels_ = labels.astype(np.int64)
+        return neighbors
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
@@ -240,10 +300,16 @@ class Library(Estimator):
 
     def _together(self, client: Any, x: Any, y: Any, seed: int, known: Moments) -> Any:
         """Fit by the library's Dask class on collections whose moments are known."""
-        z = x.map_partitions(_standardized, known).persist() if self.standardizes else x
+
+        def scaled(part: Frame) -> Frame:
+            return type(part)(standardized(part.values, known), index=part.index, columns=part.columns)
+
+        z = x.map_partitions(scaled).persist() if self.standardizes else x
         cls = named(self.distributed)
         if cls.__module__.startswith("dask_ml."):
-            arrays = [_in_arrays(z, np.float32)] if y is None else [_in_arrays(side, np.float64) for side in (z, y)]
+            sides = [z.astype(np.float32)] if y is None else [side.astype(np.float64) for side in (z, y)]
+            # Made of futures themselves Dask-ML's tasks would lose what they need.
+            arrays = [side.persist().to_dask_array(lengths=True) for side in sides]
             with client.as_current(), warnings.catch_warnings(action="ignore"):
                 return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
         model = self.make(cls, seed, 1, client=client)
@@ -265,10 +331,9 @@ class Library(Estimator):
     def fitted(
         self, model: Any, features: Sequence[str], known: Moments, encoder: Any = None, spread: Any = None
     ) -> Fitted:
-        """Return what a fit leaves behind: scikit-learn's object, whatever fitted it.
+        """Return scikit-learn's object, whatever fitted it; C010 rows on another device, D015 a class that no row has.
 
         ``encoder`` made columns of the categories, if there are any; ``spread`` are all columns' standard deviations.
-        C010 rows on another device, D015 a class that no row has.
         """
         if known.device.partition(":")[0] != self.device:
             what = f"the rows are on {known.device} and not on {self.device}"
@@ -307,21 +372,12 @@ class Library(Estimator):
         )
 
 
-def _standardized(x: Frame, known: Moments) -> Frame:
-    return type(x)(standardized(x.values, known), index=x.index, columns=x.columns)
-
-
-def _in_arrays(collection: Any, kind: type) -> Any:
-    """Return values as a Dask array of a type; made of futures themselves Dask-ML's tasks would lose what they need."""
-    return collection.astype(kind).persist().to_dask_array(lengths=True)
-
-
 def _rows(collection: Any, numbers: Sequence[Array | slice]) -> Any:
     """Return some rows of each part, by their numbers in it."""
     import dask.dataframe as dd
 
-    parts = [delayed(_at)(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
-    return dd.from_delayed(parts, meta=collection._meta, verify_meta=False).persist()
+    chosen = [delayed(_at)(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
+    return dd.from_delayed(chosen, meta=collection._meta, verify_meta=False).persist()
 
 
 def _at(part: Any, numbers: Array | slice) -> Any:

@@ -39,9 +39,9 @@ def check(path: Path, format: str, features: Sequence[str], where: str, kind: st
     if not found["names"] and format == "xgboost-ubj":  # the other formats know no names
         raise TipcastError("M002", where, "its file does not name its features", AGAIN)
     names = native.booster_names(list(features))
-    for at, (own, told) in enumerate(zip(found["names"] or names, names, strict=True), 1):
-        if own != told:
-            what = f"feature {at} is {own!r} in its file and {told!r} in its manifest"
+    for at, (own, wanted) in enumerate(zip(found["names"] or names, names, strict=True), 1):
+        if own != wanted:
+            what = f"feature {at} is {own!r} in its file and {wanted!r} in its manifest"
             raise TipcastError("M002", where, what, AGAIN)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import re
 import sys
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any, ClassVar, final
+from typing import Any, final
 
+import numpy as np
 import xgboost
 from dask.base import annotate
 from distributed import WorkerPlugin
@@ -22,17 +23,75 @@ from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.models import native
-from tipcast.models.base import Estimator, Fitted, History, Progress, Split, columns, parts, shares
+from tipcast.models.base import (
+    RESERVED,
+    Estimator,
+    Fitted,
+    History,
+    Progress,
+    Split,
+    check_names,
+    columns,
+    parts,
+    positive,
+    shares,
+)
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
-from tipcast.models.xgboost_params import MISSING, Plan, plan, try_out
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
+MISSING = -1.0
+"""What features hold where a value is missing."""
+
+PARAMS = {
+    "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "device", "eval_metric", "gamma",
+    "grow_policy", "learning_rate", "max_bin", "max_cat_threshold", "max_cat_to_onehot", "max_delta_step", "max_depth",
+    "max_leaves", "min_child_weight", "n_estimators", "reg_alpha", "reg_lambda", "sampling_method", "scale_pos_weight",
+    "subsample", "tree_method", "verbosity",
+}  # fmt: skip
+"""By the names of XGBoost's scikit-learn interface."""
+ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
+"""At 0 nothing is learned, which XGBoost does not refuse."""
+METRICS = {
+    "classification": re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
+    "multiclass": re.compile(r"(mlogloss|merror|auc)"),
+    "regression": re.compile(r"(rmse|rmsle|mae|mape|mphe)"),
+}
+"""Kind -> evaluation metrics that mean something for it."""
+OBJECTIVES = {
+    "classification": ("binary:logistic", "logloss"),
+    "multiclass": ("multi:softprob", "mlogloss"),
+    "regression": ("reg:squarederror", "rmse"),
+}
+"""Kind -> objective, and the metric that stops early unless another is named."""
+HINTS = {
+    **RESERVED,
+    "eta": "model.params.learning_rate",
+    "lambda": "model.params.reg_lambda",
+    "alpha": "model.params.reg_alpha",
+    "num_parallel_tree": "model=xgboost_forest and model.params.n_estimators",
+    "objective": "task=...: it implies the objective",
+}
 
 Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[str]]
 """Binned rows to train on, those that decide when to stop, and the names of features."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one training passes to XGBoost."""
+
+    params: Mapping[str, Any]
+    rounds: int
+    stop_after: int | None
+    """Rounds without improvement on the validation rows after which training stops."""
+
+    @property
+    def max_bin(self) -> Any:
+        """Bins of a feature at most."""
+        return self.params.get("max_bin", 256)
 
 
 class RecordDevice(TrainingCallback):
@@ -55,20 +114,69 @@ class RecordDevice(TrainingCallback):
 class XGBoost(Estimator):
     """One booster, trained inside one process or by all workers together, by ``xgboost.dask``."""
 
-    CATEGORIES: ClassVar[bool] = True
+    @property
+    def takes_categories(self) -> bool:
+        """Yes, as sets."""
+        return True
 
     @property
     def planned(self) -> Plan:
-        """What is passed to XGBoost."""
-        return plan(self.params, self.training, self.device, self.categorical, self.kind, self.classes)
+        """The model's ``params``, by the names of XGBoost's scikit-learn interface, and ``fit`` as XGBoost takes them.
+
+        ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a round; a null
+        parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count, C010 another device.
+        """
+        check_names("params", self.params, PARAMS, HINTS)
+        check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
+        given = {name: value for name, value in self.params.items() if value is not None}
+        device = str(given.pop("device", self.device))
+        if device.partition(":")[0] != self.device:
+            what, fix = f"must be {self.device}, got {device}", "choose the device by backend=cpu or backend=gpu"
+            raise TipcastError("C010", "model.params.device", what, fix)
+        if given.get("tree_method") == "gpu_hist":
+            given["tree_method"] = "hist"
+        if given.get("tree_method", "hist") != "hist":
+            what = f"{given['tree_method']} needs the rows in one place"
+            raise TipcastError("C003", "model.params.tree_method", what, "use hist")
+        for name in ABOVE_ZERO:
+            if name in given:
+                positive(f"model.params.{name}", given[name], whole=False)
+        objective, default = OBJECTIVES[self.kind]
+        metrics = given.setdefault("eval_metric", default)
+        for metric in [metrics] if isinstance(metrics, str) else metrics:
+            if not METRICS[self.kind].fullmatch(str(metric)):
+                what, fix = f"{metric} does not judge {self.kind}", f"use {default}, or null for it"
+                raise TipcastError("C003", "model.params.eval_metric", what, fix)
+        trees = positive("model.params.n_estimators", given.pop("n_estimators", 100))
+        rounds = positive("model.fit.num_boost_round", self.training.get("num_boost_round") or trees)
+        if trees % rounds:
+            what = f"{trees} trees do not spread evenly over {rounds} rounds"
+            fix = "set it to null or to a divisor of model.params.n_estimators"
+            raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
+        stop = self.training.get("early_stopping_rounds")
+        params = {"objective": objective, "device": self.device, "num_parallel_tree": trees // rounds, **given}
+        if self.kind == "multiclass":
+            params["num_class"] = self.classes or 2
+        return Plan(params, rounds, None if stop is None else positive("model.fit.early_stopping_rounds", stop))
 
     def check(self) -> None:
-        """Refuse parameters that XGBoost would."""
+        """Refuse parameters that XGBoost would: it judges the values by one round on eight rows."""
         planned = self.planned
         if self.params.get("tree_method") == "gpu_hist":
-            told = "tree_method=gpu_hist is now hist: backend=%s decides the device"
-            logging.getLogger("tipcast").warning(told, "gpu" if self.device == "cuda" else self.device)
-        try_out(planned)
+            message = "tree_method=gpu_hist is now hist: backend=%s decides the device"
+            logging.getLogger("tipcast").warning(message, "gpu" if self.device == "cuda" else self.device)
+        x = np.arange(16, dtype=np.float32).reshape(8, 2)
+        settings = dict(planned.params) | {"device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
+        try:
+            rows = xgboost.QuantileDMatrix(x, np.array([0, 1] * 4), max_bin=planned.max_bin)
+            xgboost.train(settings, rows, 1, evals=[(rows, "validation")], verbose_eval=False)
+        except (xgboost.core.XGBoostError, ValueError, TypeError) as problem:
+            message = str(problem).split("\nStack trace")[0].split("\n")[0]
+            message = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", message)
+            name = next((name for name in planned.params if name in message), None)
+            name = name or next((name for name, value in planned.params.items() if str(value) in message), "")
+            key, fix = f"model.params.{name}".rstrip("."), "see XGBoost's parameter documentation"
+            raise TipcastError("C003", key, message, fix) from problem
 
     @property
     def sharing(self) -> Hashable:
@@ -77,8 +185,8 @@ class XGBoost(Estimator):
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        options = self.planned.matrix(features := columns(rows.x))
-        with _threaded(threads):
+        options = self._matrix_options(features := columns(rows.x))
+        with xgboost.config_context(nthread=threads):  # Dask sets OpenMP to one, which nthread alone does not lift
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
                 return train, None, features
@@ -90,7 +198,7 @@ class XGBoost(Estimator):
         train, held_out, features = self.prepared(rows, threads) if isinstance(rows, Split) else rows
         params = {**self.planned.params, "seed": seed, "nthread": threads}
         history: dict[str, dict[str, list[float]]] = {}
-        with _threaded(threads):
+        with xgboost.config_context(nthread=threads):
             booster = xgboost.train(params, train, evals_result=history, **self._options(held_out))
         return self.fitted(booster, history, features)
 
@@ -101,7 +209,7 @@ class XGBoost(Estimator):
         sides = (rows.x, *(rows.validation or ())[:1])
         workers = workers_of(client, [part for side in sides for part in parts_of(client, side)])
         features = columns(rows.x)
-        options, params = self.planned.matrix(features), {**self.planned.params, "seed": seed}
+        options, params = self._matrix_options(features), {**self.planned.params, "seed": seed}
 
         def train() -> Any:
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
@@ -114,6 +222,21 @@ class XGBoost(Estimator):
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
         return self.fitted(trained["booster"], trained["history"], features)
+
+    def _matrix_options(self, features: Sequence[str]) -> dict[str, Any]:
+        """Return keyword arguments of a QuantileDMatrix.
+
+        A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must
+        not be negative, so with categories a missing value is one to XGBoost too.
+        """
+        options: dict[str, Any] = {
+            "max_bin": self.planned.max_bin,
+            "feature_names": native.booster_names(list(features)),
+        }
+        if self.categorical:
+            types = ["c" if name in self.categorical else "q" for name in features]
+            options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
+        return options
 
     def _options(self, held_out: Any) -> dict[str, Any]:
         """Return keyword arguments of a training, which stops early by the rows that are held out, if any."""
@@ -186,12 +309,6 @@ def _hear() -> None:
     ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
 
 
-def _threaded(threads: int) -> AbstractContextManager[None]:
-    """Let XGBoost use so many threads: Dask sets OpenMP to one in a worker process, which ``nthread`` does not lift."""
-    context: AbstractContextManager[None] = xgboost.config_context(nthread=threads)
-    return context
-
-
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin a frame, or parts one by one, so that they are never joined."""
     own = {name: options.get(name) for name in ("feature_names", "feature_types")}
@@ -208,7 +325,6 @@ class _Parts(xgboost.DataIter):
         super().__init__()
 
     def next(self, input_data: Any) -> bool:
-        """Pass the next part; False after the last."""
         if self._at == len(self._x):
             return False
         input_data(data=self._x[self._at], label=self._y[self._at], **self._features)
@@ -216,5 +332,4 @@ class _Parts(xgboost.DataIter):
         return True
 
     def reset(self) -> None:
-        """Begin again."""
         self._at = 0

@@ -18,6 +18,7 @@ from tipcast.datasets.base import Counts
 from tipcast.datasets.rows import Rows as SplitRows
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Fitted
+from tipcast.models.build import build
 from tipcast.models.fit import fit as fit_model
 
 NAMES = [
@@ -75,13 +76,13 @@ def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[Any, Any]]:
 def fit_on() -> Callable[..., Fitted]:
     """Fit where futures of rows lie, as a job does."""
 
-    def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0, **more: Any) -> Fitted:
+    def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0) -> Fitted:
         def split(parts: Sequence[Rows]) -> SplitRows:
             sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
             sizes = tuple(len(x) for x, _ in parts)
             return SplitRows(*sides, Counts(sum(sizes), sum(sizes), {}), sizes)
 
-        return fit_model(client, spec, "cpu", split(train), split(validation) if validation else None, seed, **more)
+        return fit_model(client, build(spec, "cpu"), split(train), split(validation) if validation else None, seed)
 
     return run
 

@@ -149,7 +149,7 @@ def test_an_override_names_another_class(spec, parts):
         ("extra_trees", "regression", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
         ("hist_gradient_boosting", "multiclass", "learning_rate", -1.0, "C003.*learning_rate"),
         ("kmeans", "clustering", "n_clusters", 0, "C003.*n_clusters"),
-        ("xgboost", "regression", "eval_metric", "logloss", "C003.*does not judge values.*rmse"),
+        ("xgboost", "regression", "eval_metric", "logloss", "C003.*does not judge regression.*rmse"),
         ("logistic", "regression", "C", 1.0, "C003.*task.kind.*regression is not what logistic does"),
         ("linear", "classification", "fit_intercept", True, "C003.*classification is not what linear does"),
     ],

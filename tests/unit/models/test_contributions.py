@@ -11,8 +11,8 @@ import xgboost
 from distributed import Client
 
 from tipcast.compute.base import Session
-from tipcast.models import contributions, native
-from tipcast.models.contributions import of_sample
+from tipcast.models import fit as fits
+from tipcast.models import native
 
 ROWS = 1500
 NAMES = ["first", "second", "town", "third"]
@@ -57,11 +57,11 @@ def test_sum_to_the_margin(backend: Session, kind: str) -> None:
     expected = margin(found, x)
 
     def explained(raw: bytearray, device: str, frames: Any) -> Any:  # nested, so that it travels by value
-        from tipcast.models import contributions, native
+        from tipcast.models import fit, native
 
         scorer = native.load(bytes(raw), "xgboost-ubj", device)
         held = frames.frame(frames.xp.asarray(x), NAMES)
-        _, added = contributions._of_part(held, 0, scorer, 1)
+        _, added = fit._of_part(held, 0, scorer, 1)
         return added
 
     task = backend.client.submit(explained, found.save_raw("ubj"), backend.device, backend.frames, pure=False)
@@ -85,25 +85,20 @@ def test_a_sample_of_the_parts(client: Client) -> None:
     parts = [pd.DataFrame(part, columns=NAMES) for part in np.split(x, [10, 11])]
     held = [client.submit(lambda part: part, part, pure=False) for part in parts]
     scorer = client.submit(native.load, bytes(found.save_raw("ubj")), "xgboost-ubj", pure=False)
-    values, added = of_sample(client, scorer, held, [3, 4, 0], 7)
+    values, added = fits.contributions(client, scorer, held, [3, 4, 0], 7)
     taken = np.concatenate([parts[0][3::7], parts[1][4::7], parts[2][::7]])
     assert values.tolist() == taken.tolist()
     assert np.abs(added.sum(axis=1) - margin(found, taken)).max() < 1e-5
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
-def test_a_figure_of_small_trees_has_all_rows(kind: str) -> None:
-    assert contributions.drawn_rows(booster(kind)) == 500
-
-
 def test_a_figure_of_deep_trees_has_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as many as the same steps allow, whether trees are of rounds or side by side."""
-    found = {kind: booster(kind) for kind in ("classification", "forest")}
-    for each in found.values():
-        dump = each.get_dump()
-        leaves = sum(tree.count("leaf=") for tree in dump)
-        steps = leaves * np.log2(leaves / len(dump)) ** 2
-        monkeypatch.setattr(contributions, "DRAWN_STEPS", 200.5 * steps)
-        assert contributions.drawn_rows(each) == 200
-    monkeypatch.setattr(contributions, "DRAWN_STEPS", 1.0)
-    assert contributions.drawn_rows(found["forest"]) == 50
+    """They are as many as the same splits allow, whether trees are of rounds or side by side."""
+    for kind in ("classification", "forest"):
+        trees = booster(kind)
+        assert fits.drawn_rows(trees) == 500
+        splits = sum(tree.count("yes=") for tree in trees.get_dump())
+        monkeypatch.setattr(fits, "DRAWN_SPLITS", 200.5 * splits)
+        assert fits.drawn_rows(trees) == 200
+        monkeypatch.setattr(fits, "DRAWN_SPLITS", 1.0)
+        assert fits.drawn_rows(trees) == 50
+        monkeypatch.undo()

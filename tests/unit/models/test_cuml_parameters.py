@@ -59,7 +59,6 @@ def test_other_values():
     ("params", "told"),
     [
         ({"n_stimators": 1}, "C001.*n_stimators.*n_estimators"),
-        ({"n_streams": 4}, "C001.*n_streams"),
         ({"class_weight": "balanced"}, "C001.*class_weight.*backend=cpu"),
         ({"random_state": 1}, "C001.*seed"),
         ({"n_estimators": 0}, "C003.*n_estimators"),

@@ -21,7 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import native, sampling
+from tipcast.models import library as sampling
+from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.library import Library
