@@ -40,10 +40,9 @@ import sweep_rows
 from harness import Comparison, compare, options, write_result
 from tipcast.measure.memory import peak_bytes
 from tipcast.models.xgboost import XGBoost
-from tipcast.search.pool import Pool
+from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Ended, Study, Trial
-from tipcast.search.workers import TrialWorkers
 
 
 class Others:

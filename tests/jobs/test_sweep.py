@@ -25,7 +25,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.evaluation import base
 from tipcast.evaluation.plots import style
 from tipcast.jobs import train
-from tipcast.search import task
+from tipcast.search import trial as worker_side
 from tipcast.tracking import process
 from tipcast.tracking.run import open_run
 
@@ -270,7 +270,7 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
     swept: Callable[..., Any], store: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial of it had failed; then it was killed, and another command closed its runs."""
-    whole = task.fit
+    whole = worker_side.fit
 
     def first_time(cache: Any, proposal: Any, attempt: int) -> Any:
         if proposal.number == 1:
@@ -278,7 +278,7 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
         return whole(cache, proposal, attempt)
 
     with monkeypatch.context() as patched, pytest.raises(TipcastError) as caught:
-        patched.setattr(task, "fit", first_time)
+        patched.setattr(worker_side, "fit", first_time)
         swept("search=grid", "search.space.max_depth=[1,4]")
     assert caught.value.code == "S001"
     before = client.get_run(caught.value.where)

@@ -32,10 +32,9 @@ from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.search import space as spaces
-from tipcast.search.pool import Pool
+from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import searcher
 from tipcast.search.trial import Objective
-from tipcast.search.workers import TrialWorkers
 from tipcast.tracking.children import Child, Children
 from tipcast.tracking.facts import CONFIG
 

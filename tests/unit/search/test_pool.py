@@ -13,11 +13,10 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.search.pool import Pool
+from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, Tpe
 from tipcast.search.space import parse
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Trial
-from tipcast.search.workers import TrialWorkers
 
 from .conftest import AUC
 

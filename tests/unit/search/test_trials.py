@@ -20,19 +20,17 @@ from tipcast.datasets import rows
 from tipcast.datasets.rows import prepare_fragment
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.search import task
-from tipcast.search.pool import Pool
+from tipcast.search import trial as worker_side
+from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, random
 from tipcast.search.space import parse
-from tipcast.search.task import SLOT
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Measured, Proposal, Study, Trial
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial import SLOT, Begun, Ended, Event, Failed, Lost, Measured, Proposal, Study, Trial
 
 from .conftest import model, search
 
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
-FIT = task.fit
+FIT = worker_side.fit
 
 
 def digest(scores: Any, labels: Any) -> Measured:
@@ -87,7 +85,7 @@ def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, n
 def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     before = set(client.futures)
-    monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
+    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read.clear()
         common = study(model("xgboost", **FAST), again=again)
@@ -96,21 +94,21 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
         with workers.opened():
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
-            kept = task.CACHES[common.sweep]
+            kept = worker_side.CACHES[common.sweep]
             assert len(kept.prepared) == len(bins)
             assert (kept.rows is not None) == again
         assert len(read) == len(common.fragments)
         assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
-        assert common.sweep not in task.CACHES
+        assert common.sweep not in worker_side.CACHES
     assert set(client.futures) <= before
 
 
 def test_what_a_process_keeps(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that come together read once; of matrices those stay that were wanted last."""
     read: list[Any] = []
-    monkeypatch.setattr(task, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
-    monkeypatch.setattr(task, "MOST_PREPARED", 2)
-    own = task.WorkerCache(study(model("xgboost"), again=True))
+    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
+    monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
+    own = worker_side.WorkerCache(study(model("xgboost"), again=True))
     wanted = [build(model("xgboost", max_bin=bins), "cpu") for bins in (64, 128, 64, 256)]
     with ThreadPoolExecutor(8) as threads:
         first = list(threads.map(lambda _: own.ready(wanted[0], 2)[0], range(8)))
@@ -155,7 +153,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, thr
             gate.wait(WATCHDOG_S)
         return FIT(*given)
 
-    monkeypatch.setattr(task, "fit", fit)
+    monkeypatch.setattr(worker_side, "fit", fit)
     yield begun, gate
     gate.set()
 

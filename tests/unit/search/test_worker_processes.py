@@ -13,10 +13,9 @@ import pytest
 from distributed import Nanny, Scheduler, SpecCluster
 
 from tipcast.compute.workers import closed
-from tipcast.search.pool import Pool
+from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Ended, Failed, Measured, Proposal, Study
-from tipcast.search.workers import TrialWorkers
 
 from .conftest import model
 

@@ -13,8 +13,8 @@ from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
 from tests.waiting import wait_until
 
-from tipcast.search import task
-from tipcast.search.workers import TrialWorkers
+from tipcast.search import trial as worker_side
+from tipcast.search.pool import TrialWorkers
 
 from .conftest import model
 
@@ -23,7 +23,7 @@ DRIVER = """
 import sys
 sys.path.insert(0, "tests")
 from distributed import Client
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.pool import TrialWorkers
 from unit.search.conftest import model, study
 with Client(sys.argv[1]) as client:
     common = study.__wrapped__()(model("xgboost"))
@@ -47,7 +47,7 @@ def left(cluster: LocalCluster, sweep: str) -> list[Any]:
     """Return what there is of a sweep on the scheduler and on the worker."""
     scheduler = cluster.scheduler
     plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
-    return [*plugins, *(name for name in task.CACHES if name == sweep)]
+    return [*plugins, *(name for name in worker_side.CACHES if name == sweep)]
 
 
 def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:
