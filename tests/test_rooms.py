@@ -35,7 +35,7 @@ BUDGET = {
     "measure": 424,
     "models": 2012,
     "scoring": 1416,
-    "search": 1114,
+    "search": 1060,
     "tasks": 270,
     "tipcast": 596,
     "tracking": 2138,

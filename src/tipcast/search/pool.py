@@ -60,7 +60,8 @@ class Pool:
         timeout_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workers, self._attempts, self._limit_s, self._now = workers, attempts, limit_s, now
+        self._workers, self._attempts, self._now = workers, attempts, now
+        self._limit_s = math.inf if limit_s is None else limit_s
         self._timeout_s, self._until = math.inf if timeout_s is None else timeout_s, math.inf
         self.timed_out = False
         """Whether there was more to try."""
@@ -137,22 +138,17 @@ class Pool:
             for job in self._running:
                 if job.future.key in self._workers.lost - done:
                     job.future.release()  # which ends it as cancelled
-                elif self._limit_s and self._now() - job.begun > self._limit_s and not job.late:
-                    self._end(job)
+                elif not (job.late or job.future.done()) and self._now() - job.begun > self._limit_s:
+                    job.late = True
+                    job.future.cancel(force=True)
+                    self._restarted.add(job.worker)
+                    self._workers.restart(job.worker)  # a thread cannot be ended
             if ended or (self._workers.slots and not self._running):
                 return ended
             if self._workers.slots or self._workers.busy:
                 idle_since = self._now()
             elif self._now() - idle_since > self._workers.wait_s:
                 raise self._workers.idle()
-
-    def _end(self, job: _Job) -> None:
-        """End a trial that takes too long, with its worker: a thread cannot be ended."""
-        if not job.future.done():
-            job.late = True
-            job.future.cancel(force=True)
-            self._restarted.add(job.worker)
-            self._workers.restart(job.worker)
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
@@ -165,44 +161,38 @@ class Pool:
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
             searcher.tell(trial.number, trial.score)
             return Ended(trial)
-        found: Lost | TipcastError
         if job.late:
             what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
-            found = TipcastError("S008", self._key(job), what, fix)
-        elif isinstance(problem, KilledWorker):
-            found = self._died(job, problem)
-        elif isinstance(problem, CancelledError) and job.future.key in self._workers.lost:
-            found = self._count_loss(job, f"worker {job.worker} has gone, or is paused")
-        elif isinstance(problem, TipcastError):
-            found = problem
-        else:
+            problem = TipcastError("S008", self._key(job), what, fix)
+        elif isinstance(problem, KilledWorker) or (
+            isinstance(problem, CancelledError) and job.future.key in self._workers.lost
+        ):
+            outcome = self._lost(job, problem)
+            if isinstance(outcome, str):
+                # Alone on its worker: if that dies too, no other trial goes with it.
+                self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
+                return Lost(job.proposal.number, outcome)
+            problem = outcome
+        if not isinstance(problem, TipcastError):
             raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
-        if isinstance(found, Lost):
-            return found
         searcher.tell(job.proposal.number, None)
-        return Failed(job.proposal.number, found)
+        return Failed(job.proposal.number, problem)
 
-    def _died(self, job: _Job, problem: KilledWorker) -> Lost | TipcastError:
-        """Retry the trial of a worker that died; S005 if it ran out of memory alone, S007 if too many have died."""
-        if job.worker in self._restarted:
-            return self._retry(job, f"worker {job.worker} ended for a trial that took too long")
-        if self._workers.ended_for_memory(job.worker):
-            reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
-            fix = "raise cluster.memory_limit, or search smaller values"
-            return TipcastError("S005", self._key(job), reason, fix) if job.alone else self._retry(job, reason)
-        return self._count_loss(job, f"worker {job.worker} died")
-
-    def _count_loss(self, job: _Job, reason: str) -> Lost | TipcastError:
-        """Retry the trial of a worker that was lost; S007 if too many were."""
+    def _lost(self, job: _Job, problem: BaseException | None) -> TipcastError | str:
+        """Return why the trial of a lost worker is retried; S005 if it ran out of memory alone, S007 too many lost."""
+        reason = f"worker {job.worker} has gone, or is paused"
+        if isinstance(problem, KilledWorker):
+            if job.worker in self._restarted:
+                return f"worker {job.worker} ended for a trial that took too long"
+            if self._workers.ended_for_memory(job.worker):
+                reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
+                fix = "raise cluster.memory_limit, or search smaller values"
+                return TipcastError("S005", self._key(job), reason, fix) if job.alone else reason
+            reason = f"worker {job.worker} died"
         job.deaths += 1
         if job.deaths >= self._attempts:
             return TipcastError("S007", self._key(job), reason, "look at the worker's log")
-        return self._retry(job, reason)
-
-    def _retry(self, job: _Job, reason: str) -> Lost:
-        # Alone on its worker: if that dies too, no other trial goes with it.
-        self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
-        return Lost(job.proposal.number, reason)
+        return reason
 
     def _key(self, job: _Job) -> str:
         return self._workers.study.objective.key(job.proposal.number)

@@ -36,14 +36,10 @@ def searcher(
     return Listed(grid(spec, space) if spec.name == "grid" else random(spec, space, seed, baseline), known)
 
 
-# Trials that are known beforehand
-
-
 def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
     """Return every combination of lists and of some points of ranges, the last parameter changing fastest.
 
-    Optuna's GridSampler shuffles them, which is of use only to a search that ends before the grid does. C003 for more
-    combinations than ``search.trials`` or than anyone waits for.
+    C003 for more combinations than ``search.trials`` or than anyone waits for.
     """
     points = [axis.points(spec.points) for axis in space.values()]
     number, most = math.prod(map(len, points)), spec.trials or MOST
@@ -55,21 +51,18 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
 
 
 def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = None) -> list[Proposal]:
-    """Return draws of which no two are alike; a longer search begins with the trials of a shorter one.
-
-    The first is the baseline, where there is one, also outside the space.
-    """
+    """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a shorter one."""
     wanted, sizes = spec.trials or MOST, [axis.size for axis in space.values()]
     points = math.inf if None in sizes else math.prod(size or 0 for size in sizes)
     possible = points + (baseline is not None and not inside(space, baseline))
     if possible < wanted:
         logging.getLogger("tipcast").warning("there are %d points to try only: as many trials", possible)
-    found = {} if baseline is None else {repr(dict(baseline)): baseline}
+    draws = {} if baseline is None else {repr(dict(baseline)): baseline}
     for params in _drawn(space, seed, points):
-        if len(found) >= wanted:
+        if len(draws) >= wanted:
             break
-        found.setdefault(repr(params), params)
-    return [Proposal(number, params) for number, params in enumerate(found.values())]
+        draws.setdefault(repr(params), params)
+    return [Proposal(number, params) for number, params in enumerate(draws.values())]
 
 
 def _drawn(space: Space, seed: int, points: float) -> Iterator[Params]:
@@ -104,17 +97,14 @@ class Listed:
         """Nothing: later trials do not depend on earlier ones."""
 
 
-# Trials that depend on the results of others
-
-
 @final
 class Tpe:
     """Optuna's tree-structured Parzen estimator, asked and told in the order of the trials.
 
     A trial is proposed when all but the ``max_concurrent`` - 1 trials before it have ended, and by these alone; the
     others count as poor, so that it spreads out. It draws by a seed of its own. So a proposal depends neither on the
-    number of workers nor on which trial ends first, and is the same when a sweep is resumed. The first is the baseline,
-    where there is one; of its parameters the estimator knows those that are inside the space.
+    number of workers nor on which trial ends first, and is the same when a sweep is resumed. Of the baseline, trial 0,
+    the estimator knows the parameters that are inside the space.
     """
 
     def __init__(
@@ -187,14 +177,8 @@ Searcher = Listed | Tpe
 """Decides on the driver what is tried; called in the order of the trials' ends."""
 
 
-# How much each parameter mattered
-
-
 def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:
-    """Return parameter -> share of the variance of the scores that it explains, by Optuna; empty for too few trials.
-
-    The trials are all inside the space.
-    """
+    """Return parameter -> share of the variance of the scores, by Optuna; empty for too few trials, all inside."""
     if len(trials) < FEWEST or len({trial.score for trial in trials}) == 1:
         return {}
     import optuna
@@ -208,10 +192,8 @@ def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> d
     return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 
 
-# A space as Optuna has it: a list by the places of its values, which may be of any type
-
-
 def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Return a space as Optuna has it: a list by the places of its values, which may be of any type."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     def distribution(axis: Axis) -> BaseDistribution:

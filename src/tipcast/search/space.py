@@ -85,11 +85,10 @@ def _short(value: float) -> float:
 
 
 def parse(space: Mapping[str, Any]) -> dict[str, Axis]:
-    """Read a space as yaml has it.
+    """Read a space as yaml has it: parameter -> one of ``FORMS``; null leaves the parameter out.
 
-    It has parameter -> one of ``FORMS``, a range without its stop as Python's; null leaves the parameter out. Axes are
-    sorted by name: the order in which a file or a command line names them is of no effect. C003 for a form that is none
-    of these, an empty list, bounds that are reversed or cannot be.
+    Axes are sorted by name: the order in which a file or a command line names them is of no effect. C003 for a form
+    that is none of these, an empty list, a value twice, bounds that are reversed or cannot be.
     """
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
@@ -114,67 +113,49 @@ def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str
                 trial = dataclasses.replace(model, params={**model.params, name: value})
                 build.build(trial, device, categorical, kind).check()
             except TipcastError as problem:
-                if value in between:
-                    low, high = axis.tried
-                    fix = f"write {{int: [{low:g}, {high:g}]}} or {{int_log: [{low:g}, {high:g}]}}"
-                    raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
-                raise _located(problem, name, model) from problem
-
-
-def _located(problem: TipcastError, name: str, model: ModelSpec) -> TipcastError:
-    """Say of a refused parameter where in the space it is."""
-    if not problem.where.startswith("model."):
-        return problem
-    if problem.code != "C001":
-        return TipcastError(problem.code, f"search.space.{name}", f"{problem.what} ({problem.where})", problem.fix)
-    near = difflib.get_close_matches(name, [*model.space, *model.params], 1)
-    fix = f"did you mean search.space.{near[0]}?" if near else problem.fix
-    return TipcastError("C001", f"search.space.{name}", f"{model.name} has no such parameter", fix)
+                if not problem.where.startswith("model."):
+                    raise
+                fix = problem.fix
+                near = difflib.get_close_matches(name, [*model.space, *model.params], 1)
+                if problem.code == "C001" and near:
+                    fix = f"did you mean search.space.{near[0]}?"
+                elif value in between:
+                    bounds = f"[{axis.low:g}, {axis.high:g}]"
+                    fix = f"write {{int: {bounds}}} or {{int_log: {bounds}}}"
+                raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
 
 
 def _axis(name: str, form: Any) -> Axis:
-    where = f"search.space.{name}"
     if isinstance(form, list | tuple):
-        return Axis(name, "list", values=_listed(where, form))
-    if not isinstance(form, Mapping) or len(form) != 1:
-        raise TipcastError("C003", where, f"cannot be searched: {form}", f"write {FORMS}")
-    ((kind, bounds),) = form.items()
-    numbers = bounds if isinstance(bounds, list | tuple) else [bounds]
-    if any(isinstance(n, bool) or not isinstance(n, int | float) or not math.isfinite(n) for n in numbers):
-        raise TipcastError("C003", where, f"must be finite numbers, got {bounds}", f"write {FORMS}")
-    if kind == "range":
-        return Axis(name, "list", values=_steps(where, numbers))
-    if kind not in RANGES or len(numbers) != 2:
-        raise TipcastError("C003", where, f"cannot be searched: {dict(form)}", f"write {FORMS}")
-    low, high = numbers
-    if low > high:
-        raise TipcastError("C003", where, f"{low} is above {high}", f"write {{{kind}: [{high}, {low}]}}")
-    if kind in LOGARITHMIC and low <= 0:
-        raise TipcastError("C003", where, f"{low} has no logarithm", "use bounds above 0, or {float: [...]}")
-    if kind in WHOLE and (low != int(low) or high != int(high)):
-        raise TipcastError("C003", where, f"must be whole numbers, got {low} and {high}", "use {float: [...]}")
-    return Axis(name, kind, low, high)
+        values = tuple(form)
+        if (
+            values
+            and not any(isinstance(value, Mapping) for value in values)
+            and len(set(map(repr, values))) == len(values)
+        ):
+            return Axis(name, "list", values=values)
+    elif isinstance(form, Mapping) and len(form) == 1:
+        ((kind, bounds),) = form.items()
+        numbers = bounds if isinstance(bounds, list | tuple) else []
+        finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+        if kind == "range" and finite and (steps := _steps(numbers)):
+            return Axis(name, "list", values=steps)
+        if kind in RANGES and finite and len(numbers) == 2:
+            low, high = numbers
+            whole = kind not in WHOLE or (low == int(low) and high == int(high))
+            if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
+                return Axis(name, kind, low, high)
+    fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
+    raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
 
 
-def _listed(where: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    if not values:
-        raise TipcastError("C003", where, "an empty list", "name values, or null to leave the parameter alone")
-    for at, value in enumerate(values):
-        if isinstance(value, Mapping):
-            raise TipcastError("C003", where, f"not a value: {value}", f"write {FORMS}")
-        if repr(value) in map(repr, values[:at]):
-            raise TipcastError("C003", where, f"{value} is there twice", "name each value once")
-    return tuple(values)
-
-
-def _steps(where: str, numbers: Sequence[float]) -> tuple[Any, ...]:
+def _steps(numbers: Sequence[float]) -> tuple[Any, ...]:
+    """Return the values of a range, none where it cannot be."""
     if not 2 <= len(numbers) <= 3:
-        raise TipcastError("C003", where, "a range has a start, a stop and a step", "write {range: [4, 13, 2]}")
+        return ()
     start, stop, step = (*numbers, 1)[:3]
     count = math.ceil((stop - start) / step - 1e-9) if step > 0 else 0
-    if not 0 < count <= MOST:
-        raise TipcastError(
-            "C003", where, f"{list(numbers)} is a range without values", "write {range: [start, stop, step]}"
-        )
+    if count > MOST:
+        return ()
     whole = isinstance(start, int) and isinstance(step, int)
     return tuple(start + i * step if whole else _short(start + i * step) for i in range(count))

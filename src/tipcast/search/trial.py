@@ -121,9 +121,6 @@ class Trial:
         return sum(seconds for phase, seconds in self.phases.items() if phase != "wait")
 
 
-# What happens to trials, as the driver hears of it
-
-
 @dataclass(frozen=True)
 class Begun:
     """A worker has been given a trial."""
@@ -156,9 +153,6 @@ class Failed:
 
 
 Event = Begun | Ended | Lost | Failed
-
-
-# What a worker does
 
 
 @dataclass
@@ -242,11 +236,10 @@ def _load(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
 
 @travelling
 def run(sweep: str, proposal: Proposal, attempt: int) -> None:
-    """Fit, measure and report.
+    """Fit, measure, and report by an event: a result that Dask held would be lost with its worker.
 
-    What came of it goes out as an event, as JSON, ahead of the word that the task is done: a result that Dask held on
-    the worker would be lost with it, and the task computed again. M010 a prediction or metric that is not finite, S005
-    no memory, S006 an error of the library; those of the estimator.
+    M010 a prediction or metric that is not finite, S005 no memory, S006 an error of the library; those of the
+    estimator.
     """
     secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
     cache = CACHES[sweep]

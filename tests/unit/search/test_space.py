@@ -47,33 +47,34 @@ def test_points_of_a_grid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "words"),
+    "form",
     [
-        ([], "empty"),
-        ({"int": [12, 4]}, "above"),
-        ({"int": [4.5, 8]}, "whole"),
-        ({"log": [0, 1]}, "logarithm"),
-        ({"log": [-1, 1]}, "logarithm"),
-        ({"int_log": [0, 9]}, "logarithm"),
-        ({"int_log": [1.5, 9]}, "whole"),
-        ({"float": [0, float("inf")]}, "finite"),
-        ({"float": ["a", "b"]}, "finite"),
-        ({"float": [1, 2, 3]}, "cannot be searched"),
-        ({"normal": [0, 1]}, "cannot be searched"),
-        ({"int": [1, 2], "float": [1, 2]}, "cannot be searched"),
-        ({"range": [5, 4, 1]}, "without values"),
-        ({"range": [1, 4, 0]}, "without values"),
-        ({"range": [4]}, "a start, a stop"),
-        ([1, 2, 1], "twice"),
-        ([{"int": [1, 2]}], "not a value"),
-        (7, "cannot be searched"),
+        [],
+        [1, 2, 1],
+        [{"int": [1, 2]}],
+        7,
+        {"int": [12, 4]},
+        {"int": [4.5, 8]},
+        {"int": [True, 8]},
+        {"int": 4},
+        {"log": [0, 1]},
+        {"log": [-1, 1]},
+        {"int_log": [0, 9]},
+        {"int_log": [1.5, 9]},
+        {"float": [0, float("inf")]},
+        {"float": ["a", "b"]},
+        {"float": [1, 2, 3]},
+        {"normal": [0, 1]},
+        {"int": [1, 2], "float": [1, 2]},
+        {"range": [5, 4, 1]},
+        {"range": [1, 4, 0]},
+        {"range": [0, 20_000]},
+        {"range": [4]},
     ],
 )
-def test_forms_that_cannot_be(form: Any, words: str) -> None:
-    with pytest.raises(TipcastError, match=words) as caught:
+def test_forms_that_cannot_be(form: Any) -> None:
+    with pytest.raises(TipcastError, match=r"C003\] search.space.max_depth: cannot be searched.*\{int: \[4, 12\]\}"):
         parse({"max_depth": form})
-    assert caught.value.code == "C003"
-    assert caught.value.where == "search.space.max_depth"
 
 
 @pytest.mark.parametrize(
