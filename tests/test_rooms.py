@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 2284,
     "jobs": 2881,
     "measure": 424,
-    "models": 2012,
+    "models": 2005,
     "scoring": 1416,
     "search": 1060,
     "tasks": 270,

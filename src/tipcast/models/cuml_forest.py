@@ -69,7 +69,6 @@ class CumlForest(Estimator):
 
 
 def _fitted(model: Any, features: Sequence[str], workers: int) -> Fitted:
-    """Return the result of a fit without cuML's objects."""
     import cupy
 
     checkpoint = model.as_treelite().serialize_bytes()

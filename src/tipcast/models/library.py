@@ -138,7 +138,7 @@ class Library(Estimator):
     distributed: str = ""
     """Of the library's own Dask class, as cuML and Dask-ML have them."""
     reference: str = ""
-    """Dotted name of the class whose parameters count: a GPU's class takes them under the same names."""
+    """Of the class whose parameters count: a GPU's class takes them under the same names."""
 
     def check(self) -> None:
         """Refuse parameters that the library would: it judges the values itself, on some rows."""
@@ -268,8 +268,7 @@ class Library(Estimator):
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
 
-        There the model goes from part to part, where these lie. Rows never gather, so that they may be more than a
-        worker's memory holds: Dask keeps the others on disk.
+        There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
         """
         x, y, features = rows.x, rows.y, columns(rows.x)
         frames = parts_of(client, x)

@@ -30,13 +30,13 @@ def _free() -> None:
 
 def booster_names(features: list[str]) -> list[str]:
     """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two alike."""
-    found: dict[str, None] = {}
+    names: list[str] = []
     for name in features:
-        own = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
-        while own in found or (own != name and own in features):
-            own += "_"
-        found[own] = None
-    return list(found)
+        taken = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
+        while taken in names or (taken != name and taken in features):
+            taken += "_"
+        names.append(taken)
+    return names
 
 
 class Scorer:
@@ -93,9 +93,8 @@ class XGBoostScorer(SavedScorer):
     def contributions(self, x: Any) -> Any:
         """Return what each feature, and last the bias, adds to the margin of each row, before the link function.
 
-        (n, features + 1) float32 on the host; of several classes (n, classes, features + 1). Each row sums to its
-        margin but for XGBoost's rounding: 1e-5, of large margins 1e-5 of the margin. By TreeSHAP (Lundberg et al. 2020,
-        https://doi.org/10.1038/s42256-019-0138-9).
+        (n, features + 1) float32 on the host; of several classes (n, classes, features + 1). By TreeSHAP (Lundberg et
+        al. 2020, https://doi.org/10.1038/s42256-019-0138-9).
         """
         return self._apply(self._contributions, x)
 
@@ -205,11 +204,7 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "skops": {"sklearn": ("sklearn", "skops")},
 }
 """Format -> the ways to score it, best first -> the packages that each needs."""
-FILES = {
-    "xgboost-ubj": "model.ubj",
-    "treelite": "model.tl",
-    "skops": "model.skops",
-}
+FILES = {"xgboost-ubj": "model.ubj", "treelite": "model.tl", "skops": "model.skops"}
 """Format -> name of a saved model's file."""
 NEEDS = {
     "xgboost-ubj": (("xgboost-cpu", "xgboost", "xgboost-cu13", "xgboost-cu12"),),
@@ -287,14 +282,14 @@ def load(
 
 
 def _load(content: bytes, way: str, threads: int) -> Any:
-    kind, _, device = way.partition("-")
-    if kind == "xgboost":
+    device = way.partition("-")[2]
+    if way.startswith("xgboost"):
         scorer = XGBoostScorer(content, threads, device)
         scorer.booster.num_features()  # a file that is none is refused here
         return scorer
-    if kind == "nvforest":
+    if way == "nvforest-cuda":
         return NvForestScorer(content, threads, device)
-    if kind == "scikit":
+    if way == "scikit-learn":
         import treelite.sklearn
 
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses

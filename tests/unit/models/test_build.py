@@ -9,33 +9,21 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.models.base import Split
 from tipcast.models.build import build, check
-from tipcast.models.xgboost import XGBoost
 
 
-def test_build_finds_the_class_of_a_device(spec):
-    assert isinstance(build(spec("xgboost"), "cpu"), XGBoost)
-    assert isinstance(build(spec("xgboost_forest"), "cpu"), XGBoost)
-
-
-def test_an_override_cannot_name_a_class(spec):
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("cpu", "os.system", "C006.*model.cpu"),
+        ("name", "random_forest", "C006"),
+        ("name", "../backend/cpu", "C002.*xgboost"),
+        ("name", "nothing", "C002.*xgboost"),
+    ],
+)
+def test_an_override_cannot_name_a_class_or_another_file(spec, key, value, expected):
     model = spec("xgboost")
-    model.cpu = "os.system"
-    with pytest.raises(TipcastError, match="C006.*model.cpu"):
-        build(model, "cpu")
-
-
-def test_a_table_of_another_model_is_refused(spec):
-    model = spec("xgboost")
-    model.name = "random_forest"
-    with pytest.raises(TipcastError, match="C006"):
-        build(model, "cpu")
-
-
-@pytest.mark.parametrize("name", ["../backend/cpu", "nothing"])
-def test_a_model_that_is_not_shipped_is_refused(spec, name):
-    model = spec("xgboost")
-    model.name = name
-    with pytest.raises(TipcastError, match="C002.*xgboost"):
+    setattr(model, key, value)
+    with pytest.raises(TipcastError, match=expected):
         build(model, "cpu")
 
 
@@ -45,61 +33,51 @@ def test_a_variant_that_is_not_there_is_named(spec):
 
 
 @pytest.mark.parametrize(
-    ("model", "param", "value", "expected"),
+    ("model", "section", "key", "value", "expected"),
     [
-        ("xgboost", "max_dept", 3, "C001.*model.params.max_dept.*did you mean model.params.max_depth"),
-        ("xgboost", "eta", 0.1, "C001.*learning_rate"),
-        ("xgboost", "num_parallel_tree", 4, "C001.*xgboost_forest"),
-        ("xgboost", "random_state", 4, "C001.*seed="),
-        ("xgboost", "n_estimators", -1, "C003.*n_estimators"),
-        ("xgboost", "n_estimators", 2.5, "C003.*n_estimators"),
-        ("xgboost", "n_estimators", True, "C003.*n_estimators"),
-        ("xgboost", "max_depth", "abc", "C003.*max_depth.*abc"),
-        ("xgboost", "learning_rate", -1, "C003.*learning_rate"),
-        ("xgboost", "max_bin", 1, "C003.*max_bin.*2"),
-        ("xgboost", "max_bin", "x", "C003.*max_bin"),
-        ("xgboost", "tree_method", "exact", "C003.*tree_method.*hist"),
-        ("xgboost", "eval_metric", "foo", "C003.*eval_metric.*foo"),
-        ("xgboost", "eval_metric", "ndcg", "C003.*eval_metric.*ndcg"),
-        ("xgboost", "eval_metric", ["logloss", "merror"], "C003.*eval_metric.*merror"),
-        ("xgboost", "learning_rate", float("inf"), "C003.*learning_rate"),
-        ("xgboost", "subsample", 0, "C003.*subsample"),
-        ("xgboost", "device", "cuda", "C010.*device.*backend=gpu"),
-        ("xgboost_forest", "subsample", 7, "C003.*subsample.*bound"),
-        ("random_forest", "n_estimator", 3, "C001.*did you mean model.params.n_estimators"),
-        ("random_forest", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
-        ("random_forest", "n_estimators", -1, "C003.*n_estimators"),
-        ("random_forest", "max_depth", "abc", "C003.*max_depth.*abc"),
-        ("random_forest", "max_samples", -1.0, "C003.*max_samples"),
-        ("logistic", "penality", "l1", "C001.*did you mean model.params.penalty"),
-        ("logistic", "C", -1, "C003.*model.params.C"),
-        ("svc", "gamma", "steep", "C003.*model.params.gamma"),
-        ("svc", "random_state", 1, "C001.*seed="),
-        ("knn", "n_neighbors", 0, "C003.*model.params.n_neighbors"),
-        ("knn", "weights", "inverse", "C003.*model.params.weights"),
-        ("knn", "n_neighbours", 5, "C001.*did you mean model.params.n_neighbors"),
+        ("xgboost", "params", "max_dept", 3, "C001.*model.params.max_dept.*did you mean model.params.max_depth"),
+        ("xgboost", "params", "eta", 0.1, "C001.*learning_rate"),
+        ("xgboost", "params", "num_parallel_tree", 4, "C001.*xgboost_forest"),
+        ("xgboost", "params", "random_state", 4, "C001.*seed="),
+        ("xgboost", "params", "n_estimators", -1, "C003.*n_estimators"),
+        ("xgboost", "params", "n_estimators", 2.5, "C003.*n_estimators"),
+        ("xgboost", "params", "n_estimators", True, "C003.*n_estimators"),
+        ("xgboost", "params", "max_depth", "abc", "C003.*max_depth.*abc"),
+        ("xgboost", "params", "learning_rate", -1, "C003.*learning_rate"),
+        ("xgboost", "params", "max_bin", 1, "C003.*max_bin.*2"),
+        ("xgboost", "params", "max_bin", "x", "C003.*max_bin"),
+        ("xgboost", "params", "tree_method", "exact", "C003.*tree_method.*hist"),
+        ("xgboost", "params", "eval_metric", "foo", "C003.*eval_metric.*foo"),
+        ("xgboost", "params", "eval_metric", "ndcg", "C003.*eval_metric.*ndcg"),
+        ("xgboost", "params", "eval_metric", ["logloss", "merror"], "C003.*eval_metric.*merror"),
+        ("xgboost", "params", "learning_rate", float("inf"), "C003.*learning_rate"),
+        ("xgboost", "params", "subsample", 0, "C003.*subsample"),
+        ("xgboost", "params", "device", "cuda", "C010.*device.*backend=gpu"),
+        ("xgboost_forest", "params", "subsample", 7, "C003.*subsample.*bound"),
+        ("random_forest", "params", "n_estimator", 3, "C001.*did you mean model.params.n_estimators"),
+        ("random_forest", "params", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
+        ("random_forest", "params", "n_estimators", -1, "C003.*n_estimators"),
+        ("random_forest", "params", "max_depth", "abc", "C003.*max_depth.*abc"),
+        ("random_forest", "params", "max_samples", -1.0, "C003.*max_samples"),
+        ("logistic", "params", "penality", "l1", "C001.*did you mean model.params.penalty"),
+        ("logistic", "params", "C", -1, "C003.*model.params.C"),
+        ("svc", "params", "gamma", "steep", "C003.*model.params.gamma"),
+        ("svc", "params", "random_state", 1, "C001.*seed="),
+        ("knn", "params", "n_neighbors", 0, "C003.*model.params.n_neighbors"),
+        ("knn", "params", "weights", "inverse", "C003.*model.params.weights"),
+        ("knn", "params", "n_neighbours", 5, "C001.*did you mean model.params.n_neighbors"),
+        ("xgboost", "fit", "early_stopping_round", 3, "C001.*did you mean model.fit.early_stopping_rounds"),
+        ("xgboost", "fit", "early_stopping_rounds", 0, "C003.*early_stopping_rounds"),
+        ("xgboost_forest", "fit", "num_boost_round", 3, "C003.*num_boost_round"),
+        ("random_forest", "fit", "epochs", 3, "C001.*model.fit.epochs"),
+        ("logistic", "fit", "epochs", 3, "C001.*model.fit.epochs"),
+        ("svc", "fit", "rows", 0, "C003.*model.fit.rows"),
+        ("svc", "fit", "folds", 1, "C003.*model.fit.folds"),
     ],
 )
-def test_check_refuses(spec, model, param, value, expected):
+def test_check_refuses(spec, model, section, key, value, expected):
     with pytest.raises(TipcastError, match=expected):
-        check(spec(model, **{param: value}))
-
-
-@pytest.mark.parametrize(
-    ("model", "training", "expected"),
-    [
-        ("xgboost", {"early_stopping_round": 3}, "C001.*did you mean model.fit.early_stopping_rounds"),
-        ("xgboost", {"early_stopping_rounds": 0}, "C003.*early_stopping_rounds"),
-        ("xgboost_forest", {"num_boost_round": 3}, "C003.*num_boost_round"),
-        ("random_forest", {"epochs": 3}, "C001.*model.fit.epochs"),
-        ("logistic", {"epochs": 3}, "C001.*model.fit.epochs"),
-        ("svc", {"rows": 0}, "C003.*model.fit.rows"),
-        ("svc", {"folds": 1}, "C003.*model.fit.folds"),
-    ],
-)
-def test_check_refuses_of_fit(spec, model, training, expected):
-    with pytest.raises(TipcastError, match=expected):
-        check(spec(model, training))
+        check(spec(model, **({key: value} if section == "params" else {"fit": {key: value}})))
 
 
 def test_gpu_hist_is_translated_with_a_note(spec, caplog):

@@ -78,8 +78,3 @@ def test_other_values():
 def test_what_cuml_cannot_do(params, told):
     with pytest.raises(TipcastError, match=told):
         settings(params, {})
-
-
-def test_fit_has_no_settings():
-    with pytest.raises(TipcastError, match="C001.*model.fit.num_boost_round"):
-        settings({}, {"num_boost_round": 3})
