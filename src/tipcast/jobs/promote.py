@@ -39,10 +39,9 @@ from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking import registry
-from tipcast.tracking.facts import config_text
 from tipcast.tracking.models import Fetched, fetch, versions_of
 from tipcast.tracking.portable import TOLERANCE
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import Run, config_text
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")

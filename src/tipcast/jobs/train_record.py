@@ -27,9 +27,8 @@ from tipcast.models import contributions
 from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.fit import hold_saved
 from tipcast.tracking import portable, registry
-from tipcast.tracking.facts import FILES
 from tipcast.tracking.models import PREDICTIONS
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import FILES, Run
 
 LOG = logging.getLogger("tipcast")
 

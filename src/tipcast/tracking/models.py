@@ -25,10 +25,9 @@ from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
-from tipcast.tracking.facts import ABSENT, find_run, run_of
 from tipcast.tracking.portable import MANIFEST_VERSION
 from tipcast.tracking.registry import MANIFEST_TAG
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import ABSENT, Run, find_run, run_of
 from tipcast.tracking.store import first_line, is_loopback
 
 AGAIN = "train and register it again"

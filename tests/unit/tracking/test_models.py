@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -292,19 +291,16 @@ def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> No
 def test_pickles_and_foreign_flavours_are_not_opened(registry: Registry, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow warns of type hints, and of none
+    class Planted(mlflow.pyfunc.PythonModel):
+        def load_context(self, context) -> None:
+            marker.touch()
 
-        class Planted(mlflow.pyfunc.PythonModel):
-            def load_context(self, context) -> None:
-                marker.touch()
+        def predict(self, context, model_input: pd.DataFrame, params=None):
+            marker.touch()
+            return model_input
 
-            def predict(self, context, model_input, params=None):
-                marker.touch()
-                return model_input
-
-        with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
-            info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
+    with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
+        info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
     mlflow.register_model(info.model_uri, "pickled")
     assert refused(registry, "models:/pickled/1").code == "M005"
     assert not marker.exists()
