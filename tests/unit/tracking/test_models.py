@@ -22,17 +22,13 @@ import pytest
 import skops.io
 import xgboost
 import yaml
-from tests.unit.tracking.conftest import FACTS, copy_store
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
-from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models import native
 from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
-from tipcast.tracking.portable import log_model
-from tipcast.tracking.registry import register
-from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import open_store
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
@@ -60,29 +56,21 @@ class Registry:
 
 
 @pytest.fixture(scope="module")
-def made(tables: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """A store whose files a test may change: they are put back after it."""
-    folder = tmp_path_factory.mktemp("registry")
-    copy_store(tables, folder / "mlflow.db")
-    spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
-    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
-        for format, (file, _) in natives.items():
-            facts = {**FACTS, "features": features.BASE_FEATURES, "run_id": run.id}
-            logged = log_model(run, file, format, facts, Taxi(), {"colour": "yellow"}, trips.head(5))
-            register(run, logged, format, 0.0, {}, "")
-            run.client.set_registered_model_alias(format, "champion", "1")
-    shutil.copytree(folder / "mlruns", folder / "whole")
-    return Registry(run.client, run, folder)
+def whole(saved: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files that tests of this module change."""
+    mlruns = saved["skops"].folder.parents[3]
+    return Path(shutil.copytree(mlruns, tmp_path_factory.mktemp("whole") / "mlruns"))
 
 
 @pytest.fixture
-def registry(made: Registry, tmp_path: Path) -> Iterator[Registry]:
-    """A store with registered models."""
-    mlflow.set_tracking_uri(made.run.store)
-    mlflow.set_registry_uri(made.run.store)
-    yield made
-    shutil.rmtree(made.folder / "mlruns")
-    shutil.copytree(made.folder / "whole", made.folder / "mlruns")
+def registry(saved: Any, whole: Path, tmp_path: Path) -> Iterator[Registry]:
+    """A store with registered models, whose files are put back after a test."""
+    run, folder = saved["skops"].run, saved["skops"].folder.parents[4]
+    mlflow.set_tracking_uri(run.store)
+    mlflow.set_registry_uri(run.store)
+    yield Registry(run.client, run, folder)
+    shutil.rmtree(folder / "mlruns")
+    shutil.copytree(whole, folder / "mlruns")
 
 
 def get(registry: Registry, uri: str, **options: Any) -> Fetched:

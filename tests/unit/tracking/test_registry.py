@@ -15,8 +15,8 @@ from mlflow.exceptions import MlflowException
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tracking import portable, registry
-from tipcast.tracking.registry import MAX_DESCRIPTION, register
+from tipcast.tracking import portable
+from tipcast.tracking.portable import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run
 from tipcast.tracking.store import open_store
 
@@ -112,7 +112,7 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any, monkeypat
     one = saved["xgboost-ubj"]
     _use(one)
     with monkeypatch.context() as killed:
-        killed.setattr(registry, "_link", lambda *_: None)  # kill -9 came before it
+        killed.setattr(portable, "_link", lambda *_: None)  # kill -9 came before it
         register(one.run, one.logged, "resumed", 0.0, {}, "", trial="5f-0001")
     refitted = saved["skops"].logged
     again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
