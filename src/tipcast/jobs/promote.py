@@ -38,11 +38,9 @@ from tipcast.measure.progress import progress
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
-from tipcast.tracking import registry
-from tipcast.tracking.facts import config_text
-from tipcast.tracking.models import Fetched, fetch, versions_of
-from tipcast.tracking.portable import TOLERANCE
-from tipcast.tracking.run import Run
+from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias, versions_of
+from tipcast.tracking.portable import MANIFEST_TAG, TOLERANCE
+from tipcast.tracking.run import Run, config_text
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -139,7 +137,7 @@ class Comparison:
 
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
-    registry.check_alias(config.alias)
+    check_alias(config.alias)
     check_session(config.backend, config.cluster)
     clock = Clock()
     client = open_store(config.tracking)
@@ -148,7 +146,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         with clock.phase("fetch"), failures(resolve(config.tracking)):
             challenger = fetch_candidate(client, config, config.model_uri, folder / "challenger")
             name, version, uri = str(challenger.fetched.name), str(challenger.fetched.version), challenger.fetched.uri
-            before = registry.alias_holder(client, name, config.alias)
+            before = alias_holder(client, name, config.alias)
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
                 return closing.say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
@@ -167,7 +165,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         problem, tags = None, {"promote.moved": "true"}
         if comparison.passed or config.force:
             facts, forced = {"why": comparison.why, "run": context.run.id}, not comparison.passed
-            registry.move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
+            move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
         else:
             fix = "mend what failed, or move it all the same with force=true"
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", fix)
@@ -259,7 +257,7 @@ def known(candidate: Candidate) -> list[Check]:
         odd = [f"there is no {headline}"]
     parity = candidate.metrics.get("parity/max_abs_diff", float("nan"))
     apart = f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
-    digests = {"sha256": fetched.sha256, registry.MANIFEST_TAG: fetched.manifest_sha256}
+    digests = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
     wrong = [
         f"its tag {name} is {tags.get(name, 'not there')[:16]}, its file's {digest[:16]}"
         for name, digest in digests.items()

@@ -15,7 +15,7 @@ from tipcast.config.job_schemas import MultirunConfig
 from tipcast.config.plain import recorded
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.measure.origin import moved, source
-from tipcast.tracking import facts
+from tipcast.tracking import run as runs
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -38,14 +38,14 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
     client = open_store(tracking)
     with failures(resolve(tracking)):
-        run_id = facts.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
-        run, where = facts.run_of(client, run_id), f"run {run_id}"
+        run_id = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
+        run, where = runs.run_of(client, run_id), f"run {run_id}"
         job = run.data.tags.get("job")
         if job not in JOBS:
             what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
             raise TipcastError("M023", where, what, "name the run of a training or a sweep")
-        text = facts.config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        trained = recorded(text, facts.best_of(run), where, facts.artifact(client, run_id, facts.FILES))
+        text = runs.config_text(client, run_id, "train with tipcast train, and name what it shall be")
+        trained = recorded(text, runs.best_of(run), where, runs.artifact(client, run_id, runs.FILES))
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
 
 
@@ -92,14 +92,14 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         return None
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
-        run = facts.run_of(client, config.repeat)
-        had = facts.versions_of(client, run)
+        run = runs.run_of(client, config.repeat)
+        had = runs.versions_of(client, run)
     tags, here = run.data.tags, source()
     pairs: dict[str, list[tuple[str, str | None, str | None]]] = {
         "backend": [("", tags.get("device"), config.backend.name)],
         "code": [
-            ("tipcast ", had.get(facts.RELEASE), __version__),
-            ("commit ", had.get(facts.COMMIT), here.commit),
+            ("tipcast ", had.get(runs.RELEASE), __version__),
+            ("commit ", had.get(runs.COMMIT), here.commit),
         ],
         "data": [
             ("train ", tags.get("data.digest"), plan.train.digest[:DIGEST]),
@@ -110,7 +110,7 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         name: "; ".join(f"{what}{was or 'not known'}, now {now or 'not known'}" for what, was, now in of if was != now)
         for name, of in pairs.items()
     }
-    if changed := [when for when, dirty in (("then", had.get(facts.DIRTY) == "true"), ("now", here.diff)) if dirty]:
+    if changed := [when for when, dirty in (("then", had.get(runs.DIRTY) == "true"), ("now", here.diff)) if dirty]:
         differs["code"] = "; ".join(filter(None, [differs["code"], f"uncommitted changes {' and '.join(changed)}"]))
     differs["versions"] = "; ".join(moved(had))
     differs = {name: how for name, how in differs.items() if how}

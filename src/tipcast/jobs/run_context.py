@@ -25,9 +25,8 @@ from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import clear_problem, sweep_run
-from tipcast.tracking.facts import CONFIG, VERSIONS, find_run
 from tipcast.tracking.process import leased
-from tipcast.tracking.run import Run, claim, open_run
+from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")

@@ -36,7 +36,7 @@ from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import searcher
 from tipcast.search.trial import Objective
 from tipcast.tracking.children import Child, Children
-from tipcast.tracking.facts import CONFIG
+from tipcast.tracking.run import CONFIG
 
 LOG = logging.getLogger("tipcast")
 

@@ -21,7 +21,7 @@ from tipcast.search.proposals import importance
 from tipcast.search.space import Space, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
-from tipcast.tracking.facts import BEST
+from tipcast.tracking.run import BEST
 
 LOG = logging.getLogger("tipcast")
 

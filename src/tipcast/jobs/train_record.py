@@ -25,10 +25,9 @@ from tipcast.jobs.train_plan import DIGEST, Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.fit import contributions, drawn_rows, hold_saved
-from tipcast.tracking import portable, registry
-from tipcast.tracking.facts import FILES
+from tipcast.tracking import portable
 from tipcast.tracking.models import PREDICTIONS
-from tipcast.tracking.run import Run
+from tipcast.tracking.run import FILES, Run
 
 LOG = logging.getLogger("tipcast")
 
@@ -229,7 +228,7 @@ class Record:
         if outcome.test.threshold is not None:
             metrics["test/threshold"] = outcome.test.threshold
         page = report.version_page(logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id)
-        return registry.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
+        return portable.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
         """Return the first metrics of the test rows, and the bounds of the first."""

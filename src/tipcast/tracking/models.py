@@ -1,9 +1,11 @@
-"""Models out of MLflow: our manifest and the native file alone, their digests checked; no loader of a model is run."""
+"""Models out of MLflow: manifest and native file alone, digests checked, no loader run; and the aliases of versions."""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +27,11 @@ from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
-from tipcast.tracking.facts import ABSENT, find_run, run_of
-from tipcast.tracking.portable import MANIFEST_VERSION
-from tipcast.tracking.registry import MANIFEST_TAG
-from tipcast.tracking.run import Run
+from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
+from tipcast.tracking.run import ABSENT, Run, find_run, run_of, taken
 from tipcast.tracking.store import first_line, is_loopback
+
+LOG = logging.getLogger("tipcast")
 
 AGAIN = "train and register it again"
 PREDICTIONS = "predictions"
@@ -40,6 +42,11 @@ _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
 _ALIAS = re.compile(r"models:/([^/:@]+)@([^/:@]+)")
 _LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
 _RUN = re.compile(r"runs:/([^/]+)/(.+)")
+
+
+ALIAS = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
+RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
+"""What MLflow takes for no alias."""
 
 
 @dataclass(frozen=True)
@@ -257,3 +264,44 @@ def _check_location(client: Any, uri: str, location: str, root: str | None) -> N
         what = f"the tracking server says that its files are on this machine, at {path}"
         fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
         raise TipcastError("T006", uri, what, fix)
+
+
+def check_alias(alias: str) -> None:
+    """Refuse what MLflow takes for no alias; C003."""
+    if not ALIAS.fullmatch(alias) or RESERVED.fullmatch(alias):
+        raise TipcastError("C003", "alias", f"not an alias: {alias!r}", "use a word, as champion")
+
+
+def alias_holder(client: Any, name: str, alias: str) -> str | None:
+    """Return the version that holds an alias now; None where none does."""
+    found = client.get_registered_model(name).aliases.get(alias)
+    return None if found is None else str(found)
+
+
+def move_alias(
+    client: Any, name: str, alias: str, version: str, *, before: str | None, facts: Mapping[str, str], forced: bool
+) -> None:
+    """Move an alias from the version that held it ``before``; M022 where it has another holder by now.
+
+    Tags ``alias.ALIAS.*`` of the version say since when, after which version, and the ``facts``, as why; the model's
+    tags ``alias.ALIAS.version`` and ``.previous`` keep the holder, so that a move by other means shows, and the former
+    one, to go back to. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions
+    pass each other, not impossible.
+    """
+    found, of = alias_holder(client, name, alias), f"alias.{alias}"
+    if found != before:
+        what = f"moved to version {found} while version {version} was compared with {before or 'none'}"
+        fix = "promote again: it will be compared with the new holder"
+        raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
+    client.set_registered_model_alias(name, alias, version)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    told = {"since": now, "after": before or "none", **facts, "forced": str(forced).lower()}
+    try:
+        for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
+            client.set_model_version_tag(name, version, key, value)
+        client.set_registered_model_tag(name, f"{of}.version", version)
+        if before:
+            client.set_registered_model_tag(name, f"{of}.previous", before)
+    except Exception as problem:  # the alias has moved, and that is what counts
+        said = redact(first_line(problem))
+        LOG.warning("version %s holds %s, but not all tags say so: %s", version, alias, said)

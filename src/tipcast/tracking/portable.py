@@ -1,4 +1,4 @@
-"""The portable model: a native file, its manifest and the code to score raw rows, logged as one MLflow model."""
+"""The portable model: a native file, its manifest and the code to score raw rows, logged and registered as one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import importlib.metadata
 import io
 import json
 import logging
+import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,25 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
 
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
+from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.column_names import NAMES, as_named
 from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
-from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut
+from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
 from tipcast.tracking.store import release
+
+LOG = logging.getLogger("tipcast")
 
 MANIFEST_VERSION = 1
 TOLERANCE = 1e-5
@@ -44,6 +50,13 @@ OUTPUTS = {
     "clustering": ("cluster", "label"),
 }
 """Kind of task -> what the parameter ``output`` of a prediction may be, the default first."""
+MAX_DESCRIPTION = 5000
+"""Characters that MLflow's databases keep of a version's description."""
+MANIFEST_TAG = "sha256.manifest"
+"""The digest to trust: it is kept apart from the files."""
+TRIAL_TAG = "sweep.best"
+"""The sweep's trial that a version is of; its run has the same tag."""
+SHA256 = re.compile(r"[0-9a-f]{64}")
 CODE = Path(__file__).parent / "model_code" / "model.py"
 
 
@@ -183,6 +196,111 @@ def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) ->
     with quiet():
         scored = np.asarray(mlflow.pyfunc.load_model(logged.uri).predict(raw))
     return float(np.max(np.abs(scored - expected), initial=0.0))
+
+
+def register(
+    run: Run,
+    logged: Logged,
+    name: str,
+    difference: float,
+    metrics: Mapping[str, float],
+    description: str,
+    *,
+    trial: str = "",
+) -> Logged:
+    """Register a logged model under a name, which is made where it does not exist; return it with the version's URI.
+
+    The version is made with all of its tags and its description in one step. Whatever ends the process in between, no
+    version is left that lacks some of them, and no name without a version where the name is new. Nothing is registered
+    (M011) whose ``difference``, see ``parity``, is above 1e-5, that has a metric of the test rows that is not
+    finite, or whose manifest lacks a digest or the code's origin. The description is Markdown.
+
+    A version that this run has registered of the same ``trial`` of a sweep is used rather than another made: its sweep
+    was killed after that, and was resumed.
+    """
+    _check(name, logged, difference, metrics)
+    client = run.client
+    with quiet():
+        for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
+            if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
+                model_id = version.model_id or version.source.removeprefix("models:/")  # MLflow's databases keep no id
+                _link(client, model_id, name, version.version)  # it may have been killed before it had
+                LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
+                return replace(logged, registered=f"models:/{name}/{version.version}")
+        new = not client.search_registered_models(f'name="{name}"')
+        try:
+            if new:
+                with contextlib.suppress(MlflowException):  # another process was faster, or the next step says why
+                    client.create_registered_model(name)
+            version = client.create_model_version(
+                name,
+                logged.uri,
+                tags=version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {}),
+                description=description[:MAX_DESCRIPTION],
+                model_id=logged.model_id,
+            )
+            gate("version")
+            _link(client, logged.model_id, name, version.version)
+        except BaseException as problem:
+            release(problem)
+            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
+                for version in client.search_model_versions(f"run_id='{run.id}'"):
+                    if version.name == name and version.source == logged.uri:
+                        client.delete_model_version(name, version.version)
+                if new and not client.search_model_versions(f'name="{name}"'):
+                    client.delete_registered_model(name)
+            raise
+    return replace(logged, registered=f"models:/{name}/{version.version}")
+
+
+def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return what a version's tags say: how it is stored and told apart, of what it was made, how well it does."""
+    manifest = logged.manifest
+    versions: Mapping[str, str] = manifest.get("versions", {})
+    told: dict[str, object] = {
+        "format": manifest["format"],
+        "sha256": manifest["sha256"]["model"],
+        MANIFEST_TAG: logged.manifest_sha256,
+        "features": ", ".join(manifest["features"]),
+        "target": manifest.get("target"),
+        "model": manifest.get("model"),
+        "device": manifest.get("trained_on"),
+        "data.digest": manifest["data_digest"],
+        "data.train_period": manifest.get("train_period"),
+        "data.test_period": manifest.get("test_period"),
+        "git.commit": manifest.get("git_commit"),
+        "git.dirty": "true" if manifest.get("git_dirty") else None,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "parity": f"{difference:.2g}",
+        **{name: f"{value:.6g}" for name, value in metrics.items()},
+    }
+    return taken({name: value for name, value in told.items() if value})  # the manifest has all features
+
+
+def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, float]) -> None:
+    """Refuse (M011) a model that is not what was trained, or of which too little is known."""
+    if not difference <= TOLERANCE:
+        what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
+        raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
+    for metric, value in metrics.items():
+        if not math.isfinite(value):
+            raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
+    manifest = logged.manifest
+    digests = {"model": "", **manifest.get("sha256", {}), "manifest": logged.manifest_sha256}
+    lacking = [f"SHA-256 of {file}" for file, found in digests.items() if not SHA256.fullmatch(str(found))]
+    if not manifest.get("data_digest"):
+        lacking.append("digest of the training data")
+    if not (manifest.get("git_commit") or manifest.get("versions", {}).get("tipcast")):
+        lacking.append("git commit or tipcast's version")
+    if lacking:
+        raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
+
+
+def _link(client: Any, model_id: str, name: str, version: str) -> None:
+    """Note at the logged model under what it is registered, as ``mlflow.register_model`` does: pages show it."""
+    known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+    if (entry := {"name": name, "version": version}) not in known:
+        client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps([*known, entry])})
 
 
 def requirements(format: str) -> list[str]:

@@ -25,7 +25,7 @@ from tests.conftest import high_tip_task
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tracking.portable import Logged, log_model
+from tipcast.tracking.portable import Logged, log_model, register
 from tipcast.tracking.run import Run, open_run
 
 FACTS = {
@@ -148,7 +148,7 @@ def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
 def saved(
     tables: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Saved]:
-    """Format -> a small model as logged; read only."""
+    """Format -> a small model as logged, and registered as `FORMAT@champion`; read only."""
     folder = tmp_path_factory.mktemp("saved")
     copy_store(tables, folder / "mlflow.db")
     spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
@@ -156,6 +156,8 @@ def saved(
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
         for format, (file, expected) in natives.items():
             logged = log_model(run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
+            register(run, logged, format, 0.0, {}, "")
+            run.client.set_registered_model_alias(format, "champion", "1")
             (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
             found[format] = Saved(path, run, logged, expected)
     return found

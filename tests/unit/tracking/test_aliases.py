@@ -14,7 +14,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.registry import alias_holder, check_alias, move_alias, register
+from tipcast.tracking.models import alias_holder, check_alias, move_alias
+from tipcast.tracking.portable import register
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.children import Children
-from tipcast.tracking.facts import find_run
-from tipcast.tracking.run import open_run
+from tipcast.tracking.run import find_run, open_run
 from tipcast.tracking.store import open_store
 
 

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,17 +22,13 @@ import pytest
 import skops.io
 import xgboost
 import yaml
-from tests.unit.tracking.conftest import FACTS, copy_store
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
-from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models import native
 from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
-from tipcast.tracking.portable import log_model
-from tipcast.tracking.registry import register
-from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import open_store
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
@@ -61,29 +56,21 @@ class Registry:
 
 
 @pytest.fixture(scope="module")
-def made(tables: Path, natives: Any, trips: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """A store whose files a test may change: they are put back after it."""
-    folder = tmp_path_factory.mktemp("registry")
-    copy_store(tables, folder / "mlflow.db")
-    spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
-    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
-        for format, (file, _) in natives.items():
-            facts = {**FACTS, "features": features.BASE_FEATURES, "run_id": run.id}
-            logged = log_model(run, file, format, facts, Taxi(), {"colour": "yellow"}, trips.head(5))
-            register(run, logged, format, 0.0, {}, "")
-            run.client.set_registered_model_alias(format, "champion", "1")
-    shutil.copytree(folder / "mlruns", folder / "whole")
-    return Registry(run.client, run, folder)
+def whole(saved: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files that tests of this module change."""
+    mlruns = saved["skops"].folder.parents[3]
+    return Path(shutil.copytree(mlruns, tmp_path_factory.mktemp("whole") / "mlruns"))
 
 
 @pytest.fixture
-def registry(made: Registry, tmp_path: Path) -> Iterator[Registry]:
-    """A store with registered models."""
-    mlflow.set_tracking_uri(made.run.store)
-    mlflow.set_registry_uri(made.run.store)
-    yield made
-    shutil.rmtree(made.folder / "mlruns")
-    shutil.copytree(made.folder / "whole", made.folder / "mlruns")
+def registry(saved: Any, whole: Path, tmp_path: Path) -> Iterator[Registry]:
+    """A store with registered models, whose files are put back after a test."""
+    run, folder = saved["skops"].run, saved["skops"].folder.parents[4]
+    mlflow.set_tracking_uri(run.store)
+    mlflow.set_registry_uri(run.store)
+    yield Registry(run.client, run, folder)
+    shutil.rmtree(folder / "mlruns")
+    shutil.copytree(whole, folder / "mlruns")
 
 
 def get(registry: Registry, uri: str, **options: Any) -> Fetched:
@@ -292,19 +279,16 @@ def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> No
 def test_pickles_and_foreign_flavours_are_not_opened(registry: Registry, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow warns of type hints, and of none
+    class Planted(mlflow.pyfunc.PythonModel):
+        def load_context(self, context) -> None:
+            marker.touch()
 
-        class Planted(mlflow.pyfunc.PythonModel):
-            def load_context(self, context) -> None:
-                marker.touch()
+        def predict(self, context, model_input: pd.DataFrame, params=None):
+            marker.touch()
+            return model_input
 
-            def predict(self, context, model_input, params=None):
-                marker.touch()
-                return model_input
-
-        with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
-            info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
+    with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
+        info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
     mlflow.register_model(info.model_uri, "pickled")
     assert refused(registry, "models:/pickled/1").code == "M005"
     assert not marker.exists()

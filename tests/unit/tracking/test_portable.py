@@ -18,7 +18,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models import native
-from tipcast.tracking import portable, registry
+from tipcast.tracking import portable
 from tipcast.tracking.run import open_run
 
 FORMATS = tuple(native.NEEDS)
@@ -132,6 +132,6 @@ def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, fac
         logged = portable.log_model(run, file, "xgboost-ubj", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
         difference = portable.parity(logged, trips, expected)
         assert difference <= 1e-6
-        registered = registry.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered
+        registered = portable.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered
     assert registered == "models:/served/1"
     np.testing.assert_allclose(mlflow.pyfunc.load_model(registered).predict(trips), expected, atol=1e-6)

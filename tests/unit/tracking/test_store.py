@@ -57,7 +57,7 @@ MAKE_RUN = """
 from pathlib import Path
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tracking import portable, registry
+from tipcast.tracking import portable
 from tipcast.tracking.run import open_run
 import numpy as np, pandas as pd, skops.io
 from sklearn.dummy import DummyClassifier
@@ -68,7 +68,7 @@ trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 10:00"
 with open_run(TrackingSpec(experiment="taxi"), name="n", tags={}, params={"seed": 0}) as run:
     logged = portable.log_model(run, Path("model.skops"), "skops", facts, Taxi(), {"colour": "yellow"}, trips)
     difference = portable.parity(logged, trips, np.array([0.5]))
-    print(registry.register(run, logged, "tips", difference, {"test/auc": 0.5}, "").registered)
+    print(portable.register(run, logged, "tips", difference, {"test/auc": 0.5}, "").registered)
 sys.stdout.flush()
 """
 

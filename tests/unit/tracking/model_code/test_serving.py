@@ -17,13 +17,6 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.tracking.conftest import copy_store
-
-from tipcast.config.schema import TrackingSpec
-from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tracking import portable
-from tipcast.tracking.registry import register
-from tipcast.tracking.run import open_run
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
@@ -37,27 +30,12 @@ ROWS = [0, 1, 2, 5, 10, 11]
 
 
 @pytest.fixture(scope="module")
-def url(
-    tables: Any,
-    natives: Any,
-    trips: pd.DataFrame,
-    facts: dict[str, Any],
-    serving: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[str]:
+def url(saved: Any, serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a server for yellow trips and return its address."""
-    folder = tmp_path_factory.mktemp("serving")
-    copy_store(tables, folder / "mlflow.db")
-    spec = TrackingSpec(uri=f"sqlite:///{folder / 'mlflow.db'}", experiment="taxi", system_metrics=False)
-    file, _ = natives["xgboost-ubj"]
-    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "xgboost-ubj", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
-        register(run, logged, "yellow", 0.0, {}, "")
-        run.client.set_registered_model_alias("yellow", "champion", "1")
-    command = ["models", "serve", "-m", "models:/yellow@champion", "--env-manager", "local"]
+    command = ["models", "serve", "-m", "models:/xgboost-ubj@champion", "--env-manager", "local"]
     command += ["--host", "127.0.0.1", "-p", "0"]  # of which MLflow does not tell uvicorn
-    variables = {"MLFLOW_TRACKING_URI": str(spec.uri), "UVICORN_PORT": "0"}
-    with serving(command, "http://127.0.0.1:0", folder, **variables) as address:
+    variables = {"MLFLOW_TRACKING_URI": saved["xgboost-ubj"].run.store, "UVICORN_PORT": "0"}
+    with serving(command, "http://127.0.0.1:0", tmp_path_factory.mktemp("serving"), **variables) as address:
         yield address
 
 
