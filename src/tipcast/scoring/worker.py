@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -120,11 +120,13 @@ def score_file(
     names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
     path = f"{work.folder}/{item.name}"
-    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
+    stop = threading.Event()
+    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool, ExitStack() as stack:
+        stack.callback(stop.set)  # a file that is refused does not wait for its digest
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, input_storage)
+        digest = pool.submit(file_sha256, item.uri, input_storage, stop)
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
         with written(path, work.storage) as file:
             table, sums = next(parts)

@@ -6,8 +6,10 @@ import contextlib
 import hashlib
 import io
 import os
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from tipcast.datasets import address
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished files; readers of whole folders pass over an underscore."""
+DIGESTED = 256 << 10
+"""Bytes that are digested at once."""
 MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
 """What stores and servers tell of a content, the best first."""
 
@@ -45,10 +49,17 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
     return f"{info.get('size')}-{mark}"
 
 
-def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a file's content."""
+def file_sha256(uri: str, storage: Mapping[str, Any], stop: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a file's content; CancelledError as soon as ``stop`` is set."""
+    digest = hashlib.sha256()
     with address.opened(uri, storage) as file, address.reaching(uri):
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readinto: all have it
+        while content := file.read(DIGESTED):
+            if stop is not None and stop.is_set():
+                break
+            digest.update(content)
+        else:
+            return digest.hexdigest()
+    raise CancelledError
 
 
 class Output(io.RawIOBase):
