@@ -34,7 +34,7 @@ BUDGET = {
     "jobs": 2881,
     "measure": 424,
     "models": 2135,
-    "scoring": 1416,
+    "scoring": 1335,
     "search": 1139,
     "tasks": 270,
     "tipcast": 596,

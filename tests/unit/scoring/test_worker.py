@@ -26,10 +26,9 @@ from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
 from tipcast.evaluation.base import KINDS
 from tipcast.scoring import worker
-from tipcast.scoring.output_folder import FOOTER
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.worker import Work, ahead, score_file, with_predictions
-from tipcast.scoring.writing import file_sha256, file_stamp
+from tipcast.scoring.writing import FOOTER, file_sha256, file_stamp
 from tipcast.tasks.base import Task
 
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}
