@@ -24,9 +24,7 @@ from tests.jobs.conftest import run_job
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
-from tipcast.jobs import score as score_job
-from tipcast.scoring import run as score_run
-from tipcast.scoring import worker
+from tipcast.scoring import record, worker, writing
 from tipcast.scoring.writing import file_stamp
 
 Job = Callable[..., Any]
@@ -231,8 +229,8 @@ def test_the_manifest_goes_before_its_scores_do(score: Job, trips: Path, out: Pa
         seen.append((out / "_manifest.json").exists())
         assert point == "manifest" or point.startswith("scored-")
 
-    monkeypatch.setattr(score_job, "gate", gate)
-    monkeypatch.setattr(score_run, "gate", gate)
+    monkeypatch.setattr(writing, "gate", gate)
+    monkeypatch.setattr(record, "gate", gate)
     (trips / MONTHS[1]).rename(trips.parent / "later")
     score("keep=[]")
     (trips.parent / "later").rename(trips / MONTHS[1])

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.gate import gate
 from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
 from tipcast.jobs import closing
 from tipcast.measure.clock import Clock
 from tipcast.scoring import plan as planning
-from tipcast.scoring.output_folder import Entry, Scores, alone, remove_scores, write_manifest
 from tipcast.scoring.plan import Item, ScorePlan
-from tipcast.scoring.writing import failures, of_store
+from tipcast.scoring.writing import Entry, Scores, alone, failures, of_store, write_manifest
 
 if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
     from tipcast.jobs.run_context import RunContext
@@ -83,14 +81,13 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             LOG.warning(note)
         if plan.current:
             if plan.kept != present.files:  # as they look now, so that they are not read each time
-                write_manifest(Scores(output, plan.kept, present.about), config.storage_options)
+                write_manifest(Scores(output, plan.kept, present.about), (), config.storage_options)
             said = summary(config, plan, plan.kept, plan.refused, clock.seconds)
             return plan, plan.refused, {**said, "command": command}
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
             from tipcast.measure.memory import peaks
-            from tipcast.scoring.record import Results, ScoreRecord
-            from tipcast.scoring.run import score
+            from tipcast.scoring.record import Results, ScoreRecord, score
 
             parses()
         context = stack.enter_context(open_run(config, fetched, command, clock))
@@ -111,7 +108,8 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         with clock.phase("log"):
             record.write(results, refused, phases, memory)
             entries = {**plan.kept, **results.entries}
-            finish(plan, Scores(output, entries, about(record, refused)), config.storage_options)
+            obsolete = set(present.files) - set(entries)
+            write_manifest(Scores(output, entries, about(record, refused)), obsolete, config.storage_options)
         said = summary(config, plan, entries, refused, clock.seconds, results)
     return plan, refused, context.result(**said)
 
@@ -127,16 +125,6 @@ def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) 
     tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
     name = f"score {fetched.name or 'model'}"
     return run_context(config, command, job="score", name=name, params=params, tags=tags, clock=clock)
-
-
-def finish(plan: ScorePlan, scores: Scores, options: Mapping[str, Any]) -> None:
-    """Write the manifest of scores that are all there, then remove those that it does not name."""
-    gate("manifest")
-    write_manifest(scores, options)
-    obsolete = set(plan.present.files) - set(scores.files)
-    remove_scores(plan.present.folder, obsolete, options)
-    if obsolete:
-        LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
 
 
 def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
@@ -169,10 +157,6 @@ def problem_of(refused: Sequence[Item], files: int) -> TipcastError:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
     fix = "mend or leave out the files that are listed"
-    if len(refused) < files:
-        fix += "; the others are scored"
-    elif len({(item.problem.code, item.problem.what) for item in refused if item.problem}) == 1:
-        fix = first.fix
     return TipcastError("S010", "input", what, fix)
 
 

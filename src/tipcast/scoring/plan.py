@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -23,8 +23,7 @@ from tipcast.datasets.base import Fragment, ScanRequest
 from tipcast.datasets.column_names import NAMES, check_names
 from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.scoring.output_folder import Entry, Scores, look, refused
-from tipcast.scoring.writing import file_sha256, file_stamp, of_store
+from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, look, of_store, refused
 from tipcast.tasks.base import KINDS, Task, from_facts
 from tipcast.tracking.store import resolve
 
@@ -156,8 +155,10 @@ def plan_unchanged(config: ScoreConfig, present: Scores) -> ScorePlan | None:
         return None
     recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
     files = output_names(config.input, ScanRequest((), storage=dict(config.storage_options)), "input")
-    items = _each(lambda name, uri: _unchanged(name, uri, config, recipe, present), files)
-    if None in items:
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda name: _unchanged(name, files[name], config, recipe, present), files))
+    items = [item for item in found if item]
+    if len(items) < len(files):
         return None
     plan = _plan(items, config.model_uri, recipe, present)
     return plan if plan.current and plan.kept == present.files else None
@@ -199,7 +200,8 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
             return Item(name, uri, stamp, problem=problem)
         return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
 
-    items: list[Item] = _each(inspect, files)
+    with ThreadPoolExecutor() as pool:
+        items = list(pool.map(inspect, files, files.values()))
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
     with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
@@ -207,11 +209,6 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         note = f"{count(len(items) - len(with_rows), 'file')} without rows passed over"
         items = [replace(item, notes=(*item.notes, note)) for item in with_rows]
     return _plan(items, fetched.uri, recipe, present)
-
-
-def _each(inspect: Callable[[str, str], Any], files: Mapping[str, str]) -> list[Any]:
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(inspect, files, files.values()))
 
 
 def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Scores) -> ScorePlan:

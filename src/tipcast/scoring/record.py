@@ -1,26 +1,35 @@
-"""What a scoring's run records: model, data, predictions, and metrics where answers are known."""
+"""The driver's side of a scoring: a task for each file, what became of them, and the run that records it."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from distributed import as_completed
+
+from tipcast.compute.base import Session
+from tipcast.config.gate import gate
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
-from tipcast.datasets import split
+from tipcast.datasets import address, split
+from tipcast.datasets.base import merged
+from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation import plots
-from tipcast.evaluation.base import Evaluation, Evaluator, bounds, evaluator, shares
-from tipcast.evaluation.report import log_figure, metric_lines, plot, repeat, table
+from tipcast.evaluation.base import Evaluation, bounds, evaluator, shares
+from tipcast.evaluation.report import log_figure, plot, repeat
 from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin
-from tipcast.scoring.output_folder import Entry
-from tipcast.scoring.plan import Item, ScorePlan, reasons, task_of
-from tipcast.scoring.worker import Scored, total
-from tipcast.tasks.base import Task
+from tipcast.measure.progress import progress, worth_a_line
+from tipcast.models.base import NativeFile
+from tipcast.models.fit import hold_saved
+from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
+from tipcast.scoring.worker import ROW_GROUP, Scored, Work, score_file, total
+from tipcast.scoring.writing import Entry, failures
 from tipcast.tracking.models import PREDICTIONS, Fetched
 from tipcast.tracking.run import Run
 
@@ -31,6 +40,7 @@ FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256",
 DIGEST = 16
 """Characters of a digest that tags show."""
 SCORES_PLOT = "plots/scores.png"
+NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
 
 @dataclass
@@ -92,6 +102,67 @@ class Results:
         return {name: metrics[name] for name in names if name in metrics}
 
 
+def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched) -> Results:
+    """Score all files that are due, a task for each; those that their reader refuses are in ``Results.refused``.
+
+    Raises
+    ------
+    TipcastError
+        T008, T009 where scores cannot be written, K-errors of the workers.
+
+    """
+    client, folder, manifest = workers.client, plan.present.folder, fetched.manifest
+    threshold = manifest.get("threshold")
+    work = Work(
+        frames=workers.frames,
+        dataset=dataset_of(manifest),
+        task=task_of(manifest),
+        threshold=None if threshold is None else float(threshold),
+        keep=None if config.keep is None else tuple(config.keep),
+        name=fetched.name or str(fetched.model_id),
+        version=fetched.version,
+        compression=config.compression,
+        folder=folder,
+        storage=address.storage(folder, config.storage_options),
+        recipe=plan.recipe,
+        edges=manifest.get(PREDICTIONS, {}).get("edges"),
+    )
+    held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
+    with failures(folder):
+        for item in () if address.scheme(folder) else plan.due:
+            Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for item in plan.due:
+        future = client.submit(
+            score_file,
+            replace(item, fragments=merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP))),
+            held,
+            work,
+            fetched.seen(item.facts),
+            input_storage=address.storage(item.uri, config.storage_options),
+            replaces=item.name in plan.present.files and plan.present.files[item.name].named,
+            threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
+            pure=False,
+        )
+        files[future] = item
+    results, ended = Results(manifest), as_completed(files)
+    with progress("score") as report:
+        for done, future in enumerate(ended, 1):
+            report(done, len(plan.due))
+            item, problem = files.pop(future), future.exception()
+            if problem is None:
+                results.add(item.name, *future.result())
+            elif stops_all(problem):
+                raise problem
+            else:
+                results.refused.append(replace(item, problem=problem))
+            if worth_a_line(done, len(plan.due)):
+                rows = "refused" if problem else f"{results.entries[item.name].rows:,} rows"
+                LOG.info("file %d/%d  %s  %s", done, len(plan.due), item.name, rows)
+            gate(f"scored-{len(results.entries)}")
+    return results
+
+
 @dataclass(frozen=True)
 class ScoreRecord:
     """A scoring's run in MLflow."""
@@ -101,11 +172,6 @@ class ScoreRecord:
     plan: ScorePlan
     fetched: Fetched
     command: str
-
-    @property
-    def task(self) -> Task:
-        """Of the model."""
-        return task_of(self.fetched.manifest)
 
     def write(
         self, found: Results, refused: Sequence[Item], phases: Mapping[str, float], memory: Mapping[str, int]
@@ -123,7 +189,7 @@ class ScoreRecord:
             self._plots(found)
         counts = {"files": len(found.entries), "kept": len(self.plan.kept), "refused": len(refused)}
         self.run.set_tags({f"score.{name}": count for name, count in counts.items()})
-        self.run.note(self._note(found, refused, phases))
+        self.run.note(self._note(found, refused))
 
     @property
     def model(self) -> str:
@@ -140,32 +206,19 @@ class ScoreRecord:
         why = f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
         return f"{rows} are of {split.describe(period)}, {why}"
 
-    def _note(self, found: Results, refused: Sequence[Item], phases: Mapping[str, float]) -> str:
-        """Write the run's note in Markdown, cut at its end where MLflow would cut it."""
+    def _note(self, found: Results, refused: Sequence[Item]) -> str:
+        """Write the run's note in Markdown: what its metrics do not show."""
         warning = self._seen(found)
         parts = [
             f"### {self.model} scored {found.rows:,} rows",
-            table(["", ""], [[name, value] for name, value in self._facts(found).items()]),
-            _refused(reasons(refused)),
+            f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
+            f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
             plot(self.run.id, SCORES_PLOT) if found.histogram.any() else "",
-            _labelled(found.labelled, found.judge),
+            found.judge.interval_remark if found.labelled else NO_ANSWERS,
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
-            table(["phase", "seconds"], [[name, f"{seconds:.2f}"] for name, seconds in phases.items()]),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
-
-    def _facts(self, found: Results) -> dict[str, str]:
-        named = {
-            "model": f"`{self.fetched.uri}`, {self.fetched.manifest.get('model', self.fetched.format)}",
-            "trained by run": f"`{self.fetched.run_id}`",
-            "files scored, left as they were": f"{len(found.entries):,}, {len(self.plan.kept):,}",
-            "output": f"`{to_plain(self.plan.present.folder)}`",
-        }
-        rate, threshold = found.metrics.get("score/predicted_rate"), self.fetched.manifest.get("threshold")
-        if rate is not None and self.task.classes:
-            named[f"predicted {self.task.classes[-1]}"] = f"{rate:.1%} at {threshold:.4f}"
-        return named | {f"not scored: {reason}": f"{rows:,}" for reason, rows in found.total.unscored.items()}
 
     def _data(self, found: Results) -> None:
         files = found.entries
@@ -186,6 +239,7 @@ class ScoreRecord:
 
     def _plots(self, found: Results) -> None:
         subtitle = f"{self.model}, {found.rows:,} rows of {len(self.plan.due)} files"
+        classes = task_of(self.fetched.manifest).classes
         log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
         behind = f"{then['split']} rows at training" if then else ""
         if found.histogram.any():
@@ -195,28 +249,13 @@ class ScoreRecord:
                 behind,
                 subtitle,
                 edges=then.get("edges"),
-                names=self.task.classes,
+                names=classes,
                 threshold=self.fetched.manifest.get("threshold"),
             )
             log_figure(log, drawn, SCORES_PLOT)
         if found.labelled:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
-            for path, drawn in found.judge.figures({"scored": found.labelled}, known, self.task.classes):
+            for path, drawn in found.judge.figures({"scored": found.labelled}, known, classes):
                 if path != SCORES_PLOT:
                     log(drawn, path)
-
-
-def _refused(refused: Mapping[str, str]) -> str:
-    if not refused:
-        return ""
-    shown = [[name, why] for name, why in list(refused.items())[:10]]
-    more = f"\n\nAll {len(refused)}: artifact `tables/files.json`." if len(refused) > len(shown) else ""
-    return "Refused:\n\n" + table(["file", "why"], shown) + more
-
-
-def _labelled(found: Evaluation | None, judge: Evaluator) -> str:
-    if found is None:
-        return "No metrics: the rows have no answers to compare with, or all are alike."
-    shown = table(["metric", "value"], [[name, value] for name, (value,) in metric_lines([found])])
-    return f"On {found.rows:,} rows whose answer is known:\n\n{shown}\n\n{judge.interval_remark}"

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -30,9 +30,8 @@ from tipcast.datasets.delimited import bare_texts, read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation.base import Evaluator, evaluator
 from tipcast.models.base import Scorer
-from tipcast.scoring.output_folder import FOOTER, MANIFEST, Entry
 from tipcast.scoring.plan import Item, added_columns
-from tipcast.scoring.writing import file_sha256, file_stamp, remove, written
+from tipcast.scoring.writing import FOOTER, MANIFEST, Entry, file_sha256, file_stamp, remove, written
 from tipcast.tasks.base import Task
 
 ROW_GROUP = 1_000_000
@@ -120,20 +119,24 @@ def score_file(
     names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
     path = f"{work.folder}/{item.name}"
-    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
+    stop = threading.Event()
+    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool, ExitStack() as stack:
+        stack.callback(stop.set)  # a file that is refused does not wait for its digest
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, input_storage)
+        digest = pool.submit(file_sha256, item.uri, input_storage, stop)
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
         with written(path, work.storage) as file:
             table, sums = next(parts)
             options = {"compression": work.compression, "write_page_checksum": True}
             with pq.ParquetWriter(file, table.schema, **options) as writer:
-                _write(writer, table)
+                if table.num_rows:
+                    writer.write_table(table, row_group_size=ROW_GROUP)
                 for table, scored in parts:
                     _check_task()
-                    _write(writer, table)
+                    if table.num_rows:
+                        writer.write_table(table, row_group_size=ROW_GROUP)
                     sums = total([sums, scored], work.evaluator)
                 entry = Entry(
                     input=redact(item.uri),
@@ -176,11 +179,6 @@ def _check_task() -> None:
         task = worker.state.tasks.get(worker.get_current_task())
         if worker.status in (Status.closing, Status.closed) or task is None or task.state == "cancelled":
             raise CancelledError
-
-
-def _write(writer: pq.ParquetWriter, table: pa.Table) -> None:
-    if table.num_rows:
-        writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def score_part(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[pa.Table, Scored]:

@@ -13,21 +13,11 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import ScanRequest
-from tipcast.scoring.output_folder import (
-    FOOTER,
-    MANIFEST,
-    Entry,
-    Scores,
-    alone,
-    look,
-    manifest_bytes,
-    read_manifest,
-)
 from tipcast.scoring.plan import look_into, output_name, output_names, root
-from tipcast.scoring.writing import UNFINISHED
+from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, look, read_manifest
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
-OURS = manifest_bytes(Scores("", {}, {"recipe": "r"}))
+OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
 from tipcast.scoring import plan
-from tipcast.scoring.output_folder import Entry, Scores
-from tipcast.scoring.writing import file_sha256, file_stamp
+from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp
 from tipcast.tasks.base import Task
 
 

@@ -26,10 +26,9 @@ from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
 from tipcast.evaluation.base import KINDS
 from tipcast.scoring import worker
-from tipcast.scoring.output_folder import FOOTER
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.worker import Work, ahead, score_file, with_predictions
-from tipcast.scoring.writing import file_stamp
+from tipcast.scoring.writing import FOOTER, file_sha256, file_stamp
 from tipcast.tasks.base import Task
 
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}
@@ -138,6 +137,25 @@ def test_a_file_of_several_parts(sizes: Sequence[int], score: Callable[..., Any]
 def test_a_file_that_changes_meanwhile_has_no_scores(score: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(TipcastError, match="D005.*has changed"):
         score([rows(10, 0)], stamp="as it was")
+    assert [*(tmp_path / "scored").iterdir()] == []
+
+
+def test_a_refused_file_does_not_wait_for_its_digest(
+    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(uri: str, storage: Any, stop: threading.Event) -> str:
+        assert stop.wait(60)
+        with pytest.raises(CancelledError):
+            file_sha256(uri, storage, stop)
+        raise CancelledError
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TipcastError("D005", "a.parquet", "damaged", "mend it")
+
+    monkeypatch.setattr(worker, "file_sha256", endless)
+    monkeypatch.setattr(worker, "score_part", refuse)
+    with pytest.raises(TipcastError, match="D005"):
+        score([rows(10, 0)])
     assert [*(tmp_path / "scored").iterdir()] == []
 
 
