@@ -31,7 +31,7 @@ BUDGET = {
     "config": 1617,
     "datasets": 4483,
     "evaluation": 2284,
-    "jobs": 2881,
+    "jobs": 2849,
     "measure": 424,
     "models": 2135,
     "scoring": 1416,
