@@ -31,7 +31,7 @@ BUDGET = {
     "config": 1617,
     "datasets": 4511,
     "evaluation": 2284,
-    "jobs": 2851,
+    "jobs": 2819,
     "measure": 424,
     "models": 2005,
     "scoring": 1335,

@@ -7,36 +7,17 @@ import json
 import pytest
 
 from tipcast.config.schema import Output
-from tipcast.jobs.closing import say
+from tipcast.jobs import say
 
 RESULT = {
-    "run_id": "abc",
-    "rows": 12345,
-    "metrics": {"test/auc": 0.56563},
-    "files": ["a", "b"],
-    "written": 0,
-    "none": {},
-}
+    "run_id": "abc", "rows": 12345, "metrics": {"test/auc": 0.56563}, "files": ["a", "b"], "written": 0, "none": {},
+}  # fmt: skip
+TEXT = ["run_id   abc", "rows     12,345", "metrics  test/auc 0.5656", "files    a b", "written  0"]
 
 
-def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    say(RESULT, Output.json)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line) == RESULT
-
-
-def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    say(RESULT, Output.text)
-    assert capsys.readouterr().out.splitlines() == [
-        "run_id   abc",
-        "rows     12,345",
-        "metrics  test/auc 0.5656",
-        "files    a b",
-        "written  0",
-    ]
-
-
-def test_none_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    result = {"run_id": "a"}
-    assert say(result, Output.none) is result
-    assert capsys.readouterr().out == ""
+@pytest.mark.parametrize(
+    ("form", "lines"), [(Output.json, [json.dumps(RESULT)]), (Output.text, TEXT), (Output.none, [])]
+)
+def test_a_result_is_printed(form: Output, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert say(RESULT, form) is RESULT
+    assert capsys.readouterr().out.splitlines() == lines

@@ -14,8 +14,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from hydra_plugins.dask_launcher import _config  # noqa: F401 - it makes hydra/launcher=dask known
-from hydra_plugins.dask_launcher._job import run
+from hydra_plugins.dask_launcher._job import run  # which makes hydra/launcher=dask known
 
 LOG = logging.getLogger(__name__)
 JOB = "hydra-job"
@@ -38,21 +37,9 @@ class DaskLauncher(Launcher):
         self.config, self.hydra_context, self.task_function = config, hydra_context, task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run a job for each list of overrides, and return what came of them in the same order.
+        """Run a job for each list of overrides, numbered from the first; return what came of them in the same order.
 
-        Parameters
-        ----------
-        job_overrides
-            Of each job.
-        initial_job_idx
-            Number of the first.
-
-        Raises
-        ------
-        Exception
-            What Dask says of a scheduler that is not there, or of workers that died. What a job itself fails with is
-            kept in its ``JobReturn``, as Hydra's own launchers keep it.
-
+        An error of a job is kept in its ``JobReturn``, as Hydra's own launchers keep it; those of Dask are raised.
         """
         from dask.distributed import Client, LocalCluster
         from dask.system import CPU_COUNT

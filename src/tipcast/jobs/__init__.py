@@ -1,1 +1,41 @@
-"""Jobs: one page per command that reads top to bottom."""
+"""The jobs, and how each ends: with a few lines for people, or one JSON object as the last line of standard output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.config.schema import Output
+
+
+def say(
+    result: Mapping[str, Any],
+    form: Output,
+    *,
+    lines: Mapping[str, Any] | None = None,
+    problem: Exception | None = None,
+) -> Mapping[str, Any]:
+    """Print a job's result as aligned lines, as one object on one line, or not at all; return it.
+
+    ``lines`` are printed for people in place of the result; ``problem`` is raised after what is printed.
+    """
+    if form is Output.json:
+        print(json.dumps(result), flush=True)
+    if form is Output.text:
+        shown = {name: _text(value) for name, value in (lines or result).items() if value or value == 0}
+        width = max(map(len, lines or result))
+        for name, text in shown.items():
+            print(f"{name:<{width}}  {text}", flush=True)
+    if problem:
+        raise problem
+    return result
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "  ".join(f"{name} {_text(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return " ".join(str(item) for item in value)
+    form = ".4g" if isinstance(value, float) else "," if isinstance(value, int) else ""
+    return f"{value:{form}}"

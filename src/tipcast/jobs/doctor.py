@@ -13,7 +13,7 @@ from tipcast.config.job_schemas import DoctorConfig
 from tipcast.config.plain import redact
 from tipcast.config.schema import Output, SchedulerCluster
 from tipcast.datasets.registry import open_dataset
-from tipcast.jobs import closing
+from tipcast.jobs import say
 from tipcast.measure.environment import check_rapids, check_versions, check_xgboost
 from tipcast.measure.origin import LIBRARIES
 
@@ -29,25 +29,25 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     line, width = "{:<{width}}  {:<7}  {}", max(map(len, ("check", *checks)))
     if text:
         print(line.format("check", "state", "found", width=width), flush=True)
-    findings: dict[str, Finding] = {}
+    findings: list[Finding] = []
     listed: list[dict[str, str]] = []
     for name, check in checks.items():
-        finding = findings[name] = examine(name, check, limit_s)
+        finding = examine(name, check, limit_s)
+        findings.append(finding)
         code = finding.problem.code if finding.problem else ""
         row = {"check": name, "state": finding.state.value, "found": finding.found, "fix": finding.fix, "code": code}
         listed.append(row)
         if text:  # as soon as it is known: some take long
-            found = " ".join([*finding.found.split(), *([f"[{code}]"] if code else [])])
-            print(line.format(name, finding.state.value, found, width=width), flush=True)
+            shown = " ".join([*finding.found.split(), *([f"[{code}]"] if code else [])])
+            print(line.format(name, finding.state.value, shown, width=width), flush=True)
             if finding.fix:
                 print(line.format("", "", f"fix: {finding.fix}", width=width), flush=True)
-    states = [finding.state for finding in findings.values()]
-    counted = ", ".join(f"{states.count(state)} {state.value}" for state in State)
+    counted = ", ".join(f"{sum(row['state'] == state.value for row in listed)} {state.value}" for state in State)
     if text:
         print(counted, flush=True)
     result = {"checks": listed, "counted": counted, "command": command}
-    first = next((finding.problem for finding in findings.values() if finding.problem), None)
-    return closing.say(result, Output.none if text else config.print, problem=first)
+    first = next((finding.problem for finding in findings if finding.problem), None)
+    return say(result, Output.none if text else config.print, problem=first)
 
 
 def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:

@@ -9,7 +9,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import InspectConfig
 from tipcast.config.schema import Output
 from tipcast.datasets.registry import open_dataset
-from tipcast.jobs import closing
+from tipcast.jobs import say
 
 
 def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
@@ -24,7 +24,7 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         target = dataset.target_column(config.task.target, config.task.kind)
         said["target"] = {"column": target.name, "kind": target.kind, "classes": list(target.classes)}
     if config.print is not Output.text:
-        return closing.say(said, config.print)
+        return say(said, config.print)
     lines = [list(report[0]), *([_shown(value) for value in row.values()] for row in report)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -26,7 +26,7 @@ from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import plots, report
 from tipcast.evaluation.base import evaluator
 from tipcast.evaluation.sums import Floats, Ints
-from tipcast.jobs import closing
+from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, without_keys
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, make_plan
@@ -78,7 +78,7 @@ class LadderResult:
     headline: float
     """Of the test rows."""
     labels: Ints | None = None
-    """(rows,) clusters of ``SharedRows``."""
+    """(rows,) clusters of the shared rows."""
     adjusted_rand: float | None = None
     """Of these labels and the groups that the rows were made of."""
 
@@ -88,14 +88,8 @@ class LadderResult:
         return sum(self.seconds[name] for name in TIMED)
 
 
-@dataclass(frozen=True)
-class SharedRows:
-    """Test rows that the rungs' clusters are compared on."""
-
-    x: Floats
-    """(rows, features)"""
-    groups: Ints | None
-    """(rows,) of the groups that rows were made of; None where nothing is known of such."""
+SharedRows = tuple[Floats, Ints | None]
+"""(rows, features) of test rows that the rungs' clusters are compared on, and (rows,) the groups they were made of."""
 
 
 def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
@@ -124,11 +118,11 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     metrics = {f"speedup/{each.rung.key}": row["speed_up"] for each, row in zip(results, rows, strict=True)}
     result = context.result(rungs=rows, not_run=missing, metrics=metrics)
     words = {row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}" for row in rows}
-    return closing.say(result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None))
+    return say(result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None))
 
 
 def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
-    """Return what is asked for, by default one and all of this machine's cores and GPUs, and why others cannot run."""
+    """Return the rungs to run, by default one and all of this machine's cores and GPUs, and why others cannot run."""
     if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
         what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
         raise TipcastError("C003", "cluster.kind", what, "leave cluster out, or use train on that cluster")
@@ -189,14 +183,15 @@ def climb(
         result = train(workers, record)
     labels, adjusted_rand = None, None
     if shared is not None:
+        x, groups = shared
         with temporary_folder() as folder:
             fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
-            scores = native.load(fetched.path, fetched.format).score(shared.x.astype(np.float32))
+            scores = native.load(fetched.path, fetched.format).score(x.astype(np.float32))
         labels = scores[:, 0].astype(np.int64)
-        if shared.groups is not None:
+        if groups is not None:
             from sklearn.metrics import adjusted_rand_score  # of clusterings only
 
-            adjusted_rand = float(adjusted_rand_score(shared.groups, labels))
+            adjusted_rand = float(adjusted_rand_score(groups, labels))
     headline = result["metrics"][f"test/{record.judge.headline.name}"]
     return LadderResult(step, context.run.id, dict(context.clock.seconds), headline, labels, adjusted_rand)
 
@@ -210,7 +205,7 @@ def shared_rows(plan: Plan) -> SharedRows:
     recipe = dataclasses.replace(plan.test_recipe, task=task)
     columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.facts, SHARED_ROWS)
     x = plan.dataset.compute(columns, plan.task.features, np)
-    return SharedRows(np.asarray(x, dtype=np.float64), None if group is None else columns[group].astype(np.int64))
+    return np.asarray(x, dtype=np.float64), None if group is None else columns[group].astype(np.int64)
 
 
 def compared(results: Sequence[LadderResult], headline: str, tolerance: float) -> list[dict[str, Any]]:
@@ -264,26 +259,23 @@ def record(
     subtitle = f"{config.model.name}, {plan.train.name}, {plan.periods['train']}"
     seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
     pictures = {"plots/ladder.png": plots.ladder(seconds, subtitle)}
-    if shared is not None and shared.x.shape[1] > 1:
-        subtitle = f"{config.model.name}, {len(shared.x):,} of the {plan.test.name} to test on"
+    if shared is not None and shared[0].shape[1] > 1:
+        subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         pictures["plots/centroids.png"] = draw(shared, results, subtitle)
     for path, picture in pictures.items():
         report.log_figure(run.log_bytes, picture, path)
-    columns = {
-        "where": "{rung}",
-        **{f"{name}, s": f"{{{name}_s:.2f}}" for name in TIMED},
-        "speed-up": "{speed_up:.2f} x",
-        "efficiency": "{efficiency:.2f}",
-        headline.title: "{value}",
-        **({"adjusted Rand": "{adjusted_rand:.4f}"} if "adjusted_rand" in rows[0] else {}),
-        "agreement": "{verdict}",
-    }
-    values = [{"value": report.number(row[headline.name]), **row} for row in rows]
-    lines = [[column.format(**row) for column in columns.values()] for row in values]
+    rand = "adjusted_rand" in rows[0]
+    columns = ["where", *(f"{name}, s" for name in TIMED), "speed-up", "efficiency", headline.title]
+    columns += ["adjusted Rand", "agreement"] if rand else ["agreement"]
+    lines = []
+    for row in rows:
+        ratios = [f"{row['speed_up']:.2f} x", f"{row['efficiency']:.2f}", report.number(row[headline.name])]
+        ratios += [f"{row['adjusted_rand']:.4f}"] if rand else []
+        lines.append([row["rung"], *(f"{row[f'{name}_s']:.2f}" for name in TIMED), *ratios, row["verdict"]])
     lines += [[name, *[""] * (len(columns) - 2), f"not run: {why}"] for name, why in missing.items()]
     remark = f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md."
     shown = [report.plot(run.id, path) for path in pictures]
-    run.note("\n\n".join([report.table(list(columns), lines), remark, *shown, report.repeat(context.command)]))
+    run.note("\n\n".join([report.table(columns, lines), remark, *shown, report.repeat(context.command)]))
 
 
 def draw(shared: SharedRows, results: Sequence[LadderResult], subtitle: str) -> bytes:
@@ -291,12 +283,13 @@ def draw(shared: SharedRows, results: Sequence[LadderResult], subtitle: str) -> 
     from sklearn.decomposition import PCA  # of clusterings only
     from sklearn.preprocessing import StandardScaler
 
-    z = StandardScaler().fit_transform(shared.x)
+    x, groups = shared
+    z = StandardScaler().fit_transform(x)
     components = PCA(2, random_state=0).fit(z)
     centres = {}
-    for each in results:
-        means = np.stack([z[each.labels == label].mean(axis=0) for label in np.unique(np.asarray(each.labels))])
-        centres[each.rung.name] = components.transform(means)
-    groups = None if shared.groups is None else shared.groups.tolist()
+    for result in results:
+        means = np.stack([z[result.labels == label].mean(axis=0) for label in np.unique(np.asarray(result.labels))])
+        centres[result.rung.name] = components.transform(means)
     shares = components.explained_variance_ratio_.tolist()
-    return plots.centroids(components.transform(z), groups, centres, shares, subtitle)
+    colors = None if groups is None else groups.tolist()
+    return plots.centroids(components.transform(z), colors, centres, shares, subtitle)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from tipcast.compute.base import Session
@@ -19,7 +20,7 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema import TrackingSpec
 from tipcast.evaluation import report
 from tipcast.evaluation.base import evaluator
-from tipcast.jobs import closing
+from tipcast.jobs import say
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.run_context import RunContext, previous_run, run_context, run_names, without_keys
 from tipcast.jobs.train import train
@@ -122,23 +123,21 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     result = context.result(trainings=board, metrics=metrics)
     lines: dict[str, Any] = {f"{row['rank'] or '-'} {row['name']}": row["status"] for row in board}
     lines |= {name: value for name, value in result.items() if name != "trainings"}
-    return closing.say(result, first.print, lines=lines, problem=next(iter(problems), None))
+    return say(result, first.print, lines=lines, problem=next(iter(problems), None))
 
 
 def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
     commands = [without_keys(command, "resume", "fail_fast") for _, command in many]
     configs, trainings = [config for config, _ in many], list[Training]()
-    store = [each.name for each in dataclasses.fields(TrackingSpec) if each.name not in OWN]
-    for config in configs[1:]:
-        shared = [(name, getattr(config, name), getattr(configs[0], name)) for name in SHARED]
-        shared += [
-            (f"tracking.{name}", getattr(config.tracking, name), getattr(configs[0].tracking, name)) for name in store
-        ]
-        for name, value, other in shared:
-            if value != other:
-                what = "differs between the configurations, which share one cluster and one run"
-                raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
+    shared = [
+        *SHARED,
+        *(f"tracking.{field.name}" for field in dataclasses.fields(TrackingSpec) if field.name not in OWN),
+    ]
+    for name in shared:
+        if any(value != attrgetter(name)(configs[0]) for value in map(attrgetter(name), configs)):
+            what = "differs between the configurations, which share one cluster and one run"
+            raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
     names = run_names([(config.model.name, command) for config, command in zip(configs, commands, strict=True)])
     for config, name, command in zip(configs, names, commands, strict=True):
         check_model(config, config.task.kind)
@@ -221,14 +220,10 @@ def _record(context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Ma
     table |= {name: [row["metrics"].get(name) for row in board] for name in names}
     run.log_table(table, "tables/leaderboard.json")
     run.log_metrics(metrics)
-    lines = [
-        [
-            str(row["rank"] or ""),
-            f"[{row['name']}]({run.page(row['run_id'])})" if row["run_id"] else str(row["name"]),
-            *(report.number(row["metrics"][name]) if name in row["metrics"] else "" for name in names),
-            row["status"],
-        ]
-        for row in board
-    ]
+    lines = []
+    for row in board:
+        values = [report.number(row["metrics"][name]) if name in row["metrics"] else "" for name in names]
+        title = f"[{row['name']}]({run.page(row['run_id'])})" if row["run_id"] else row["name"]
+        lines.append([str(row["rank"] or ""), title, *values, row["status"]])
     text = report.table(["rank", "training", *names, "status"], lines)
     run.note("\n\n".join([text, report.repeat(context.command)]))

@@ -20,7 +20,7 @@ from tipcast.datasets.base import Dataset
 from tipcast.datasets.listing import identical
 from tipcast.datasets.months import Month, Written
 from tipcast.datasets.registry import open_dataset
-from tipcast.jobs import closing
+from tipcast.jobs import say
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress, worth_a_line
 
@@ -56,7 +56,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
                 manifest |= _write(dataset, workers, out, due, token)
                 facts.append(f"{sum(manifest[month.name].rows for month in due):,} rows in {len(due)} months")
     entries = {month.name: manifest[month.name] for month in planned}
-    return closing.say(
+    return say(
         {
             "out": config.out,
             "months": len(entries),

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
@@ -24,13 +24,13 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
 from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator
+from tipcast.evaluation.base import SHOWN, Evaluation, bounds, evaluator
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.sums import Parts
-from tipcast.jobs import closing
-from tipcast.jobs.run_context import run_context
+from tipcast.jobs import say
+from tipcast.jobs.run_context import RunContext, run_context
 from tipcast.jobs.sweep_plan import given_keys
-from tipcast.jobs.train_plan import collect
+from tipcast.jobs.train_plan import DIGEST, collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
@@ -55,17 +55,11 @@ HUGE = 1e300
 
 @dataclass(frozen=True)
 class Candidate:
-    """A registered version, and what the store says of it."""
+    """A registered version, with its tags and MLflow's run that trained it."""
 
     fetched: Fetched
-    status: str
-    """Of the run that trained it."""
-    metrics: Mapping[str, float]
-    """Of that run."""
+    run: Any
     tags: Mapping[str, str]
-    """Of the version."""
-    params: Mapping[str, str]
-    """Of that run."""
 
     @property
     def name(self) -> str:
@@ -78,9 +72,8 @@ class Candidate:
         return self.fetched.manifest
 
 
-@dataclass(frozen=True)
-class Check:
-    """One question of the gate and its answer."""
+class Check(NamedTuple):
+    """A check of the gate."""
 
     name: str
     passed: bool
@@ -89,10 +82,9 @@ class Check:
 
 @dataclass
 class Comparison:
-    """A version and the champion, which holds the alias, whatever that is called, on rows that both score."""
+    """The challenger, the champion if there is one that can be compared, and the rows that both score."""
 
     candidates: Sequence[Candidate]
-    """The challenger, and the champion if there is one that can be compared."""
     checks: list[Check]
     test: Listing
     recipe: Recipe
@@ -103,18 +95,13 @@ class Comparison:
     """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
 
     @property
-    def judge(self) -> Evaluator:
-        """What predictions are judged by."""
-        return evaluator(self.candidates[0].fetched.kind)
-
-    @property
     def period(self) -> str:
         """Of the test rows, in words."""
         return "all times" if self.test.period is None else split.describe(self.test.period)
 
     @property
     def passed(self) -> bool:
-        """Whether every answer is yes."""
+        """Whether every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -126,13 +113,13 @@ class Comparison:
     @property
     def metrics(self) -> dict[str, float]:
         """The difference first."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         if self.difference:
-            key = f"difference/{self.judge.headline.name}"
-            found = {key: self.difference.value, **bounds(self.difference.interval, key)}
-        for side, each in zip(("challenger", "champion"), self.evaluations, strict=False):
-            found |= {f"{side}/{name}": value for name, value in list(each.shown().items())[:SHOWN]}
-        return {**found, "test/rows": float(self.evaluations[0].rows)}
+            key = f"difference/{evaluator(self.candidates[0].fetched.kind).headline.name}"
+            metrics = {key: self.difference.value, **bounds(self.difference.interval, key)}
+        for side, evaluation in zip(("challenger", "champion"), self.evaluations, strict=False):
+            metrics |= {f"{side}/{name}": value for name, value in list(evaluation.shown().items())[:SHOWN]}
+        return {**metrics, "test/rows": float(self.evaluations[0].rows)}
 
 
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
@@ -149,59 +136,57 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             before = alias_holder(client, name, config.alias)
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
-                return closing.say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
+                return say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             comparison = compare(client, config, command, challenger, before, folder)
-        known = params(config, PARAMS) | {"test_period": comparison.period}
-        tags = {"model": uri, "data.test_digest": comparison.test.digest[:16]}
-        opened = run_context(
-            config, command, job="promote", name=f"promote {version}", params=known, tags=tags, clock=clock
-        )
+        recorded = params(config, PARAMS) | {"test_period": comparison.period}
+        tags = {"model": uri, "data.test_digest": comparison.test.digest[:DIGEST]}
+        title = f"promote {version}"
+        opened = run_context(config, command, job="promote", name=title, params=recorded, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         workers = context.start_workers()
         with clock.phase("score"):
             score(workers, config, comparison)
         with clock.phase("log"):
-            record(context.run, config, comparison, command)
-        problem, tags = None, {"promote.moved": "true"}
-        if comparison.passed or config.force:
-            facts, forced = {"why": comparison.why, "run": context.run.id}, not comparison.passed
+            record(context, config, comparison)
+        problem, forced = None, config.force and not comparison.passed
+        if comparison.passed or forced:
+            facts = {"why": comparison.why, "run": context.run.id}
             move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
+            context.run.set_tags({"promote.moved": "true"})
         else:
-            fix = "mend what failed, or move it all the same with force=true"
+            fix = "fix the failed checks, or set force=true to move the alias anyway"
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", fix)
             tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
+            context.run.set_tags(tags)
         context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
-        context.run.set_tags(tags)
     result = context.result(
         model_uri=uri,
         alias=config.alias,
         moved=problem is None,
-        forced=problem is None and not comparison.passed,
+        forced=forced,
         holder=before,
         checks={check.name: {"passed": check.passed, "what": check.what} for check in comparison.checks},
         metrics=comparison.metrics,
         phases=clock.seconds,
     )
     lines = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in comparison.checks}
-    by_force = ", forced" if result["forced"] else ""
-    lines[config.alias] = f"still version {before or 'none'}" if problem else f"version {version} now{by_force}"
-    shown = {name: result[name] for name in ("metrics", "run", "phases", "command")}
-    return closing.say(result, config.print, lines={**lines, **shown}, problem=problem)
+    lines[config.alias] = f"still version {before or 'none'}" if problem else f"version {version} now"
+    lines |= {name: result[name] for name in ("metrics", "run", "phases", "command")}
+    return say(result, config.print, lines=lines, problem=problem)
 
 
 def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Candidate:
-    """Fetch a registered version and what the store knows of it; M021 for one that cannot be compared."""
+    """Fetch a registered version and what the store has of it; M021 for one that cannot be compared."""
     folder.mkdir()
     fetched = fetch(client, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
-        known = versions_of(client, fetched)
-        what = "is named by no version, as an alias is" if known else "is not registered, so no alias can name it"
-        raise TipcastError("M021", uri, what, f"use {known[0]}" if known else "train with tracking.register=NAME")
+        others = versions_of(client, fetched)
+        what = "is named by no version, as an alias is" if others else "is not registered, so no alias can name it"
+        raise TipcastError("M021", uri, what, f"use {others[0]}" if others else "train with tracking.register=NAME")
     if lacking := [key for key in NEEDED if key not in fetched.manifest]:
         raise TipcastError("M021", fetched.uri, f"its manifest has no {lacking[0]}", "train and register it again")
-    version = client.get_model_version(fetched.name, fetched.version)
-    trained = client.get_run(fetched.run_id)
-    return Candidate(fetched, trained.info.status, trained.data.metrics, version.tags, trained.data.params)
+    tags = client.get_model_version(fetched.name, fetched.version).tags
+    return Candidate(fetched, client.get_run(fetched.run_id), tags)
 
 
 def compare(
@@ -213,10 +198,10 @@ def compare(
         text = config_text(client, run_id, "name the test rows: data=... data.test=...")
         prefix = "data.limits."
         given = [key.removeprefix(prefix) for key in given_keys(command) if key.startswith(prefix)]
-        own = {name: getattr(config.data.limits, name) for name in given}
+        limits = {name: getattr(config.data.limits, name) for name in given}
         data = tested(text, config.data, f"run {run_id}")
-        data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **own))
-    candidates, checks = [challenger], known(challenger)
+        data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
+    candidates, checks = [challenger], check_training(challenger)
     if before is not None:
         uri = f"models:/{challenger.fetched.name}/{before}"
         try:
@@ -225,122 +210,119 @@ def compare(
             if problem.code[0] != "M":
                 raise
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
-    targets = dict.fromkeys(str(each.manifest["target"]) for each in candidates)
-    checks.append(Check("target", len(targets) == 1, " against ".join(targets)))
     dataset, manifest = open_dataset(data), challenger.manifest
-    features = dict.fromkeys(feature for each in candidates for feature in each.manifest["features"])
+    features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
-    draw = split.held_out(dataset.test_share, int(challenger.params.get("seed", 0)))
+    draw = split.held_out(dataset.test_share, int(challenger.run.data.params.get("seed", 0)))
     recipe = Recipe(dataset, task, draw=draw)
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
-    if len(candidates) > 1:  # on rows of another dataset, as of green taxis, a model is a guess
-        one, other = (
-            {"dataset": dataset_of(each.manifest).name} | {name: str(each.manifest.get(name)) for name in test.facts}
-            for each in candidates
-        )
-        apart = [f"{one[name]} against {other[name]}" for name in one if one[name] != other[name]]
-        same = "both of " + ", ".join(f"{name} {value}" for name, value in one.items())
-        checks.append(Check("data", not apart, "; ".join(apart) or same))
-    checks.insert(0, unseen(candidates, test))  # the first that a refusal names
+    # On rows of another dataset, as of green taxis, a model is a guess.
+    kinds = [
+        ", ".join([dataset_of(facts).name, *(f"{name} {facts.get(name)}" for name in test.facts)])
+        for facts in (candidate.manifest for candidate in candidates)
+    ]
+    targets = [str(candidate.manifest["target"]) for candidate in candidates]
+    for name, values in (("target", targets), ("data", kinds)):
+        checks.append(Check(name, len(set(values)) == 1, " against ".join(dict.fromkeys(values))))
+    checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
     return Comparison(candidates, checks, test, recipe, data.limits)
 
 
-def known(candidate: Candidate) -> list[Check]:
+def check_training(candidate: Candidate) -> list[Check]:
     """Check what training and registering have left, and the files' digests against what the registry has kept."""
-    fetched, tags = candidate.fetched, candidate.tags
-    tests = {name: value for name, value in candidate.metrics.items() if name.startswith("test/")}
+    fetched, tags, metrics = candidate.fetched, candidate.tags, candidate.run.data.metrics
+    tests = {name: value for name, value in metrics.items() if name.startswith("test/")}
     odd = [f"{name} is not finite" for name, value in tests.items() if not abs(value) < HUGE]
     headline = f"test/{evaluator(fetched.kind).headline.name}"
     if headline not in tests:
         odd = [f"there is no {headline}"]
-    parity = candidate.metrics.get("parity/max_abs_diff", float("nan"))
+    parity = metrics.get("parity/max_abs_diff", float("nan"))
     apart = f"scores differ from the estimator's by {parity:.2g}, {TOLERANCE:g} may be"
-    digests = {"sha256": fetched.sha256, MANIFEST_TAG: fetched.manifest_sha256}
     wrong = [
-        f"its tag {name} is {tags.get(name, 'not there')[:16]}, its file's {digest[:16]}"
-        for name, digest in digests.items()
+        f"its tag {name} is {tags.get(name, 'not there')[:DIGEST]}, its file's {digest[:DIGEST]}"
+        for name, digest in (("sha256", fetched.sha256), (MANIFEST_TAG, fetched.manifest_sha256))
         if tags.get(name) != digest
     ]
-    wrong += [
-        f"no {name} in its manifest" for name in ("data_digest", "data_test_digest") if not candidate.manifest.get(name)
-    ]
+    digests = ("data_digest", "data_test_digest")
+    wrong += [f"no {name} in its manifest" for name in digests if not candidate.manifest.get(name)]
+    status = candidate.run.info.status
     return [
-        Check("run", candidate.status == "FINISHED", f"its run is {candidate.status}"),
+        Check("run", status == "FINISHED", f"its run is {status}"),
         Check("metrics", not odd, odd[0] if odd else f"{len(tests)} test metrics are finite"),
         Check("parity", parity <= TOLERANCE, apart),
         Check("digests", not wrong, wrong[0] if wrong else "model file and manifest are as registered"),
     ]
 
 
-def unseen(candidates: Sequence[Candidate], test: Listing) -> Check:
+def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     """Check that no version was trained or validated on the test rows: it has learnt their labels.
 
     Of rows without a time all must be trained on other files, or have held out the same rows of these.
     """
     if test.period is None:
-        trained = [each for each in candidates if each.manifest["data_digest"] == test.digest]
-        draws = {tuple(each.params.get(name) for name in ("seed", "data.test_share")) for each in trained}
+        trained = [candidate for candidate in candidates if candidate.manifest["data_digest"] == test.digest]
+        draws = {
+            tuple(candidate.run.data.params.get(name) for name in ("seed", "data.test_share")) for candidate in trained
+        }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:
             what = f"{' and '.join(each.name for each in trained)} were tested on other rows of the same files"
         return Check("test rows", len(draws) < 2, what)
-    periods = [(each.name, each.fetched.seen(test.facts)) for each in candidates]
     seen = [
-        f"{name} was trained on {split.describe(period)}"
-        for name, period in periods
-        if period is not None and split.overlap(period, test.period)
+        f"{candidate.name} was trained on {split.describe(period)}"
+        for candidate in candidates
+        if (period := candidate.fetched.seen(test.facts)) is not None and split.overlap(period, test.period)
     ]
     what = f"not all of {split.describe(test.period)} is new: {', '.join(seen)}" if seen else "new to what was trained"
     return Check("test rows", not seen, what)
 
 
 def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> None:
-    """Score the same rows with both versions, evaluate and compare them, and add the answer to the gate's."""
-    client, judge, listing, recipe = workers.client, comparison.judge, comparison.test, comparison.recipe
+    """Score the same rows with both versions, evaluate and compare them, and add the last check."""
+    client, listing, recipe, checks = workers.client, comparison.test, comparison.recipe, comparison.checks
+    judge, evaluations = evaluator(comparison.candidates[0].fetched.kind), comparison.evaluations
     reading = rows.start(workers, listing, recipe)
     with progress("read", reading):
         test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))["test"]
     predictions: list[Any] = []
-    evaluations = comparison.evaluations
     with progress("score"):
-        for manifest, fetched in ((each.manifest, each.fetched) for each in comparison.candidates):
+        for manifest, fetched in ((candidate.manifest, candidate.fetched) for candidate in comparison.candidates):
             x = client.map(partial(_columns, names=list(manifest["features"])), test.x, pure=False, key="columns")
             held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
             predictions.append(predict(client, held, x))
             threshold, truth = manifest["threshold"], test.y or x
             evaluations.append(judge.evaluate(client, predictions[-1], truth, threshold=threshold, where="data.test"))
     if len(evaluations) == 1:
-        comparison.checks.append(Check("comparison", True, "there is no champion to compare with"))
-        return
-    if not test.y:
-        what = "there is no target that both could be compared by"
-        comparison.checks.append(Check("comparison", False, what))
-        return
-    found = comparison.difference = judge.difference(
-        Parts((*predictions, test.y), client),
-        (evaluations[0], evaluations[1]),
-        replicates=config.replicates,
-        seed=config.seed,
-    )
-    headline, margin = judge.headline, config.margin
-    limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
-    what = f"{headline.title} {found.value:+.5f} ({found.interval.low:+.5f} to {found.interval.high:+.5f}), {limit}"
-    what += " with its whole interval" if config.certain else ""
-    passed = found.gain(headline.maximize, certain=config.certain) >= -margin
-    comparison.checks.append(Check("comparison", passed, what))
+        checks.append(Check("comparison", True, "there is no champion to compare with"))
+    elif not test.y:
+        checks.append(Check("comparison", False, "there is no target that both could be compared by"))
+    else:
+        parts, both = Parts((*predictions, test.y), client), (evaluations[0], evaluations[1])
+        difference = judge.difference(parts, both, replicates=config.replicates, seed=config.seed)
+        headline, margin, comparison.difference = judge.headline, config.margin, difference
+        limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
+        what = f"{headline.title} {_with_interval(difference)}, {limit}"
+        what += " with its whole interval" if config.certain else ""
+        passed = difference.gain(headline.maximize, certain=config.certain) >= -margin
+        checks.append(Check("comparison", passed, what))
 
 
 def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
     return x if list(x.columns) == names else x[names]
 
 
-def record(run: Run, config: PromoteConfig, comparison: Comparison, command: str) -> None:
-    """Record both versions' metrics on the same rows, figures, the gate's answers and the note."""
-    test, period, judge, difference = comparison.test, comparison.period, comparison.judge, comparison.difference
-    first, *others = evaluations = comparison.evaluations
-    names = [each.name for each in comparison.candidates]
+def _with_interval(difference: Difference) -> str:
+    return f"{difference.value:+.5f} ({difference.interval.low:+.5f} to {difference.interval.high:+.5f})"
+
+
+def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -> None:
+    """Record both versions' metrics on the same rows, figures, the checks and the note."""
+    run, test, period, difference = context.run, comparison.test, comparison.period, comparison.difference
+    fetched, evaluations = comparison.candidates[0].fetched, comparison.evaluations
+    names = [candidate.name for candidate in comparison.candidates]
+    judge, first = evaluator(fetched.kind), evaluations[0]
     run.log_metrics(comparison.metrics)
     profile = {"rows": first.rows, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
@@ -355,26 +337,25 @@ def record(run: Run, config: PromoteConfig, comparison: Comparison, command: str
     checks = [(check.name, "passed" if check.passed else "failed", check.what) for check in comparison.checks]
     head = ("check", "result", "what")
     run.log_table(dict(zip(head, zip(*checks, strict=True), strict=True)), "tables/gate.json")
-    # A column of metrics for each version, the headline first, and one of their difference.
-    headline, *metrics = list(first.shown())[:SHOWN]
-    title, columns = ["test metric"], [[headline, *metrics]]
-    for side, name, each in zip(("challenger", "champion"), names, evaluations, strict=False):
-        title.append(f"{side}, {name}")
-        columns.append([each.interval.around(each.headline, 5), *(f"{each.metrics[name]:.5f}" for name in metrics)])
-    for second in others:
-        apart = f"{first.headline - second.headline:+.5f}"
-        if difference:
-            interval = difference.interval
-            apart = f"{difference.value:+.5f} ({interval.low:+.5f} to {interval.high:+.5f})"
-        title.append("difference")
-        columns.append([apart, *(f"{first.metrics[name] - second.metrics[name]:+.5f}" for name in metrics)])
-    fetched, outcome = comparison.candidates[0].fetched, "passes" if comparison.passed else "does not pass"
+    # A row for each metric, the headline first: of both versions, and their difference.
+    title = ["test metric", *map(", ".join, zip(("challenger", "champion"), names, strict=False))]
+    title += ["difference"] if len(names) > 1 else []
+    table = []
+    for name in list(first.shown())[:SHOWN]:
+        values = [evaluation.shown()[name] for evaluation in evaluations]
+        apart = [f"{values[0] - values[1]:+.5f}"] if len(names) > 1 else []
+        table.append([name, *(f"{value:.5f}" for value in values), *apart])
+    for at, evaluation in enumerate(evaluations, 1):
+        table[0][at] = evaluation.interval.around(evaluation.headline, 5)
+    if difference:
+        table[0][-1] = _with_interval(difference)
+    outcome = "passes" if comparison.passed else "does not pass"
     parts = [
         f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",
         report.plot(run.id, judge.figure),
-        report.table(title, list(zip(*columns, strict=True))),
+        report.table(title, table),
         report.table(head, [[name, result.replace("failed", "**failed**"), what] for name, result, what in checks]),
         f"Scored on the same rows of {period}. {judge.interval_remark} {judge.difference_remark}",
-        report.repeat(command, origin.source().remark),
+        report.repeat(context.command, origin.source().remark),
     ]
     run.note("\n\n".join(parts))

@@ -12,7 +12,7 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
-from tipcast.jobs import closing
+from tipcast.jobs import say
 from tipcast.measure.clock import Clock
 from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import Item, ScorePlan
@@ -52,7 +52,7 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
         if of_store(problem) is problem:
             raise
         raise of_store(problem) from problem
-    return closing.say(said, config.print, problem=problem_of(refused, plan.files) if refused else None)
+    return say(said, config.print, problem=problem_of(refused, plan.files) if refused else None)
 
 
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:

@@ -21,7 +21,7 @@ from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import restored, to_plain
 from tipcast.datasets import rows
 from tipcast.evaluation.base import ranking
-from tipcast.jobs import closing, preflight, sweep_plan
+from tipcast.jobs import preflight, say, sweep_plan
 from tipcast.jobs.run_context import PreviousRun, previous_run, run_context, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
 from tipcast.jobs.sweep_record import SweepRecord
@@ -102,7 +102,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         problem = sweep.problem()
         if problem:
             context.run.set_tags({"error.code": problem.code, "error.message": problem})
-    return closing.say(result, config.print, problem=problem)
+    return say(result, config.print, problem=problem)
 
 
 def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation.base import evaluator
-from tipcast.jobs import closing
+from tipcast.jobs import say
 from tipcast.jobs.repeat import original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
@@ -52,7 +52,7 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
         record = Record(context, config, plan, original=first)
         workers = context.start_workers(lambda workers: warm_up(workers, config, plan))
         result = train(workers, record)
-    return closing.say(result, config.print)
+    return say(result, config.print)
 
 
 def train(
