@@ -40,7 +40,7 @@ from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias, versions_of
 from tipcast.tracking.portable import MANIFEST_TAG, TOLERANCE
-from tipcast.tracking.run import Run, config_text
+from tipcast.tracking.run import config_text
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
