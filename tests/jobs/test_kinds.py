@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
 
-from tipcast.evaluation.base import evaluator
+from tipcast.evaluation import evaluator
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import

@@ -123,3 +123,11 @@ def root_slope(value: float, root: bool) -> float:
     if not root:
         return 1.0
     return 1 / (2 * value) if value else 0.0
+
+
+def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
+    z = Z95 * Z95 / rows
+    middle = (rate + z / 2) / (1 + z)
+    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
+    return middle - half, middle + half

@@ -23,8 +23,8 @@ from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
-from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator
+from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds
 from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.sums import Parts
 from tipcast.jobs import closing

@@ -12,8 +12,8 @@ from typing import Any
 from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
 from tipcast.datasets import split
-from tipcast.evaluation import plots
-from tipcast.evaluation.base import Evaluation, Evaluator, bounds, evaluator, shares
+from tipcast.evaluation import evaluator, plots
+from tipcast.evaluation.base import Evaluation, Evaluator, bounds, shares
 from tipcast.evaluation.report import log_figure, metric_lines, plot, repeat, table
 from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin
