@@ -30,7 +30,7 @@ BUDGET = {
     "compute": 1486,
     "config": 1617,
     "datasets": 4483,
-    "evaluation": 2266,
+    "evaluation": 2267,
     "jobs": 2881,
     "measure": 424,
     "models": 2135,

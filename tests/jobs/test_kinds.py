@@ -35,7 +35,7 @@ KINDS = {
 PLOTS = {
     "regression": {"predicted", "predicted_small", "residuals"},
     "multiclass": {"confusion", "confusion_small", "classes"},
-    "clustering": {"clusters", "clusters_small", "cluster_rows"},
+    "clustering": {"clusters", "clusters_small"},
 }
 Job = Callable[..., Any]
 

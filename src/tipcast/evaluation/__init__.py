@@ -8,6 +8,8 @@ from collections.abc import Callable
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import KINDS, OWN, ROWS, Evaluator, Metric, RowFunction, load_entry_points
 
+__all__ = ["Evaluator", "evaluator", "metric", "ranking"]
+
 
 def evaluator(kind: str) -> Evaluator:
     """Return the evaluator of a kind of task."""

@@ -18,9 +18,19 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import paired
-from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Cut, Edges, Floats, Interval, Ints, Parts, added, summed, values_of
+from tipcast.evaluation.sums import (
+    Cut,
+    Difference,
+    Edges,
+    Floats,
+    Interval,
+    Ints,
+    Parts,
+    added,
+    difference_of_means,
+    summed,
+    values_of,
+)
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
 ENTRY_POINTS = "tipcast.metrics"
@@ -162,7 +172,7 @@ class Evaluator(ABC):
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"
             raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
-        return paired.difference_of_means(parts, self.loss, root=self.root)
+        return difference_of_means(parts, self.loss, root=self.root)
 
     @abstractmethod
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:

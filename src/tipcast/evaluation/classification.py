@@ -19,8 +19,21 @@ from numpy.typing import NDArray
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
-from tipcast.evaluation.paired import Difference, bootstrap
-from tipcast.evaluation.sums import Z95, Cut, Edges, Floats, Interval, Ints, Parts, added, kept, values_of, wilson
+from tipcast.evaluation.sums import (
+    Z95,
+    Cut,
+    Difference,
+    Edges,
+    Floats,
+    Interval,
+    Ints,
+    Parts,
+    added,
+    bootstrap,
+    kept,
+    values_of,
+    wilson,
+)
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""

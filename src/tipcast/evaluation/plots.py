@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tipcast.evaluation.base import Metric
     from tipcast.evaluation.classification import ClassificationEvaluation
     from tipcast.evaluation.clustering import Map
-    from tipcast.evaluation.paired import Difference
     from tipcast.evaluation.regression import RegressionEvaluation
+    from tipcast.evaluation.sums import Difference
 
 COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#8a6d00")
 """Of the Okabe-Ito palette, the yellow darkened: lines on white."""

@@ -25,8 +25,7 @@ from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds
-from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Difference, Parts
 from tipcast.jobs import closing
 from tipcast.jobs.run_context import run_context
 from tipcast.jobs.sweep_plan import given_keys

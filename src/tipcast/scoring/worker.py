@@ -28,8 +28,7 @@ from tipcast.datasets.base import Dataset, Fragment, Period
 from tipcast.datasets.column_names import NAMES
 from tipcast.datasets.delimited import bare_texts, read_table
 from tipcast.datasets.parquet import undamaged
-from tipcast.evaluation import evaluator
-from tipcast.evaluation.base import Evaluator
+from tipcast.evaluation import Evaluator, evaluator
 from tipcast.models.base import Scorer
 from tipcast.scoring.output_folder import FOOTER, MANIFEST, Entry
 from tipcast.scoring.plan import Item, added_columns

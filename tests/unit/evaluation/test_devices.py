@@ -15,8 +15,7 @@ from tipcast.compute.base import Session
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import KINDS
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.paired import bootstrap
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Parts, bootstrap
 
 ROWS = {
     "classification": test_classification.rows,

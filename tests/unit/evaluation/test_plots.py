@@ -20,9 +20,8 @@ from tipcast.evaluation import plots, style
 from tipcast.evaluation.base import Metric
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.clustering import Map
-from tipcast.evaluation.paired import Difference
 from tipcast.evaluation.regression import RegressionEvaluation
-from tipcast.evaluation.sums import Interval
+from tipcast.evaluation.sums import Difference, Interval
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
