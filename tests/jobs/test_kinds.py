@@ -110,6 +110,7 @@ def test_a_run_records_what_its_kind_is_judged_by(
     client = mlflow.MlflowClient(store)
     found = {Path(file.path).stem for file in client.list_artifacts(ended.run.info.run_id, "plots")}
     assert found >= PLOTS[kind]
+    assert ("contributions" in found) == (kind != "clustering"), "of XGBoost's models"
     model = Path(mlflow.artifacts.download_artifacts(ended.said["model_uri"], tracking_uri=store))
     _predicts(kind, model)
     _evaluated(kind, model, store, monkeypatch)

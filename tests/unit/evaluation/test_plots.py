@@ -28,7 +28,6 @@ IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0
 HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
 GRID = [j / 50 for j in range(51)]
 CURVES = {f"run {i}: AUC 0.7{9 - i}": {"fpr": GRID, "tpr": [j ** (0.4 + 0.1 * i) for j in GRID]} for i in range(7)}
-SCORES = [0.61, 0.64, 0.65, 0.6]
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
 AUC = Metric("auc", True, label="AUC")
 
