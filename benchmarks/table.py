@@ -73,7 +73,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
     "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py",
-    "evaluation/plots/runs.py", "models/library.py",
+    "evaluation/plots.py", "models/library.py",
 )  # fmt: skip
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips runs."""
 OF_ALL = ("ladder_1", "ladder_2", "gpu_tests_1", "gpu_tests_2")

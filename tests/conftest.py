@@ -39,7 +39,7 @@ from tipcast.compute.base import Frames, Session
 from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
-from tipcast.evaluation.plots import style
+from tipcast.evaluation import style
 from tipcast.models import safe_load
 from tipcast.tasks.base import Task
 from tipcast.tracking.store import open_store

@@ -30,8 +30,8 @@ BUDGET = {
     "compute": 1486,
     "config": 1617,
     "datasets": 4511,
-    "evaluation": 2284,
-    "jobs": 2819,
+    "evaluation": 2267,
+    "jobs": 2817,
     "measure": 424,
     "models": 2005,
     "scoring": 1335,
@@ -76,7 +76,7 @@ FORBIDDEN_CALLS = {
     "tempfile.mktemp": "lets others make the file first: use mkstemp",
 }
 FORBIDDEN_ARGUMENTS = {("shell", True), ("verify", False), ("allow_pickle", True)}
-CIRCLES = {"evaluation"}
+CIRCLES: set[str] = set()
 """Rooms whose modules still import each other in a circle: it only falls."""
 PRIVATE: dict[str, set[str]] = {}
 """Module -> private names of Dask and MLflow that it uses, for want of another way."""

@@ -22,7 +22,7 @@ import pytest
 import scipy.special  # noqa: F401 - early, see tipcast.jobs.train
 
 from tipcast import cli
-from tipcast.evaluation.plots import style
+from tipcast.evaluation import style
 from tipcast.models import safe_load
 
 ROOT = Path(__file__).resolve().parent.parent

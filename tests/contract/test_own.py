@@ -17,12 +17,12 @@ import pandas as pd
 import pytest
 
 import tipcast
+from tipcast import evaluation
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
 from tipcast.datasets import registry, table_features
 from tipcast.datasets.base import Dataset, Fragment, Listing
 from tipcast.datasets.taxi.sample import sample_block
-from tipcast.evaluation import base as evaluation
 from tipcast.tasks import base
 
 pytestmark = pytest.mark.usefixtures("small_pictures")
@@ -168,8 +168,7 @@ def test_a_model(train: Any) -> None:
 
 
 def test_a_metric(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_OWN", {kind: {} for kind in evaluation.KINDS})
-
+    monkeypatch.setitem(evaluation.base.OWN, "classification", {})
     evaluation.metric("classification", maximize=True)(within_a_tenth)
     done = train(data={"rows": 4000})
     client = mlflow.MlflowClient(done.tracking_uri)

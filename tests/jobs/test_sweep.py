@@ -22,8 +22,7 @@ from tests.jobs.conftest import children, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.evaluation import base
-from tipcast.evaluation.plots import style
+from tipcast.evaluation import base, style
 from tipcast.jobs import train
 from tipcast.search import trial as worker_side
 from tipcast.tracking import process

@@ -1,1 +1,64 @@
-"""Evaluation: metrics at any number of rows, plots and the report made of them."""
+"""Evaluation: metrics at any number of rows, plots and the report made of them; here are the kinds of tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation.base import KINDS, OWN, ROWS, Evaluator, Metric, RowFunction, load_entry_points
+
+__all__ = ["Evaluator", "evaluator", "metric", "ranking"]
+
+
+def evaluator(kind: str) -> Evaluator:
+    """Return the evaluator of a kind of task."""
+    if kind == "classification":
+        from tipcast.evaluation.classification import Classification as Found
+    elif kind == "multiclass":
+        from tipcast.evaluation.multiclass import Multiclass as Found  # type: ignore[assignment]
+    elif kind == "regression":
+        from tipcast.evaluation.regression import Regression as Found  # type: ignore[assignment]
+    elif kind == "clustering":
+        from tipcast.evaluation.clustering import Clustering as Found  # type: ignore[assignment]
+    else:
+        raise TipcastError("C003", "task.kind", f"no such kind: {kind}", f"use {', '.join(KINDS)}")
+    return Found()
+
+
+def ranking(kind: str, name: str | None, where: str) -> Metric:
+    """Return what models of a kind are ranked by: the headline, or a metric of that name, also a user's; else C003."""
+    judge = evaluator(kind)
+    load_entry_points()
+    metrics = {each.name: each for each in (*judge.metrics, *OWN[kind]) if each.ranks}
+    if name is not None and name not in metrics:
+        raise TipcastError("C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(metrics)}")
+    return metrics[name or judge.headline.name]
+
+
+def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
+    """Make a function a metric of all tasks of a kind (see ``KINDS``): it is logged, and stands in every table.
+
+    The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
+    metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where
+    None. Workers must be able to import the function's module, which an installed package makes known by an entry point
+    of the group ``tipcast.metrics``. C003 where the name is reserved, or not possible in MLflow.
+
+    Examples
+    --------
+    >>> @metric("regression", maximize=True)
+    ... def within_one(target, prediction):
+    ...     return abs(prediction - target) <= 1
+
+    """
+
+    def register(function: RowFunction) -> RowFunction:
+        own = Metric(name or function.__name__, maximize)
+        if own.name in {each.name for each in evaluator(kind).metrics} | {ROWS}:
+            raise TipcastError("C003", f"metric {own.name}", "is one of ours", "give it another name")
+        if not re.fullmatch(r"\w[\w.\- ]*", own.name):  # which stores would have under another name
+            raise TipcastError("C003", f"metric {own.name}", "is no name to MLflow", "use letters, digits and _")
+        OWN[kind][own] = function
+        return function
+
+    return register

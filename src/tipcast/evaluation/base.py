@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +18,19 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import paired
-from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Cut, Edges, Floats, Interval, Ints, Parts, added, summed, values_of
+from tipcast.evaluation.sums import (
+    Cut,
+    Difference,
+    Edges,
+    Floats,
+    Interval,
+    Ints,
+    Parts,
+    added,
+    difference_of_means,
+    summed,
+    values_of,
+)
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
 ENTRY_POINTS = "tipcast.metrics"
@@ -134,8 +143,8 @@ class Evaluator(ABC):
         of this process. Two classes: scores at or above ``threshold`` are positive; None takes the most accurate.
         ``where`` is the data's name in error messages.
         """
-        _load_entry_points()
-        parts, own = Parts((predictions, targets), client, where), _OWN[self.kind]
+        load_entry_points()
+        parts, own = Parts((predictions, targets), client, where), OWN[self.kind]
         found: Evaluation = self._evaluate(parts, threshold)
         if not own:
             return found
@@ -163,7 +172,7 @@ class Evaluator(ABC):
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"
             raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
-        return paired.difference_of_means(parts, self.loss, root=self.root)
+        return difference_of_means(parts, self.loss, root=self.root)
 
     @abstractmethod
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
@@ -220,31 +229,6 @@ def lists(columns: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
     return {name: values.tolist() for name, values in columns.items()}
 
 
-def evaluator(kind: str) -> Evaluator:
-    """Return the evaluator of a kind of task."""
-    if kind == "classification":
-        from tipcast.evaluation.classification import Classification as Found
-    elif kind == "multiclass":
-        from tipcast.evaluation.multiclass import Multiclass as Found  # type: ignore[assignment]
-    elif kind == "regression":
-        from tipcast.evaluation.regression import Regression as Found  # type: ignore[assignment]
-    elif kind == "clustering":
-        from tipcast.evaluation.clustering import Clustering as Found  # type: ignore[assignment]
-    else:
-        raise TipcastError("C003", "task.kind", f"no such kind: {kind}", f"use {', '.join(KINDS)}")
-    return Found()
-
-
-def ranking(kind: str, name: str | None, where: str) -> Metric:
-    """Return what models of a kind are ranked by: the headline, or a metric of that name, also a user's; else C003."""
-    judge = evaluator(kind)
-    _load_entry_points()
-    found = {each.name: each for each in (*judge.metrics, *_OWN[kind]) if each.ranks}
-    if name is not None and name not in found:
-        raise TipcastError("C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(found)}")
-    return found[name or judge.headline.name]
-
-
 def logged(evaluation: Evaluation, split: str, headline: Metric) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: the headline first, the bounds of its interval last."""
     found = {f"{split}/{name}": value for name, value in evaluation.metrics.items() if name != ROWS}
@@ -260,40 +244,12 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 
 RowFunction = Callable[[Array, Array], Array]
 
-_OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
+OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
 """Kind -> a user's metric -> what computes a value of each row."""
 
 
-def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
-    """Make a function a metric of all tasks of a kind (see ``KINDS``): it is logged, and stands in every table.
-
-    The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
-    metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where
-    None. Workers must be able to import the function's module, which an installed package makes known by an entry point
-    of the group ``tipcast.metrics``. C003 where the name is reserved, or not possible in MLflow.
-
-    Examples
-    --------
-    >>> @metric("regression", maximize=True)
-    ... def within_one(target, prediction):
-    ...     return abs(prediction - target) <= 1
-
-    """
-
-    def register(function: RowFunction) -> RowFunction:
-        found = Metric(name or function.__name__, maximize)
-        if found.name in {each.name for each in evaluator(kind).metrics} | {ROWS}:
-            raise TipcastError("C003", f"metric {found.name}", "is one of ours", "give it another name")
-        if not re.fullmatch(r"\w[\w.\- ]*", found.name):  # which stores would have under another name
-            raise TipcastError("C003", f"metric {found.name}", "is no name to MLflow", "use letters, digits and _")
-        _OWN[kind][found] = function
-        return function
-
-    return register
-
-
 @functools.cache
-def _load_entry_points() -> None:
+def load_entry_points() -> None:
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         point.load()
 

@@ -18,9 +18,22 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import paired
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
-from tipcast.evaluation.sums import Z95, Cut, Edges, Floats, Interval, Ints, Parts, added, kept, values_of
+from tipcast.evaluation.sums import (
+    Z95,
+    Cut,
+    Difference,
+    Edges,
+    Floats,
+    Interval,
+    Ints,
+    Parts,
+    added,
+    bootstrap,
+    kept,
+    values_of,
+    wilson,
+)
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -169,10 +182,10 @@ class Classification(Evaluator):
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
         return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: Any, *, replicates: int, seed: int) -> paired.Difference:
-        """Compare two models' AUC by a paired bootstrap, see ``paired.bootstrap``."""
+    def difference(self, parts: Parts, evaluations: Any, *, replicates: int, seed: int) -> Difference:
+        """Compare two models' AUC by a paired bootstrap, see ``bootstrap``."""
         aucs = evaluations[0].headline, evaluations[1].headline
-        return paired.bootstrap(parts, aucs, replicates=replicates, seed=seed)
+        return bootstrap(parts, aucs, replicates=replicates, seed=seed)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
@@ -352,11 +365,3 @@ def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
         return corners
     along = (x + y)[corners]
     return corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
-
-
-def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
-    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
-    z = Z95 * Z95 / rows
-    middle = (rate + z / 2) / (1 + z)
-    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
-    return middle - half, middle + half

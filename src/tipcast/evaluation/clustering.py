@@ -138,14 +138,11 @@ class Clustering(Evaluator):
         return ClusteringEvaluation(metrics, interval, assigned, found)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw rows and centroids on two principal components, and the rows of each cluster."""
+        """Draw rows and centroids on two principal components."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        shares = {f"cluster {at}": float(rows) for at, rows in enumerate(first.sums.histogram)}
         yield self.figure, plots.clusters(first.map, first.sums.histogram, subtitle)
-        kind, title = "rows", "Rows of each cluster"
-        yield "plots/cluster_rows.png", plots.importance(shares, subtitle, kind=kind, title=title)
 
     def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""

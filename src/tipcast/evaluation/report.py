@@ -101,7 +101,7 @@ def small_name(figure: str) -> str:
 
 def log_figure(log: Callable[[bytes, str], None], picture: bytes, figure: str) -> None:
     """Log a figure (PNG), and in half its size beside it for notes; ``log`` takes the content and its artifact path."""
-    from tipcast.evaluation.plots import small  # Matplotlib takes half a second, which not every reader of notes needs
+    from tipcast.evaluation.style import small  # Matplotlib takes half a second, which not every reader of notes needs
 
     log(picture, figure)
     log(small(picture), small_name(figure))

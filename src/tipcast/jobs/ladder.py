@@ -23,8 +23,7 @@ from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster
 from tipcast.datasets.rows import held_out_rows
-from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import evaluator
+from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, without_keys

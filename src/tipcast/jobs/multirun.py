@@ -18,8 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import TrackingSpec
-from tipcast.evaluation import report
-from tipcast.evaluation.base import evaluator
+from tipcast.evaluation import evaluator, report
 from tipcast.jobs import say
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.run_context import RunContext, previous_run, run_context, run_names, without_keys

@@ -8,7 +8,7 @@ from typing import Any
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import DoctorConfig, PrepareConfig, SweepConfig
 from tipcast.config.schema import DataSpec, Limits, MadeData, TableData, TrackingSpec
-from tipcast.evaluation.base import ranking
+from tipcast.evaluation import ranking
 from tipcast.search.space import MOST
 
 USUAL_SHARE = 0.2

@@ -23,10 +23,9 @@ from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
-from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN, Evaluation, bounds, evaluator
-from tipcast.evaluation.paired import Difference
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation.base import SHOWN, Evaluation, bounds
+from tipcast.evaluation.sums import Difference, Parts
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context
 from tipcast.jobs.sweep_plan import given_keys

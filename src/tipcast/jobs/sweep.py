@@ -20,7 +20,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import restored, to_plain
 from tipcast.datasets import rows
-from tipcast.evaluation.base import ranking
+from tipcast.evaluation import ranking
 from tipcast.jobs import preflight, say, sweep_plan
 from tipcast.jobs.run_context import PreviousRun, previous_run, run_context, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys

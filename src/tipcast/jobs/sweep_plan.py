@@ -15,7 +15,8 @@ from tipcast.compute.base import Array, Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import SweepConfig
 from tipcast.datasets.base import merged
-from tipcast.evaluation.base import bounds, evaluator
+from tipcast.evaluation import evaluator
+from tipcast.evaluation.base import bounds
 from tipcast.models import build
 from tipcast.search.space import Space
 from tipcast.search.trial import Measured, Objective, Study

@@ -14,7 +14,7 @@ from tipcast.compute.session import recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
-from tipcast.evaluation.base import evaluator
+from tipcast.evaluation import evaluator
 from tipcast.jobs import say
 from tipcast.jobs.repeat import original
 from tipcast.jobs.run_context import run_context, run_names

@@ -16,8 +16,8 @@ from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.config.job_schemas import DoctorConfig, TrainConfig
 from tipcast.config.plain import flatten, redact, to_plain
-from tipcast.evaluation import plots, report
-from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, evaluator, logged
+from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.evaluation.sums import even
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext

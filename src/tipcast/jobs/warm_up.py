@@ -13,7 +13,7 @@ from tipcast.config.job_schemas import TrainConfig
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.rows import Recipe, collection, prepare_fragment
-from tipcast.evaluation.base import evaluator
+from tipcast.evaluation import evaluator
 from tipcast.models.base import Split
 from tipcast.models.build import build
 

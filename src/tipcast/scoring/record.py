@@ -19,8 +19,8 @@ from tipcast.config.plain import to_plain
 from tipcast.datasets import address, split
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
-from tipcast.evaluation import plots
-from tipcast.evaluation.base import Evaluation, bounds, evaluator, shares
+from tipcast.evaluation import evaluator, plots
+from tipcast.evaluation.base import Evaluation, bounds, shares
 from tipcast.evaluation.report import log_figure, plot, repeat
 from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin

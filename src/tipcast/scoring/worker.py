@@ -28,7 +28,7 @@ from tipcast.datasets.base import Dataset, Fragment, Period
 from tipcast.datasets.column_names import NAMES
 from tipcast.datasets.delimited import bare_texts, read_table
 from tipcast.datasets.parquet import undamaged
-from tipcast.evaluation.base import Evaluator, evaluator
+from tipcast.evaluation import Evaluator, evaluator
 from tipcast.models.base import Scorer
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.writing import FOOTER, MANIFEST, Entry, file_sha256, file_stamp, remove, written

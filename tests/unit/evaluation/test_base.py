@@ -11,8 +11,8 @@ import pytest
 from distributed import Client
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import base
-from tipcast.evaluation.base import KINDS, bounds, evaluator, logged, metric
+from tipcast.evaluation import base, evaluator, metric
+from tipcast.evaluation.base import KINDS, bounds, logged
 from tipcast.evaluation.regression import Regression
 from tipcast.evaluation.sums import Interval, mean_interval
 
@@ -21,7 +21,7 @@ from tipcast.evaluation.sums import Interval, mean_interval
 def _none_registered() -> Iterator[None]:
     yield
     for kind in KINDS:
-        base._OWN[kind].clear()
+        base.OWN[kind].clear()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,9 +86,9 @@ def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: [Point()] if group == base.ENTRY_POINTS else []
     )
-    base._load_entry_points.cache_clear()
+    base.load_entry_points.cache_clear()
     assert Regression().evaluate_here(np.zeros(3), np.full(3, 2.0)).metrics["installed"] == 2
-    base._load_entry_points.cache_clear()
+    base.load_entry_points.cache_clear()
 
 
 def test_keys_in_mlflow() -> None:

@@ -12,10 +12,10 @@ from tests.unit.evaluation import test_classification, test_clustering, test_mul
 from tests.unit.evaluation.conftest import spread
 
 from tipcast.compute.base import Session
-from tipcast.evaluation.base import KINDS, evaluator
+from tipcast.evaluation import evaluator
+from tipcast.evaluation.base import KINDS
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.paired import bootstrap
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Parts, bootstrap
 
 ROWS = {
     "classification": test_classification.rows,

@@ -9,10 +9,9 @@ import pytest
 from distributed import Client
 from tests.unit.evaluation.conftest import spread
 
-from tipcast.evaluation import paired
+from tipcast.evaluation import sums
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.paired import Difference, area, bootstrap
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Difference, Parts, area, bootstrap
 
 Z95 = 1.959963984540054
 
@@ -65,7 +64,7 @@ def test_agrees_with_delong(client: Client, better: float) -> None:
 def test_of_many_rows_a_part_is_resampled_and_scaled(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     labels, first, second = _rows(6000, 2, 0.2)
     value, error = _delong(labels, first, second)
-    monkeypatch.setattr(paired, "MOST_ROWS", 1000)
+    monkeypatch.setattr(sums, "MOST_ROWS", 1000)
     found = _found(client, labels, first, second, cuts=(1001, 3500))
     assert found.resampled == 1000
     assert found.value == pytest.approx(value, abs=1e-12), "the difference itself is of all rows"
@@ -79,7 +78,7 @@ def test_rows_are_taken_at_even_distances_across_parts(client: Client) -> None:
     parts = np.split(values, cuts)
     taken, before = [], 0
     for part in parts:
-        taken += list(paired.sample(part, part, part, -before % 7, 7)[0])
+        taken += list(sums.sample(part, part, part, -before % 7, 7)[0])
         before += len(part)
     assert taken == list(range(0, 100, 7))
 

@@ -1,6 +1,7 @@
 """The plots' one style: a square page with title, subtitle and one set of axes, drawn without any global state.
 
-Every property is set on the objects themselves: matplotlib's rcParams are shared by all threads, a Figure is not.
+Every property is set on the objects themselves: matplotlib's rcParams and pyplot are shared by all threads, a Figure is
+not.
 """
 
 from __future__ import annotations
@@ -10,34 +11,30 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.image import imread, imsave
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from numpy import ma
 
 from tipcast.evaluation.sums import Floats, Ints
 
-INK = "#1c2530"
-MUTED = "#66707c"
-FAINT = "#b4bbc4"
-GRID = "#e7eaee"
-BLUE = "#0072b2"
-ORANGE = "#d55e00"
+INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
+BLUE, ORANGE = "#0072b2", "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
 SHADES = LinearSegmentedColormap.from_list("rows", ["#eaf3f9", BLUE, "#00243a"])
-
 TITLE, TEXT, SMALL = 17, 13, 11.5
+FONT = ["DejaVu Sans"]
 SIZE, DPI = 6.0, 150
 BOX = (0.165, 0.125, 0.775, 0.715)
 """Left, bottom, width, height of the axes within the page."""
-
-FONT = ["DejaVu Sans"]
 DASHES = (0, (4, 3))
 GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
 """A line that others are read against."""
+PAIR: dict[str, Any] = {"ncols": 2, "columnspacing": 1.4, "handlelength": 1.4}
+"""A legend in one line."""
 
 
 def page(title: str, subtitle: str, x: str, y: str, box: tuple[float, ...] = BOX) -> tuple[Figure, Axes]:
@@ -56,20 +53,20 @@ def axes_in(figure: Figure, box: tuple[float, ...], x: str, y: str) -> Axes:
     axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
     axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7, family=FONT)
     axes.grid(True, color=GRID, linewidth=1)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(FAINT)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6, labelfontfamily=FONT[0])
     return axes
 
 
-def shares(axes: Axes, x: bool = True, y: bool = True) -> None:
-    """Show 0..1 on the axes chosen as 0 % to 100 %."""
-    for wanted, axis, limit in ((x, axes.xaxis, axes.set_xlim), (y, axes.yaxis, axes.set_ylim)):
-        if wanted:
-            limit(0, 1)
-            axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
-            axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+def shares(axes: Axes, y: bool = True) -> None:
+    """Show 0..1 on the horizontal and, if wanted, the vertical axis as 0 % to 100 %."""
+    axes.set_xlim(0, 1)
+    if y:
+        axes.set_ylim(0, 1)
+    for axis in (axes.xaxis, axes.yaxis) if y else (axes.xaxis,):
+        axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+        axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
 
 
 def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options: Any) -> None:
@@ -86,35 +83,35 @@ def roc_page(title: str, subtitle: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def rows(title: str, subtitle: str, names: Sequence[str], x: str, above: float = 0.6) -> tuple[Figure, Axes]:
+def rows(
+    title: str,
+    subtitle: str,
+    names: Sequence[str],
+    x: str,
+    above: float = 0.6,
+    side: float = 0.0,
+    height: float = 0.715,
+) -> tuple[Figure, Axes]:
     """Return a page with a row for each name, the first on top with some room above, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = page(title, subtitle, x, "", (left, 0.125, 0.92 - left, 0.715))
+    figure, axes = page(title, subtitle, x, "", (left, 0.125, 0.92 - side - left, height))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 5) - 0.4, -above)
     axes.grid(False, axis="y")
     return figure, axes
 
 
-def bars(axes: Axes, values: Sequence[float], **options: Any) -> None:
-    """Draw a horizontal bar in each row."""
-    axes.barh(range(len(values)), values, **{"height": 0.62, "color": BLUE, "alpha": 0.85, "zorder": 3, **options})
-
-
-def ends(axes: Axes, values: Sequence[float], texts: Sequence[str], room: float) -> None:
-    """Write a text at the end of each row's bar; ``room``: the axis's length against the longest bar's."""
-    for at, (value, text) in enumerate(zip(values, texts, strict=True)):
-        write(axes, value, at, f" {text}", va="center", bbox=None)
-    axes.set_xlim(0, max(values, default=1) * room or 1)
+def ends(axes: Axes, bars: Any, texts: Sequence[str]) -> None:
+    """Write a text at the end of each bar."""
+    axes.bar_label(bars, texts, padding=4, fontsize=SMALL, color=INK, family=FONT)
 
 
 def cells(axes: Axes, x: Floats, y: Floats, counts: Ints) -> None:
     """Shade cells (x, y) by the logarithm of their rows; a cell without any is white."""
     norm = LogNorm(1, max(int(counts.max(initial=0)), 2))
-    axes.pcolormesh(x, y, ma.masked_equal(counts.T, 0), cmap=SHADES, norm=norm, rasterized=True)
+    axes.pcolormesh(x, y, np.ma.masked_equal(counts.T, 0), cmap=SHADES, norm=norm, rasterized=True)
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.locator_params(nbins=6)
 
 
 def filled(axes: Axes, share: Any, edges: Any, color: str = BLUE, label: str | None = None) -> None:
@@ -134,7 +131,7 @@ def bin_shares(axes: Axes, highest: float, threshold: float | None = None) -> No
     axes.set_ylim(0, highest * 1.32)
     axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.045 else 1, symbol=" %"))
-    key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
+    key(axes, "upper left", **PAIR)
 
 
 def ring(axes: Axes, x: float, y: float, label: str | None = None) -> None:
@@ -148,17 +145,16 @@ def percent(share: float, decimals: int = 0) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
-def components(shares: Sequence[float]) -> tuple[str, str]:
+def components(parts: Sequence[float]) -> tuple[str, str]:
     """Return the axes' names of two principal components, with their shares of the variance."""
-    return f"first component ({percent(shares[0])} of variance)", f"second component ({percent(shares[1])})"
+    return f"first component ({percent(parts[0])} of variance)", f"second component ({percent(parts[1])})"
 
 
 def key(axes: Axes, place: str, **options: Any) -> None:
     """Show the legend at a place, on a white ground."""
     font: dict[str, Any] = {"family": FONT, "size": SMALL}
-    look = {"loc": place, "frameon": True, "labelcolor": INK, "prop": font, "title_fontproperties": font}
-    legend = axes.legend(**look, **options)
-    legend.get_frame().set(facecolor="white", edgecolor="none", alpha=0.85)
+    look: dict[str, Any] = {"loc": place, "labelcolor": INK, "prop": font, "title_fontproperties": font}
+    axes.legend(**look, frameon=True, facecolor="white", edgecolor="none", framealpha=0.85, **options)
 
 
 def png(figure: Figure) -> bytes:

@@ -1,0 +1,407 @@
+"""Plots of an evaluation and of a run, in the style of ``style``.
+
+Each is a PNG of 900 x 900 pixels; ``subtitle`` is the line below its title, as model, rows and period. scikit-learn's
+displays load pyplot, whose state all threads share: here are plain lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from tipcast.evaluation import style
+from tipcast.evaluation.style import BLUE, BOX, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE, PAIR, TEXT
+from tipcast.evaluation.sums import Z95, Floats, Ints, wilson
+
+if TYPE_CHECKING:
+    from tipcast.evaluation.base import Metric
+    from tipcast.evaluation.classification import ClassificationEvaluation
+    from tipcast.evaluation.clustering import Map
+    from tipcast.evaluation.regression import RegressionEvaluation
+    from tipcast.evaluation.sums import Difference
+
+COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#8a6d00")
+"""Of the Okabe-Ito palette, the yellow darkened: lines on white."""
+STYLES: tuple[Any, ...] = ("-", DASHES, ":")
+VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
+"""From the lowest value of a feature to the highest."""
+BAR: dict[str, Any] = {"height": 0.62, "alpha": 0.85, "zorder": 3}
+MARKERS = "osD^vPX*"
+"""Of one clustering after another."""
+LEAST_ROWS = 10
+"""Of a bin of the calibration curve."""
+MOST_WRITTEN = 12
+"""Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
+MOST_CLASSES = 20
+"""Classes whose recall and precision are drawn, the first ones."""
+MOST_NAMED = 30
+"""Clusters up to which each centroid has its number."""
+MOST_BARS = 15
+MOST_FEATURES = 12
+"""Whose contributions are drawn, those of the largest."""
+SWARM_BINS = 60
+"""Of a beeswarm to each side of 0: points of one are beside each other."""
+DIFFERENCE_BINS = 40
+
+
+def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
+    """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
+    figure, axes = style.roc_page("ROC curve", subtitle)
+    evaluation, looks = next(iter(evaluations.values())), ((BLUE, 2.8), (ORANGE, 1.8))
+    (right, wrong), recall = evaluation.confusion[0], evaluation.metrics["recall"]
+    style.ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
+    for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
+        text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
+        axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
+    axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=BLUE, alpha=0.06, linewidth=0)
+    style.key(axes, "lower right", reverse=True, title="95 % intervals by DeLong")
+    return style.png(figure)
+
+
+def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
+    """Draw precision against recall with the base rate and the operating point."""
+    names = "recall: share of positives found", "precision: share of calls right"
+    figure, axes = style.page("Precision and recall", subtitle, *names)
+    curve, metrics = evaluation.roc, evaluation.metrics
+    rate = metrics["positive_rate"]
+    axes.axhline(rate, **GUIDE, label=f"base rate {style.percent(rate, 1)}")
+    style.ring(axes, metrics["recall"], metrics["precision"], f"threshold {evaluation.threshold:.3f}")
+    text = f"average precision {metrics['average_precision']:.3f}"
+    axes.plot(curve.tpr, curve.precision, color=BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    style.shares(axes)
+    style.key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
+    return style.png(figure)
+
+
+def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: str = "1") -> bytes:
+    """Draw the rate of positives against the mean score of 16 bins, above the number of rows in each.
+
+    Bins of fewer than 10 rows are left out of the curve: their rate says nothing.
+    """
+    (left, bottom, width, height), strip, rate = BOX, 0.15, f"share of rows of class {name}"
+    box = left, bottom + strip + 0.03, width, height - strip - 0.03
+    figure, axes = style.page("Calibration", subtitle, "", rate, box)
+    bins, metrics = evaluation.calibration, evaluation.metrics
+    some = bins.rows >= min(LEAST_ROWS, bins.rows.max())
+    axes.plot([0, 1], [0, 1], **GUIDE)
+    mean, rates = bins.mean_score[some], bins.rate[some]
+    axes.vlines(mean, *wilson(rates, bins.rows[some]), color=BLUE, linewidth=1.8, alpha=0.45)
+    axes.plot(mean, rates, "o-", clip_on=False, color=BLUE, linewidth=2.2, markersize=6.5, mec="white")
+    style.write(axes, 0.03, 0.93, "above the line: scores too low", MUTED, va="top")
+    style.write(axes, 0.97, 0.05, "below the line: scores too high", MUTED, ha="right")
+    style.write(axes, 0.97, 0.14, f"Brier score {metrics['brier']:.4f}", ha="right")
+    style.write(axes, 0.97, 0.23, f"expected calibration error {metrics['calibration_error']:.4f}", ha="right")
+    style.shares(axes)
+    axes.tick_params(labelbottom=False)
+    below = style.axes_in(figure, (left, bottom, width, strip), "mean score of a bin", "of all rows")
+    number, share = len(bins.rows), bins.rows / bins.rows.sum()
+    below.bar((np.arange(number) + 0.5) / number, share, width=0.85 / number, color=BLUE, alpha=0.55)
+    style.shares(below, y=False)
+    below.grid(False, axis="x")
+    most = float(share.max())
+    below.set_ylim(0, most * 1.15)
+    below.set_yticks([0, most], ["0 %", style.percent(most)])
+    figure.align_ylabels([axes, below])
+    return style.png(figure)
+
+
+def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tuple[str, ...] = ("0", "1")) -> bytes:
+    """Draw the distribution of scores in each class (adding to 100 %) and the threshold."""
+    number = evaluation.histogram.shape[1]
+    x, y = f"score: predicted probability of class {classes[1]}", f"share of the class's rows in a bin of 1/{number}"
+    figure, axes = style.page("Scores by class", subtitle, x, y)
+    parts = evaluation.histogram / evaluation.histogram.sum(axis=1, keepdims=True)
+    for at, color in enumerate((ORANGE, BLUE)):
+        label = f"{classes[at]}: {evaluation.histogram[at].sum():,} rows"
+        style.filled(axes, parts[at], np.linspace(0, 1, number + 1), color, label)
+    style.bin_shares(axes, float(parts.max()), evaluation.threshold)
+    return style.png(figure)
+
+
+def distribution(
+    now: Sequence[float],
+    then: Sequence[float] | None,
+    then_name: str,
+    subtitle: str,
+    *,
+    edges: Sequence[float] | None = None,
+    names: Sequence[str] = (),
+    threshold: float | None = None,
+) -> bytes:
+    """Draw the (bins,) shares of predictions, and behind them of rows held out at training (None: not known).
+
+    Without ``edges`` (bins + 1,) a bin is a class, named by ``names``, or a cluster, or of two classes, which have a
+    ``threshold``, an equal part of 0..1.
+    """
+    many = max(len(now), len(then or ()))  # the last clusters may have no rows now
+    now, then = [*now, *[0.0] * (many - len(now))], then and [*then, *[0.0] * (many - len(then))]
+    title, what, bins, borders = "Distribution of predictions", "prediction", "a bin", np.asarray(edges)
+    if threshold is not None:
+        title, what, bins = "Distribution of scores", "score: predicted probability", f"a bin of 1/{many}"
+        borders = np.linspace(0, 1, many + 1)
+    elif edges is None:
+        what, bins, borders = "predicted class" if names else "cluster", "each", np.arange(many + 1)
+    figure, axes = style.page(title, subtitle, what, f"share of rows in {bins}")
+    if bins == "each":
+        axes.set_xticks(borders[:-1] + 0.5, labels=names if len(names) == many else [str(at) for at in range(many)])
+    if then:
+        axes.stairs(then, borders, color=MUTED, linewidth=1.8, linestyle=DASHES, label=then_name)
+    style.filled(axes, now, borders, label="scored rows")
+    style.bin_shares(axes, max(*now, *(then or ()), 1e-9), threshold)
+    return style.png(figure)
+
+
+def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str = "predicted") -> bytes:
+    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class.
+
+    ``called`` says on the axis how rows were called one class.
+    """
+    truth = "in truth (each row adds to 100 %)"
+    figure, axes = style.page("Confusion matrix", subtitle, called, truth, (0.165, 0.135, 0.8, 0.7))
+    many, few = len(classes), len(classes) < 5
+    parts = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    hue = np.where(np.eye(many, dtype=bool)[..., None], to_rgb(BLUE), to_rgb(ORANGE))
+    shade = (0.08 + 0.6 * parts)[..., None]
+    edges = np.arange(many + 1) - 0.5
+    axes.pcolormesh(edges, edges, 1 - shade * (1 - hue), edgecolors="white", linewidth=10 / many, zorder=1.5)
+    plain: dict[str, Any] = {"ha": "center", "va": "center", "bbox": None}
+    for (row, column), share in np.ndenumerate(parts if many <= MOST_WRITTEN else parts[:0]):
+        size = min(25, 50 / many) if few else 60 / many
+        style.write(
+            axes, column, row - 0.07 * few, style.percent(share, int(few)), fontsize=size, weight="bold", **plain
+        )
+        if few:
+            style.write(
+                axes, column, row + 0.13, f"{matrix[row, column]:,} rows", fontsize=min(TEXT, 26 / many), **plain
+            )
+    axes.invert_yaxis()
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    shown = range(0, many, -(-many // 25))
+    names = [style.fit(classes[at], max(3, 40 // many)) for at in shown]
+    axes.set_xticks(shown, names)
+    axes.set_yticks(shown, names, rotation=90 if few else 0, va="center")
+    axes.tick_params(labelsize=TEXT if few else 8)
+    return style.png(figure)
+
+
+def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
+    """Draw recall and precision of each class as pairs of bars; of many classes the first."""
+    names = [style.fit(name, 40) for name in names[:MOST_CLASSES]]
+    figure, axes = style.rows("Classes", subtitle, names, "share of the class's rows", above=1.2)
+    looks = (-0.19, BLUE, "recall: share found"), (0.19, ORANGE, "precision: share right")
+    for values, (shift, color, label) in zip((recall, precision), looks, strict=True):
+        places = np.arange(len(names)) + shift
+        axes.barh(places, values[: len(names)], height=0.34, color=color, alpha=0.8, label=label)
+    style.shares(axes, y=False)
+    style.key(axes, "upper left", **PAIR)
+    return style.png(figure)
+
+
+def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
+    """Draw predicted against true values as a two-dimensional histogram; rows beyond are in the outermost cells."""
+    figure, axes = style.page("Predicted and true values", subtitle, "true value", "predicted value")
+    edges = evaluation.axis
+    style.cells(axes, edges, edges, evaluation.joint)
+    axes.plot(edges[[0, -1]], edges[[0, -1]], color=ORANGE, linewidth=1.8, linestyle=DASHES)
+    text = f"RMSE {evaluation.interval.around(evaluation.headline)}\nR² {evaluation.metrics['r2']:.4f}"
+    style.write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
+    return style.png(figure)
+
+
+def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
+    """Draw the distribution of prediction less truth."""
+    names = "prediction less true value (all beyond are in the last bins)", "share of rows in a bin"
+    figure, axes = style.page("Residuals", subtitle, *names)
+    share, bias = evaluation.residuals / max(int(evaluation.residuals.sum()), 1), evaluation.metrics["bias"]
+    axes.axvline(0, **GUIDE)
+    axes.axvline(bias, color=ORANGE, linewidth=1.8, label=f"mean {bias:+.4g}")
+    style.filled(axes, share, evaluation.residual_axis)
+    style.bin_shares(axes, float(share.max()) or 1.0)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    return style.png(figure)
+
+
+def clusters(view: Map, counts: Ints, subtitle: str) -> bytes:
+    """Draw rows and centroids on two principal components; the rings' areas tell the rows of each cluster."""
+    figure, axes = style.page("Clusters", subtitle, *style.components(view.shares))
+    style.cells(axes, view.axes[0], view.axes[1], view.cells)
+    x, y = np.clip(view.centroids, view.axes[:, 0], view.axes[:, -1]).T
+    areas = 60 + 500 * counts / max(int(counts.max(initial=0)), 1)
+    look: dict[str, Any] = {"facecolors": "white", "edgecolors": ORANGE, "linewidths": 2.2, "zorder": 6}
+    axes.scatter(x, y, s=areas, alpha=0.9, clip_on=False, **look)
+    for at in range(len(counts) if len(counts) <= MOST_NAMED else 0):
+        style.write(axes, x[at], y[at], str(at), ha="center", va="center", bbox=None, zorder=7)
+    return style.png(figure)
+
+
+def difference(apart: Difference, margin: float, subtitle: str, *, first: str, second: str, metric: Metric) -> bytes:
+    """Draw the distribution of the headline's difference, ``first`` less ``second``, with its 95 % interval.
+
+    ``margin`` is the largest loss that is let pass, 0 or more.
+    """
+    (low, high), sampled = (apart.interval.low, apart.interval.high), "asymptotic distribution"
+    normal = NormalDist(apart.value, max((high - low) / (2 * Z95), 1e-12))
+    reach = 3.7 * normal.stdev
+    if len(apart.replicates):
+        sampled, reach = f"{len(apart.replicates):,} bootstrap replicates", np.abs(apart.replicates - apart.value).max()
+    names = f"{metric.title} of {first} less that of {second}", sampled
+    figure, axes = style.page(f"Difference of {metric.title}", subtitle, *names)
+    spread = max(float(reach), margin / 4, 1e-6)
+    bins = np.linspace(apart.value - spread, apart.value + spread, DIFFERENCE_BINS + 1)
+    part = np.diff([normal.cdf(edge) for edge in bins])
+    if len(apart.replicates):
+        part = np.histogram(apart.replicates, bins)[0] / len(apart.replicates)
+    limit = -margin if metric.maximize else margin
+    axes.stairs(part, bins, fill=True, color=BLUE, alpha=0.55)
+    axes.axvspan(low, high, color=BLUE, alpha=0.08, linewidth=0)
+    axes.axvline(apart.value, color=BLUE, linewidth=2.5)
+    axes.axvline(limit, color=ORANGE, linewidth=1.8, linestyle=DASHES)
+    axes.axvline(0, color=FAINT, linewidth=1.5)
+    text = f"{apart.value:+.5f} ({low:+.5f} to {high:+.5f})"
+    style.write(axes, 0.98, 0.975, text, ha="right", va="top", transform=axes.transAxes)
+    top, side = float(part.max()) * 1.35, "left" if limit < apart.value else "right"
+    style.write(axes, limit, top * 0.9, f" margin {limit:g} ", ORANGE, ha=side, va="top")
+    axes.margins(x=0.06)
+    axes.set_ylim(0, top)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    return style.png(figure)
+
+
+def history(
+    history: Mapping[str, Mapping[str, Sequence[float]]], metric: str, subtitle: str, *, best: int | None = None
+) -> bytes:
+    """Draw a metric against boosting rounds of each data set; ``best`` is the round (from 0) that is kept."""
+    lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
+    colors = (MUTED,) * (len(lines) - 2) + (ORANGE, BLUE)[max(2 - len(lines), 0) :]
+    longest = max((len(values) for _, values in lines), default=1)
+    figure, axes = style.page(f"Training history: {metric}", subtitle, "boosting round", metric)
+    for (name, values), color in zip(lines, colors, strict=True):
+        marker = "o" if longest == 1 else None
+        axes.plot(range(1, len(values) + 1), values, color=color, linewidth=2.5, marker=marker, label=name)
+    axes.set_xlim(min(1, longest - 1), max(longest, 2))
+    if best is not None and lines:
+        value = lines[-1][1][best]
+        axes.axvline(best + 1, **GUIDE, zorder=1)
+        style.ring(axes, best + 1, value, f"best round {best + 1}: {value:.4f}")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if lines:
+        style.key(axes, "best")
+    return style.png(figure)
+
+
+def importance(
+    importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
+) -> bytes:
+    """Draw shares of the total of what is measured, ``kind``, as bars, the longest 15 first."""
+    total = sum(importance.values()) or 1.0
+    ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
+    values = [value / total for _, value in ranked]
+    figure, axes = style.rows(title, subtitle, [name for name, _ in ranked], f"share of total {kind}")
+    style.ends(
+        axes, axes.barh(range(len(values)), values, color=BLUE, **BAR), [style.percent(value, 1) for value in values]
+    )
+    axes.set_xlim(0, max(values, default=1) * 1.17 or 1)
+    axes.spines["bottom"].set_visible(False)
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+    return style.png(figure)
+
+
+def contributions(
+    values: NDArray[np.floating], added: NDArray[np.floating], names: Sequence[str], subtitle: str
+) -> bytes:
+    """Draw what each feature adds to rows' predictions: a point a row, beside the mean of their sizes.
+
+    ``values`` are features (rows, features), and ``added`` what each adds to the margin (rows, features). The axis ends
+    where 1 of 200 points lie beyond; these are drawn at its ends.
+    """
+    sizes = np.abs(added).mean(axis=0)
+    chosen = np.argsort(-sizes, kind="stable")[:MOST_FEATURES]
+    shown = [style.fit(names[at], 21) for at in chosen]
+    figure, axes = style.rows(
+        "Contributions of features", subtitle, shown, "added to the margin", side=0.1, height=0.65
+    )
+    reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
+    places = np.clip(added[:, chosen], -reach, reach)
+    heights = np.stack([at + _swarm(column) for at, column in enumerate(np.round(places / reach * SWARM_BINS).T)], 1)
+    ranks = np.stack([np.searchsorted(np.sort(column), column) for column in values[:, chosen].T], axis=1)
+    colors = VALUES(ranks / max(len(ranks) - 1, 1)).reshape(-1, 4)
+    axes.scatter(places, heights, s=7, c=colors, linewidths=0, zorder=3)
+    beside: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform(), "bbox": None}
+    for place, size in enumerate(sizes[chosen]):
+        style.write(axes, 1.03, place, f"{size:.3g}", **beside)
+    axes.axvline(0, color=FAINT, linewidth=1.5, zorder=1)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    for name, color in (("low value of the feature", VALUES(0.0)), ("high value", VALUES(1.0))):
+        axes.scatter([], [], s=50, color=color, label=name)
+    look: dict[str, Any] = {"bbox_to_anchor": (0.015, 0.835), "bbox_transform": figure.transFigure, "borderpad": 0}
+    style.key(axes, "center left", ncols=2, columnspacing=1.2, handletextpad=0.2, **look)
+    style.write(axes, 0.8, 0.835, "mean size", MUTED, va="center", transform=figure.transFigure, bbox=None)
+    return style.png(figure)
+
+
+def _swarm(bins: Floats) -> Floats:
+    """Return heights (rows,) of points by their bins, so that few lie on each other."""
+    order = np.argsort(bins, kind="stable")
+    _, starts, counts = np.unique(bins[order], return_index=True, return_counts=True)
+    number = np.empty(len(bins))
+    number[order] = np.arange(len(bins)) - np.repeat(starts, counts)
+    sides = np.where(number % 2 == 0, 1, -1) * np.ceil(number / 2)
+    return 0.8 * sides / max(float(counts.max(initial=1)), 12.0)
+
+
+def roc_overlay(curves: Mapping[str, Mapping[str, Sequence[float]]], subtitle: str) -> bytes:
+    """Draw ROC curves (label -> ``fpr``, ``tpr``), the first in front; where colors end, dashes tell them apart."""
+    figure, axes = style.roc_page("ROC curves of the best trials", subtitle)
+    for at, (label, table) in reversed([*enumerate(curves.items())]):
+        dashes, color = divmod(at, len(COLORS))
+        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)], "linewidth": 2.2}
+        axes.plot(table["fpr"], table["tpr"], label=label, **look)
+    style.key(axes, "lower right", reverse=True)
+    return style.png(figure)
+
+
+def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
+    """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
+    names, total = list(seconds), np.zeros(len(seconds))
+    figure, axes = style.rows("The same training, from rung to rung", subtitle, names, "seconds")
+    for phase, color in zip(next(iter(seconds.values())), (FAINT, BLUE, ORANGE), strict=True):
+        wide = [seconds[name][phase] for name in names]
+        bars = axes.barh(range(len(names)), wide, left=total, color=color, label=phase, **BAR)
+        total = total + wide
+    style.ends(axes, bars, [f"{value:.2f} s, {total[0] / value:.1f} x" for value in total])
+    axes.set_xlim(0, total.max() * 1.4)
+    style.key(axes, "lower right")
+    return style.png(figure)
+
+
+def centroids(
+    places: Floats, groups: Sequence[int] | None, centres: Mapping[str, Floats], parts: Sequence[float], subtitle: str
+) -> bytes:
+    """Draw rows (rows, 2) on two principal components, and the centroids of several clusterings of them.
+
+    ``groups`` (rows,) are those that rows were made of, None where nothing is known of such; ``centres`` has the name
+    of a clustering -> (clusters, 2) its centroids; ``parts`` are those of the variance, by component.
+    """
+    figure, axes = style.page("Centroids of every rung", subtitle, *style.components(parts))
+    colors: Any = FAINT
+    if groups is not None:
+        _, numbers = np.unique(np.asarray(groups), return_inverse=True)
+        colors = colormaps["tab20"](numbers % 20)
+    axes.scatter(places[:, 0], places[:, 1], s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
+    for at, (name, points) in enumerate(centres.items()):
+        look: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.6, "zorder": 6}
+        size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
+        axes.scatter(points[:, 0], points[:, 1], s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
+    axes.margins(0.08, 0.16)
+    style.key(axes, "upper center", ncols=min(len(centres), 4), columnspacing=1.2, handletextpad=0.3)
+    return style.png(figure)
