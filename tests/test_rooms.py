@@ -50,8 +50,7 @@ ABOVE_DATASETS = sorted(
 )
 WORDS_OF_TRIPS = {word + plural for word in ("trip", "fare", "tip", "zone", "colour", "taxi") for plural in ("", "s")}
 KNOWS_TRIPS = {
-    "config/schema.py": {"trips", "zone", "colour"},  # the keys of conf/data and conf/task
-    "config/job_schemas.py": {"colour"},  # the key of conf/score.yaml
+    "config/schema.py": {"trips", "zone", "colour"},  # the keys of conf/data, conf/task and conf/score.yaml
     "tracking/model_code/model.py": {"zone", "zones"},  # of the time
 }
 IMPORTS_BY_TEXT = {

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import DoctorConfig, PrepareConfig, SweepConfig
-from tipcast.config.schema import DataSpec, Limits, MadeData, TableData, TrackingSpec
+from tipcast.config.schema import (
+    DataSpec,
+    DoctorConfig,
+    Limits,
+    MadeData,
+    PrepareConfig,
+    SweepConfig,
+    TableData,
+    TrackingSpec,
+)
 from tipcast.evaluation.base import ranking
 from tipcast.search.space import MOST
 

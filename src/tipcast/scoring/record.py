@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
+from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import split
 from tipcast.evaluation import plots
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds, evaluator, shares

@@ -12,7 +12,7 @@ from distributed import as_completed
 from tipcast.compute.base import Frames, Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
-from tipcast.config.job_schemas import ScoreConfig
+from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
