@@ -27,8 +27,8 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1486,
-    "config": 1617,
+    "compute": 1466,
+    "config": 1607,
     "datasets": 4483,
     "evaluation": 2284,
     "jobs": 2881,
@@ -37,7 +37,7 @@ BUDGET = {
     "scoring": 1416,
     "search": 1139,
     "tasks": 270,
-    "tipcast": 596,
+    "tipcast": 568,
     "tracking": 2138,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

@@ -237,9 +237,10 @@ def _check(specification: Any, prefix: str = "") -> None:
 def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:
     """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
-    several = re.match(r"Ambiguous value for argument '([^']*)'", text)
-    if several or isinstance(problem, OverrideParseException):
-        return _unparsed(job, as_given(several[1] if several else problem.override))
+    if isinstance(problem, OverrideParseException):
+        return _unparsed(job, as_given(problem.override))
+    if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
+        return _unparsed(job, as_given(several[1]))
     if isinstance(problem, MissingConfigException):
         group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
         options = sorted(conf_files.options(group))
