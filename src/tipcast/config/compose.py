@@ -45,7 +45,7 @@ ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logg
 
 
 SHELLS = ("bash", "zsh", "fish")
-QUOTES = """write 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each of several values"""
+QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
         wanted = f"{least} to below {below}"
     enough = value >= least if above is None else value > above
     if not enough or not value < (math.inf if below is None else below):  # nan is neither
-        raise must_be(where, wanted, value)
+        raise must_be(where, wanted, value, "use a number within these bounds")
 
 
 class Output(Enum):
