@@ -180,11 +180,10 @@ def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("frame", "line"),
     [
-        (pd.DataFrame({"a": [1, 2], "x": [1j, 2]}), r"D008.*'x'.*frame\['x'\].astype\(float\)"),
-        (pd.DataFrame({"a": [1, 2], "x": [2**70, 2]}), r"D008.*'x'.*frame\['x'\].astype\(str\)"),
+        (pd.DataFrame({"a": [1, 2], "x": [1j, 2]}), "D008.*cannot be written as Parquet.*complex.*astype"),
+        (pd.DataFrame({"a": [1, "b"]}), "D008.*cannot be written as Parquet.*column a"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "D006.*'a' is there twice"),
-        (pd.DataFrame({"a": [1], 0: [2]}), r"D008.*name 0 .*\[str\(name\) for"),
-        (pd.DataFrame({("a", "b"): [1]}), r"D008.*name \('a', 'b'\) .*'_'.join"),
+        (pd.DataFrame({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
     ],
 )
 def test_a_data_frame_that_cannot_be_written(frame: pd.DataFrame, line: str) -> None:
@@ -192,9 +191,7 @@ def test_a_data_frame_that_cannot_be_written(frame: pd.DataFrame, line: str) -> 
         tipcast.train(data=frame, target="a")
 
 
-def test_a_data_frame_that_cannot_be_a_table() -> None:
-    with pytest.raises(TipcastError, match="D008.*cannot be written as Parquet"):
-        tipcast.train(data=pd.DataFrame({"a": [1, "b"]}), target="a")
+def test_a_target_needs_a_data_frame() -> None:
     with pytest.raises(TipcastError, match="C003.*target"):
         tipcast.train(target="a")
 
@@ -202,8 +199,8 @@ def test_a_data_frame_that_cannot_be_a_table() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"task": "tip_amount"}, "another task stands beside target"),
-        ({"task": {"name": "duration"}}, "another task stands beside target"),
+        ({"task": "tip_amount"}, "task: cannot be combined with target"),
+        ({"task": {"name": "duration"}}, "task: cannot be combined with target"),
         ({"cluster": {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}}, "not where the workers"),
     ],
 )

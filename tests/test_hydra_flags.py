@@ -66,9 +66,9 @@ def test_cfg_package_and_resolve(capsys: pytest.CaptureFixture[str]) -> None:
     assert yaml.safe_load(said(capsys, *plain))["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
     assert yaml.safe_load(said(capsys, *plain, "--resolve"))["cache"].endswith("cache/tipcast")
     assert "error[C005]" in refused(capsys, "train", "--resolve")
-    assert "use job, hydra, all" in refused(capsys, "train", "--cfg", "jobs")
+    assert "unknown thing to show 'jobs'. Fix: did you mean job?" in refused(capsys, "train", "--cfg", "jobs")
     for words in (["--info=nope"], ["--info", "nope"], ["-i", "nope", "seed=1"]):
-        assert "use all, config" in refused(capsys, "train", *words)
+        assert "unknown thing to show 'nope'. Fix: use one of all, config" in refused(capsys, "train", *words)
 
 
 @pytest.mark.parametrize("what", ["", *SHOWN["--info"]])

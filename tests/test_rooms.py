@@ -27,17 +27,17 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1486,
-    "config": 1617,
+    "compute": 1466,
+    "config": 1607,
     "datasets": 4511,
     "evaluation": 2267,
-    "jobs": 2817,
+    "jobs": 2808,
     "measure": 424,
     "models": 2005,
     "scoring": 1335,
     "search": 1060,
     "tasks": 270,
-    "tipcast": 596,
+    "tipcast": 568,
     "tracking": 2105,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
@@ -50,8 +50,7 @@ ABOVE_DATASETS = sorted(
 )
 WORDS_OF_TRIPS = {word + plural for word in ("trip", "fare", "tip", "zone", "colour", "taxi") for plural in ("", "s")}
 KNOWS_TRIPS = {
-    "config/schema.py": {"trips", "zone", "colour"},  # the keys of conf/data and conf/task
-    "config/job_schemas.py": {"colour"},  # the key of conf/score.yaml
+    "config/schema.py": {"trips", "zone", "colour"},  # the keys of conf/data, conf/task and conf/score.yaml
     "tracking/model_code/model.py": {"zone", "zones"},  # of the time
 }
 IMPORTS_BY_TEXT = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import logging
 import os
 import shlex
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.compute.forkserver import waiting
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be
 
 _ONE_AT_A_TIME = threading.RLock()
 """MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
@@ -32,15 +31,19 @@ class Composed:
     """An instance of the job's schema."""
     command: str
     """What a shell repeats it with."""
+    many: Sequence[Composed] = ()
+    """The trainings of ``--multirun``, which share one cluster and one run; see ``jobs.multirun.run``."""
 
     def run(self) -> Mapping[str, Any]:
-        """Run the job and return what it has to say."""
+        """Run the job and return its details."""
         if hasattr(self.config, "cluster") and self.job != "doctor":  # the doctor tells it in its table
             from tipcast.compute import gpus
 
             gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
-        result: Mapping[str, Any] = importlib.import_module(f"tipcast.jobs.{self.job}").run(self.config, self.command)
-        return result
+        module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
+        trainings: Any = [(each.config, each.command) for each in self.many]
+        details: Mapping[str, Any] = module.run(trainings or self.config, self.command)
+        return details
 
 
 def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
@@ -68,22 +71,6 @@ def _checked(job: str, composed: Any, overrides: Sequence[str]) -> Composed:
     return Composed(job, config, shlex.join(["tipcast", job, *(redact(as_given(word)) for word in overrides)]))
 
 
-@dataclass(frozen=True)
-class Multirun(Composed):
-    """Trainings that share one cluster and one run."""
-
-    many: Sequence[Composed] = ()
-
-    def run(self) -> Mapping[str, Any]:
-        """Run them; see ``jobs.multirun.run``."""
-        from tipcast.compute import gpus
-
-        gpus.check(self.config.backend, self.config.cluster)
-        multirun = importlib.import_module("tipcast.jobs.multirun")
-        said: Mapping[str, Any] = multirun.run([(each.config, each.command) for each in self.many], self.command)
-        return said
-
-
 def joined(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
     """Return the trainings of ``--multirun`` as one job; other jobs as they are."""
     from tipcast.config.arguments import several
@@ -93,7 +80,7 @@ def joined(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Comp
         return found
     run = found[0].config.repeat  # its whole id: what is the last one now is another soon
     words = [f"from={run}" if word.startswith(("from=", "repeat=")) else redact(word) for word in arguments]
-    return [Multirun("train", found[0].config, shlex.join(["tipcast", "train", *words]), found)]
+    return [Composed("train", found[0].config, shlex.join(["tipcast", "train", *words]), found)]
 
 
 @dataclass(frozen=True)
@@ -242,7 +229,7 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
         if target is not None:
             given = settings.get("task", {})
             if not isinstance(given, Mapping) or given.get("name", "target") != "target":
-                raise TipcastError("C003", "task", "another task stands beside target", "leave one of the two out")
+                raise incompatible("task", "target")
             settings = {**settings, "task": {**given, "name": "target", "target": target}}
         return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, files_here=True)
 
@@ -253,11 +240,8 @@ def _written(frame: Any, path: Path, side: str) -> str:
     D006 two columns of one name, D008 a name that is no text, a column that Parquet does not hold.
     """
     where, names = f"data ({side})", list(frame.columns)
-    for name in names:
-        if not isinstance(name, str):
-            new = "'_'.join(map(str, name))" if isinstance(name, tuple) else "str(name)"
-            fix = f"frame.columns = [{new} for name in frame.columns]"
-            raise TipcastError("D008", where, f"column name {name!r} is no text", fix)
+    if odd := [name for name in names if not isinstance(name, str)]:
+        raise must_be(where, "named by texts", repr(odd[0]), "rename the columns: map(str, frame.columns)", "D008")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise TipcastError("D006", where, f"column {twice[0]!r} is there twice", "drop or rename one of the two")
     dask = hasattr(frame, "npartitions")
@@ -270,21 +254,9 @@ def _written(frame: Any, path: Path, side: str) -> str:
     except OSError:  # as of a full disk
         raise
     except Exception as problem:  # pandas, cuDF and pyarrow have many
-        said = str(problem.args[0] if problem.args else problem).partition("\n")[0]
-        first = frame.partitions[0].compute() if dask else frame
-        bad = next((name for name in names if not _can_be_written(first[[name]])), None)
-        column, own = ("", "COLUMN") if bad is None else (f"column {bad!r} ", repr(bad))
-        kind = "float" if bad is not None and getattr(kinds[bad], "kind", "O") in "fciu" else "str"
-        fix = f"frame[{own}] = frame[{own}].astype({kind}), or leave it out"
-        raise TipcastError("D008", where, f"{column}cannot be written as Parquet: {said}", fix) from problem
+        fix = "turn the column that it names into one type, as by astype(str), or leave it out"
+        raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
     return str(path)
-
-
-def _can_be_written(frame: Any) -> bool:
-    with contextlib.suppress(Exception):
-        frame.to_parquet(io.BytesIO(), index=False)
-        return True
-    return False
 
 
 def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, files_here: bool = False) -> Result:

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__
-from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import JOBS
+from tipcast.config.errors import TipcastError, unknown
+from tipcast.config.schema import JOBS
 from tipcast.measure.progress import shown
 
 if TYPE_CHECKING:
@@ -80,21 +80,21 @@ def _logged(given: Sequence[str], words: list[str]) -> int:
     name = os.environ.get(VARIABLE) or "info"
     level = next((LEVELS[word] for word in reversed(given) if word in LEVELS), names.get(name.lower()))
     if level is None:
-        raise TipcastError("C003", VARIABLE, f"no such level: {name}", f"use {', '.join(names)}")
+        raise unknown(VARIABLE, "level", name, names, "C003")
     with shown(level):
         return _run(words[0], words[1:])
 
 
 def _run(job: str, arguments: list[str]) -> int:
     if COMPLETION & {job, *arguments[:1]}:
-        from tipcast.config.completion import answer
+        from tipcast.config.compose import complete
 
-        answer([word for word in (job, *arguments) if "=" in word])
+        complete([word for word in (job, *arguments) if "=" in word])
         return 0
     if job.startswith("-"):
         raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")
     if job not in JOBS:
-        raise TipcastError("C008", job, "no such job", f"use one of {', '.join(JOBS)}; see tipcast --help")
+        raise unknown("tipcast", "job", job, JOBS, "C008")
     from tipcast.api import compose_jobs, joined
     from tipcast.compute.forkserver import waiting
 

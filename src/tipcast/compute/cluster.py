@@ -1,23 +1,29 @@
-"""Clusters: how each kind is opened, and the error when one fails."""
+"""Clusters: how those of this machine and running schedulers are opened, and the error when one fails."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import math
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dask.system
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
+from distributed.comm.core import connect as connect_comm
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
+from distributed.security import Security
+from distributed.utils import LoopRunner, wait_for
 
-from tipcast.compute import cuda_cluster, forkserver, scheduler, workers
+from tipcast.compute import cuda_cluster, forkserver, workers
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, failed_to, must_be, needs_value
 
 LOG = logging.getLogger("tipcast")
 
@@ -28,6 +34,12 @@ CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
+
+HANDSHAKE_S = 2.0
+"""Seconds for a connection's handshake, on top of the connect timeout."""
+TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
+"""Key of the configuration -> what Dask's ``Security`` calls it."""
+TLS_FIX = "set cluster.tls_ca_file, tls_cert and tls_key to PEM files (or Dask's distributed.comm.tls.*)"
 
 
 @contextlib.contextmanager
@@ -119,9 +131,8 @@ def check(spec: schema.ClusterSpec) -> None:
     """
     kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
     if kind is None or spec.kind != kind:
-        what = f"must be {kind or 'that of a known cluster'}, got {spec.kind}"
         fix = f"leave it out and choose cluster={kind or 'local'}, or another of {', '.join(schema.CLUSTERS)}"
-        raise TipcastError("C003", "cluster.kind", what, fix)
+        raise must_be("cluster.kind", kind or "that of a cluster", spec.kind, fix)
     CHECKS[type(spec)](spec)
 
 
@@ -129,23 +140,88 @@ def _check_local(spec: schema.LocalCluster) -> None:
     """Refuse more workers than the machine can start, and less memory than a worker needs."""
     most = max(4 * cores(), 8)
     if (spec.n_workers or 1) > most:
-        what = f"must be at most {most} on {cores()} cores, got {spec.n_workers}"
-        raise TipcastError("C003", "cluster.n_workers", what, "use fewer, or null")
+        raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer, or null")
     try:
-        if dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) < dask.utils.parse_bytes(LEAST_MEMORY):
-            raise ValueError(f"must be at least {LEAST_MEMORY}, got {spec.memory_limit}")
-    except ValueError as problem:
-        raise TipcastError("C003", "cluster.memory_limit", str(problem), "write it as 8GiB") from problem
+        enough = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) >= dask.utils.parse_bytes(LEAST_MEMORY)
+    except ValueError:
+        enough = False
+    if not enough:
+        raise must_be("cluster.memory_limit", f"at least {LEAST_MEMORY}", spec.memory_limit, "write it as 8GiB")
+
+
+def _check_scheduler(spec: schema.SchedulerCluster) -> None:
+    """Refuse, without connecting, an address without TLS (C009), without certificates (C004) or with bad ones."""
+    if _is_open(spec) and not spec.insecure:
+        what = "a scheduler runs any client's code and this one is reached without TLS"
+        fix = "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network"
+        raise TipcastError("C009", spec.address, what, fix)
+    _connection(spec)
+
+
+def _is_open(spec: schema.SchedulerCluster) -> bool:
+    host = urlsplit(spec.address if "://" in spec.address else f"tcp://{spec.address}").hostname
+    return not spec.address.startswith("tls://") and host not in {"127.0.0.1", "localhost", "::1"}
+
+
+def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[str, Any]]:
+    """Return the certificates, where the address needs them, and Dask's arguments for connecting."""
+    if not spec.address.startswith("tls://"):
+        return None, {}
+    given = {name: getattr(spec, key) for key, name in TLS_FILES.items() if getattr(spec, key) is not None}
+    security = Security(require_encryption=True, **given)  # the rest comes from Dask's own configuration
+    for key, name in TLS_FILES.items():
+        file = getattr(security, name)
+        if file is None and key != "tls_key":  # a key may be in the certificate's file
+            raise needs_value(f"cluster.{key}", TLS_FIX)
+        try:
+            if file is not None and "\n" not in file:
+                Path(file).open("rb").close()
+        except OSError as problem:
+            raise failed_to("read", f"cluster.{key}", f"{file}: {problem.strerror}", TLS_FIX, "C003") from problem
+    try:
+        return security, security.get_connection_args("client")
+    except ssl.SSLError as problem:
+        rule = "a certificate, its key and the CA's certificate"
+        raise must_be("cluster.tls_*", rule, problem, TLS_FIX) from problem
+
+
+@contextlib.contextmanager
+def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
+    """Connect and wait for the workers; K001 where no scheduler answers in time."""
+    if _is_open(spec):
+        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
+    security, arguments = _connection(spec)
+    try:
+        # Dask's connect() has a timeout for the connection but none for the handshake.
+        LoopRunner().run_sync(wait_for, _answer(spec, arguments), spec.connect_timeout_s + HANDSHAKE_S)
+        client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
+    except (OSError, TimeoutError, ValueError) as problem:
+        fix = "start one with `dask scheduler`, or set cluster.address"
+        what = "no Dask scheduler answers here"
+        if isinstance(problem, TimeoutError):
+            what = f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
+            fix = "look whether it is a Dask scheduler and not stuck, or raise cluster.connect_timeout_s"
+        elif isinstance(problem, CommClosedError):
+            what = f"it closes the connection: {problem}"
+        raise TipcastError("K001", spec.address, what, fix) from problem
+    with client:
+        fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
+        workers.wait(client, spec.n_workers, spec.wait_s, fix)
+        yield client
+
+
+async def _answer(spec: schema.SchedulerCluster, arguments: dict[str, Any]) -> None:
+    (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
 
 
 OPENERS: Mapping[type, Callable[[Any], AbstractContextManager[Client]]] = {
     schema.LocalCluster: _local,
     schema.LocalCudaCluster: cuda_cluster.opened,
-    schema.SchedulerCluster: scheduler.opened,
+    schema.SchedulerCluster: _scheduler,
 }
 """Class of a specification -> the context manager that opens such a cluster and connects."""
 CHECKS: Mapping[type, Callable[[Any], None]] = {
     schema.LocalCluster: _check_local,
     schema.LocalCudaCluster: cuda_cluster.check,
-    schema.SchedulerCluster: scheduler.check,
+    schema.SchedulerCluster: _check_scheduler,
 }

@@ -14,7 +14,7 @@ from distributed import Client
 
 from tipcast.compute import gpus, workers
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, incompatible, must_be
 
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
@@ -27,8 +27,7 @@ def check(spec: schema.LocalCudaCluster) -> None:
         _check_size(f"cluster.{name}", getattr(spec, name))
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
         fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
-        what = "cannot be combined with cluster.rmm_pool_size or cluster.rmm_managed"
-        raise TipcastError("C003", "cluster.rmm_async", what, fix)
+        raise incompatible("cluster.rmm_async", "cluster.rmm_pool_size or cluster.rmm_managed", fix)
     there = len(gpus.visible())
     if spec.n_workers is not None and spec.n_workers > there:
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
@@ -42,8 +41,7 @@ def _check_size(key: str, value: Any) -> None:
     except (ValueError, TypeError):
         good = False
     if not good:
-        fix = "write a share as 0.5, bytes as 8GiB, none as null"
-        raise TipcastError("C003", key, f"must be a share or a size, got {value!r}", fix)
+        raise must_be(key, "a share or a size", repr(value), "write a share as 0.5, bytes as 8GiB, none as null")
 
 
 def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, missing
 
 PACKAGES = ("cupy", "rmm", "cudf", "dask_cudf", "cuml", "raft_dask", "dask_cuda", "xgboost")
 """Packages of ``tipcast[gpu]``; each imports without a GPU."""
@@ -84,12 +84,12 @@ def _handles(nvml: Any) -> list[Any]:
 
 def missing_packages() -> list[str]:
     """Return the packages of ``tipcast[gpu]`` that are not installed, without importing any."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    packages = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     try:
         importlib.metadata.version("xgboost-cpu")
     except importlib.metadata.PackageNotFoundError:
-        return missing
-    return [*missing, "xgboost with CUDA (xgboost-cpu is in its place)"]
+        return packages
+    return [*packages, "xgboost with CUDA (xgboost-cpu is in its place)"]
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
@@ -100,16 +100,15 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     if backend.name != "gpu":
         return
     local = isinstance(cluster, schema.LocalCudaCluster)
-    missing = missing_packages()
+    packages = missing_packages()
     unseen = importlib.util.find_spec("pynvml") is None and DRIVER.exists()
     if local and not visible() and not unseen:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         what = "no NVIDIA GPU is visible" + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})")
         fix = "run on a machine with one, check nvidia-smi, or use backend=cpu"
         raise TipcastError("K006", "backend=gpu", what, fix)
-    if missing or unseen:
-        what = f"packages are missing: {', '.join(missing or ['nvidia-ml-py'])}"
-        raise TipcastError("K007", "backend=gpu", what, INSTALL)
+    if packages or unseen:
+        raise missing("backend=gpu", f"packages: {', '.join(packages or ['nvidia-ml-py'])}", INSTALL, "K007")
 
 
 class Watcher:

@@ -24,7 +24,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.compute.gpu import GpuFrames
 from tipcast.compute.workers import known
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown
 
 LOG = logging.getLogger("tipcast")
 
@@ -41,11 +41,11 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     needs TLS, K006 no GPU, K007 packages that are missing.
     """
     if backend.name not in NOT_FOR:
-        raise TipcastError("C003", "backend.name", f"no such backend: {backend.name}", "use backend=cpu or backend=gpu")
+        raise unknown("backend.name", "backend", backend.name, NOT_FOR, "C003")
     kind, instead = NOT_FOR[backend.name]
     if isinstance(cluster, kind):
-        what, fix = f"its workers are not for backend={backend.name}", f"use cluster={instead}, or leave cluster out"
-        raise TipcastError("C003", f"cluster={cluster.kind}", what, fix)
+        fix = f"use cluster={instead}, or leave cluster out"
+        raise incompatible(f"cluster={cluster.kind}", f"backend={backend.name}", fix)
     gpus.check(backend, cluster)
     clusters.check(cluster)
 
@@ -142,9 +142,8 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
 @travelling
 def _warm() -> None:
     """Load the libraries, read a small file and start watching the device's memory."""
-    missing = gpus.missing_packages()
-    if missing:
-        raise TipcastError("K007", "a worker", f"packages are missing: {', '.join(missing)}", gpus.INSTALL)
+    if packages := gpus.missing_packages():
+        raise missing("a worker", f"packages: {', '.join(packages)}", gpus.INSTALL, "K007")
     import cudf  # noqa: F401 - its import takes seconds
     import cupy
     from rmm.allocators.cupy import rmm_cupy_allocator

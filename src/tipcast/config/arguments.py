@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, needs_value, unknown
 
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
@@ -85,12 +85,11 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             if flag == "--info" and not value:  # in one word, so that none of the others becomes its value
                 value = rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all"
             elif not equals and not rest:
-                raise TipcastError("C005", argument, "needs a value", f"write {argument} VALUE or KEY=VALUE")
+                raise needs_value(argument, f"write {argument} VALUE or KEY=VALUE", "C005")
             elif not equals:
                 value = rest.pop(0)
             if value not in SHOWN.get(flag, [value]):
-                fix = f"use {', '.join(SHOWN[flag])}"
-                raise TipcastError("C005", f"{name} {value}", "nothing to show by this name", fix)
+                raise unknown(name, "thing to show", value, SHOWN[flag], "C005")
             key, plain = flag[2:], f"{flag[2:]}={value}"
             if flag in {*SHOWN, "--package", "--config-dir"}:
                 result.append(f"{flag}={value}")
@@ -104,7 +103,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             rest.insert(0, f"--{argument}")
         elif name == "from" and equals:  # Python's word, which no field of a schema can have
             if not value:
-                raise TipcastError("C005", "from", "needs a value", "name a run, as from=last or from=RUN")
+                raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
         elif argument not in RUN and argument.startswith("-"):
             raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")

@@ -1,10 +1,11 @@
-"""Compose a job's configuration with Hydra, and tell what is wrong with it in one line."""
+"""Compose a job's configuration with Hydra, complete words of a shell, and tell mistakes in one line."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import difflib
+import functools
 import os
 import re
 import sys
@@ -14,18 +15,22 @@ from typing import Any
 
 import hydra
 import yaml
+from hydra._internal.core_plugins.bash_completion import BashCompletion
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.plugins.completion_plugin import CompletionPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, help, job_schemas
-from tipcast.config.arguments import HELP, MULTIRUN, as_given
+from tipcast.config import conf_files, help, schema
+from tipcast.config.arguments import CONFIG_DIR, HELP, HYDRA_KEYS, MULTIRUN, as_given
 from tipcast.config.disk import temporary_folder
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
 
@@ -37,6 +42,10 @@ QUIET = {
 FOLDER = "--config-dir="
 ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logging", "job.env_set", "job.chdir"]
 """Keys below ``hydra`` that can name classes, and so run code, or change the process."""
+
+
+SHELLS = ("bash", "zsh", "fish")
+QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
 
 
 @dataclass(frozen=True)
@@ -56,13 +65,13 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
     cannot be read, C021 a folder of Hydra's that cannot be written.
     """
-    job_schemas.register()
+    _register()
     flags = [item for item in overrides if item.startswith("-")]
     overrides = [item for item in overrides if item not in flags]
     for named in [item for item in flags if item.startswith(FOLDER)]:
         conf_files.use(named.removeprefix(FOLDER))
         flags.remove(named)
-    chosen = job_schemas.register_recorded(recorded) if recorded else []
+    chosen = _register_recorded(recorded) if recorded else []
     overrides = [*chosen, *overrides]
     try:
         if HELP & set(flags):
@@ -89,6 +98,28 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
         raise
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of flags that exclude each other
         raise conf_files.unreadable(problem) from problem
+
+
+@functools.cache
+def _register() -> None:
+    """Make the schemas known to Hydra under the names that conf/ refers to."""
+    store = ConfigStore.instance()
+    for name, node in schema.JOBS.items():
+        store.store(name=f"{name}_schema", node=node)
+    for name, part in (schema.GROUPS | schema.CLUSTERS | schema.SOURCES).items():
+        store.store(group="schema", name=name, node=part)
+
+
+def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
+    """Make what ``plain.recorded`` tells of a run options of their groups; return the overrides that choose them."""
+    source = recorded["data"]["source"]
+    bases = {"data": "/schema/dataset@_here_", "task": "/schema/task@_here_", "model": "/schema/model@_here_"}
+    if source in conf_files.options("data"):
+        bases["data"] = source
+    for group, base in bases.items():
+        values = {name: value for name, value in recorded[group].items() if name not in schema.OF_MACHINE}
+        ConfigStore.instance().store(schema.RECORDED, {"defaults": [base, "_self_"], **values}, group=group)
+    return [*(f"{group}={schema.RECORDED}" for group in bases), f"seed={recorded['seed']}"]
 
 
 def _alone(job: str, overrides: Sequence[str]) -> Composed:
@@ -184,7 +215,7 @@ def to_object(config: DictConfig) -> Any:
     C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
     """
     if missing := sorted(OmegaConf.missing_keys(config)):
-        raise TipcastError("C004", missing[0], "needs a value", f"add {missing[0]}=...")
+        raise needs_value(missing[0])
     specification = OmegaConf.to_object(config)
     _check(specification)
     return specification
@@ -195,10 +226,9 @@ def _check(specification: Any, prefix: str = "") -> None:
     fields = {field.name: field for field in dataclasses.fields(specification)}
     for name, value in vars(specification).items():
         if name not in fields:
-            what = f"unknown key '{prefix}{name}'"
-            raise TipcastError("C001", "command line", what, "use the keys that --cfg job shows")
+            raise unknown("command line", "key", f"{prefix}{name}", [*fields], "C001", prefix)
         if value == MISSING:
-            raise TipcastError("C004", f"{prefix}{name}", "needs a value", f"add {prefix}{name}=...")
+            raise needs_value(f"{prefix}{name}")
         if dataclasses.is_dataclass(value):
             _check(value, f"{prefix}{name}.")
         check_bounds(fields[name], value, f"{prefix}{name}")
@@ -206,47 +236,38 @@ def _check(specification: Any, prefix: str = "") -> None:
 
 def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:
     """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
+    text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
     if isinstance(problem, OverrideParseException):
         return _unparsed(job, as_given(problem.override))
+    if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
+        return _unparsed(job, as_given(several[1]))
     if isinstance(problem, MissingConfigException):
         group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
         options = sorted(conf_files.options(group))
-        near = difflib.get_close_matches(wanted, options, 1)
-        fix = f"did you mean {group}={near[0]}?" if near else f"choose one of {', '.join(options)}"
-        return TipcastError("C002", f"{group}={wanted}", f"no such option in conf/{group}", fix)
-    text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
-    if mixed := re.match(r"Ambiguous value for argument '([^']*)'", text):
-        fix = """write 'key=[a,b]' for a list, "key='a,b'" for a text, or add --multirun to run each"""
-        return TipcastError("C005", _without_secrets(as_given(mixed[1])), "several values for one key", fix)
+        return unknown(f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}=")
     if there := re.search(r"An item is already at '([^']*)'", text):
         return TipcastError("C005", f"+{there[1]}", "the key is there already", f"write {there[1]}=VALUE without the +")
     where = full[1] if (full := re.search(r"full_key: (\S+)", text)) else job
-    named = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
-    if named or re.search(r"Key '.*' (?:is )?not in", text):
+    key = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
+    if key or re.search(r"Key '.*' (?:is )?not in", text):
         in_file = re.search(r"In '([^']+)'", text)
-        return _unknown_key(job, overrides, named[1] if named else where, in_file[1] if in_file else "")
+        return _unknown_key(job, overrides, key[1] if key else where, in_file[1] if in_file else "")
     what = text.partition("\n    full_key")[0].rpartition("\n")[2]
     return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
 
 
 def _unparsed(job: str, word: str) -> TipcastError:
     """Explain a word that Hydra cannot read; one without an equals sign by the nearest option of a group, or key."""
-    what, near = "cannot be read as key=value", list[str]()
+    near = list[str]()
     if "=" not in word:
-        what = "is not key=value"
         keys, choices = _valid(job, [])
-        known = {key: f"{key}=VALUE" for key in keys}
+        names = {key: f"{key}=VALUE" for key in keys}
         for group in sorted(choices, reverse=True):  # of two the first in the alphabet
-            known |= {option: f"{group}={option}" for option in conf_files.options(group)}
-        near = [known[name] for name in difflib.get_close_matches(word, known, 1)]
-    quotes = """quote the value: a list or mapping once, as 'key=[a, b]', a text for the shell too, as "key='a b'\""""
-    fix = f"did you mean {near[0]}?" if near else f"{quotes}; tipcast {job} --cfg job shows the keys"
-    return TipcastError("C005", _without_secrets(word), what, fix)
-
-
-def _without_secrets(word: str) -> str:
-    """Return a word to show, without what may be a secret where it does not parse."""
-    return re.sub(r"//[^/\s]*@|\?.*", "...", redact(word))
+            names |= {option: f"{group}={option}" for option in conf_files.options(group)}
+        near = [names[name] for name in difflib.get_close_matches(word, names, 1)]
+    fix = f"did you mean {near[0]}?" if near else f"{QUOTES}; tipcast {job} --cfg job shows the keys"
+    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(word))  # what does not parse may have a secret elsewhere
+    return TipcastError("C005", safe, "must be key=value, of one value", fix)
 
 
 def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: str) -> TipcastError:
@@ -284,3 +305,52 @@ def _keys(tree: Any, prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             keys += _keys(value, f"{prefix}{name}.")
     return keys
+
+
+def complete(words: Sequence[str]) -> None:
+    """Print what `tipcast -sc install=bash` asks for: a script or, for query, how the line of COMP_LINE may go on.
+
+    C005 other words.
+    """
+    what, _, shell = (words[0] if len(words) == 1 else "").partition("=")
+    if what not in ("install", "uninstall", "query") or shell not in SHELLS:
+        fix = "write -sc install=bash, zsh or fish, or uninstall= in its place"
+        raise TipcastError("C005", "--shell-completion", "needs to know what to do and for which shell", fix)
+    if what == "query":
+        print("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
+        return
+    before, sys.argv = sys.argv, ["tipcast"]  # Hydra's script names the program that it completes
+    try:
+        kinds: Any = Plugins.instance().discover(CompletionPlugin)
+        getattr(next(kind(None) for kind in kinds if kind.provides() == shell), what)()
+    finally:
+        sys.argv = before
+
+
+def candidates(line: str) -> list[str]:
+    """Return what the last word of a command line, which may be empty, can go on as."""
+    words = line.split()
+    word = words.pop() if words and not line[-1].isspace() else ""
+    if not words:  # the program itself
+        return []
+    job, *given = [item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}] or [""]
+    if word.startswith("-"):
+        flags = (flag for names in help.FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
+        return sorted(flag for flag in flags if flag.startswith(word))
+    if job not in schema.JOBS:
+        return [] if job else [name for name in schema.JOBS if name.startswith(word)]
+    for flag, folder in zip(given, given[1:], strict=False):
+        if flag in CONFIG_DIR:
+            conf_files.use(folder)
+    overrides = [item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN]
+    _register()
+    GlobalHydra.instance().clear()
+    try:
+        overrides += conf_files.search_path()
+        with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
+            plugin = BashCompletion(GlobalHydra.instance().config_loader())
+            offered = plugin._query(job, " ".join([*overrides, word]))
+    except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
+        return []
+    keys = {item: item.lstrip("+~").partition("=")[0] for item in offered}
+    return [item for item, key in keys.items() if not key.startswith(("hydra", "schema")) or key in HYDRA_KEYS]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, failed_to, missing
 
 OWN = "TIPCAST_CONFIG_DIR"  # names the folder of a user's own options to processes that are started
 PACKAGE = "# @package _global_"
@@ -32,7 +32,7 @@ def own_dir() -> Path | None:
         return None
     folder = Path(named).expanduser().absolute()
     if not folder.is_dir():
-        raise TipcastError("C003", "--config-dir", f"no such folder: {folder}", "name one that holds task/NAME.yaml")
+        raise missing("--config-dir", f"folder {folder}", "name one that holds task/NAME.yaml", "C003")
     return folder
 
 
@@ -57,9 +57,8 @@ def unreadable(problem: Exception) -> TipcastError:
     if isinstance(problem, OSError) and problem.filename is not None:
         path, said = Path(problem.filename), problem.strerror
         if path.suffix == ".yaml":
-            return TipcastError("C012", _shown(path), f"cannot be read: {said}", "check its permissions")
-        fix = "name another folder, or leave hydra.run.dir as it is"
-        return TipcastError("C021", path, f"cannot be written: {said}", fix)
+            return failed_to("read", _shown(path), said, "check its permissions", "C012")
+        return failed_to("written", path, said, "name another folder, or leave hydra.run.dir as it is", "C021")
     files = [path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))]
     return next(filter(None, map(fault, files)), TipcastError("C005", "command line", str(problem), "see --help"))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import ParamSpec, TypeVar, final
@@ -46,6 +47,38 @@ class TipcastError(Exception):
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
 
+def must_be(where: object, rule: str, got: object, fix: str = "correct the value", code: str = "C003") -> TipcastError:
+    """Return the error of a value that breaks a rule, as ``at least 1``."""
+    return TipcastError(code, where, f"must be {rule}, got {got}", fix)
+
+
+def needs_value(where: object, fix: str = "", code: str = "C004") -> TipcastError:
+    """Return the error of a key or flag without a value."""
+    return TipcastError(code, where, "needs a value", fix or f"add {where}=...")
+
+
+def unknown(where: object, what: str, name: str, choices: Collection[str], code: str, prefix: str = "") -> TipcastError:
+    """Return the error of a name that is not among the choices; it suggests the nearest one, else lists them all."""
+    near = difflib.get_close_matches(name, choices, 1)
+    fix = f"did you mean {prefix}{near[0]}?" if near else f"use one of {', '.join(choices)}"
+    return TipcastError(code, where, f"unknown {what} '{name}'", fix)
+
+
+def missing(where: object, what: str, fix: str, code: str) -> TipcastError:
+    """Return the error of a file, folder or package that does not exist."""
+    return TipcastError(code, where, f"missing {what}", fix)
+
+
+def incompatible(where: object, other: str, fix: str = "leave one of the two out", code: str = "C003") -> TipcastError:
+    """Return the error of two settings that exclude each other."""
+    return TipcastError(code, where, f"cannot be combined with {other}", fix)
+
+
+def failed_to(verb: str, where: object, why: object, fix: str, code: str) -> TipcastError:
+    """Return the error of something that cannot be read, written or parsed, with the first line of the reason."""
+    return TipcastError(code, where, f"cannot be {verb}: {str(why).strip().partition(chr(10))[0]}", fix)
+
+
 def travelling(task: Callable[P, T]) -> Callable[P, T]:
     """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came from.
 
@@ -57,8 +90,8 @@ def travelling(task: Callable[P, T]) -> Callable[P, T]:
         try:
             return task(*args, **kwargs)
         except TipcastError as problem:
-            told = TipcastError(*problem.args)
-        raise told
+            bare = TipcastError(*problem.args)
+        raise bare
 
     return run
 

@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from tipcast import __version__
 from tipcast.config import conf_files
 from tipcast.config.arguments import OPTION
-from tipcast.config.job_schemas import JOBS
+from tipcast.config.schema import JOBS
 
 LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
 KEYS = 36  # columns before what is said of a key

@@ -19,7 +19,7 @@ from tipcast.config import schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import OF_MACHINE, SweepConfig
+from tipcast.config.schema import OF_MACHINE, SweepConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)

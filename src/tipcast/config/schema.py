@@ -1,4 +1,4 @@
-"""Typed schemas of the groups of conf/: OmegaConf checks every key and type against these (mutable) dataclasses.
+"""Typed schemas of the jobs and groups of conf/: OmegaConf checks every key and type against these dataclasses.
 
 What a key means is said beside it in conf/, and here of those that conf/ leaves out; `--help` shows both.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import must_be
 
 MISSING: Any = "???"  # OmegaConf's sign of a value that must be given; workers load this without OmegaConf
 
@@ -33,7 +33,7 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
         wanted = f"{least} to below {below}"
     enough = value >= least if above is None else value > above
     if not enough or not value < (math.inf if below is None else below):  # nan is neither
-        raise TipcastError("C003", where, f"must be {wanted}, got {value}", "use a number within these bounds")
+        raise must_be(where, wanted, value, "use a number within these bounds")
 
 
 class Output(Enum):
@@ -281,3 +281,129 @@ SOURCES = {
     "table": TableData,
 }  # fmt: skip
 """``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""
+
+
+@dataclass
+class _JobConfig:
+    print: Output = MISSING  # form of the closing lines; json: the last line is one JSON object
+    debug: bool = False  # whether errors come with tracebacks
+
+
+@dataclass
+class InspectConfig(_JobConfig):
+    """A table to look at, and its column that would be predicted."""
+
+    data: DataSpec = MISSING
+    task: TaskSpec = MISSING
+
+
+@dataclass
+class _WorkersConfig(_JobConfig):
+    backend: BackendSpec = MISSING
+    cluster: ClusterSpec = MISSING
+
+
+@dataclass
+class DoctorConfig(_WorkersConfig):
+    """What the doctor looks at."""
+
+    data: DataSpec = MISSING
+    tracking: TrackingSpec = MISSING
+
+
+@dataclass
+class TrainConfig(DoctorConfig):
+    """A training."""
+
+    task: TaskSpec = MISSING
+    model: ModelSpec = MISSING
+    seed: int = bounded(0, below=2**31)  # of everything that is drawn at random
+
+
+@dataclass
+class MultirunConfig(TrainConfig):
+    """One training or, with ``--multirun``, one of several."""
+
+    repeat: str | None = None
+    other_data: bool = False
+    resume: str | None = None
+    fail_fast: bool = False
+
+
+@dataclass
+class SweepConfig(TrainConfig):
+    """What a training has, and how its parameters are searched."""
+
+    search: SearchSpec = MISSING
+    resume: str | None = None
+
+
+@dataclass
+class LadderConfig(TrainConfig):
+    """A training on several sizes of machine."""
+
+    cores: list[int] | None = None
+    gpus: list[int] | None = None
+    tolerance: float = bounded(0, default=0.01)
+
+
+@dataclass
+class PrepareConfig(_WorkersConfig):
+    """Months to keep prepared."""
+
+    data: DataSpec = MISSING
+    out: str = MISSING
+    row_group_rows: int = bounded(1)  # rows of a row group of the Parquet files: each is read by a task
+    compression: str = MISSING  # of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
+
+
+@dataclass
+class PromoteConfig(DoctorConfig):
+    """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the version's run read."""
+
+    model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
+    alias: str = MISSING  # that the version is to get
+    margin: float = bounded(0)
+    certain: bool = MISSING
+    replicates: int = bounded(100)
+    force: bool = MISSING
+    seed: int = bounded(0, below=2**31)
+
+
+RECORDED = "recorded"  # option of data, task and model that an earlier run had
+OF_MACHINE = ("storage_options", "url", "cache")
+"""Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
+FACTS = ("colour",)  # keys of `ScoreConfig` that say something of the files which only the dataset understands
+
+
+@dataclass
+class ScoreConfig(_WorkersConfig):
+    """A model, rows, and where their scores go."""
+
+    tracking: TrackingSpec = MISSING
+    model_uri: str = MISSING
+    input: Any = MISSING
+    output: str = MISSING
+    keep: list[str] | None = None
+    columns: dict[str, str] = field(default_factory=dict)
+    colour: str | None = None
+    block_bytes: int = bounded(1024)
+    compression: str = MISSING
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return what only the dataset understands, see ``Dataset.check_facts``."""
+        return {name: getattr(self, name) for name in FACTS}
+
+
+JOBS = {
+    "train": MultirunConfig,
+    "sweep": SweepConfig,
+    "ladder": LadderConfig,
+    "prepare": PrepareConfig,
+    "score": ScoreConfig,
+    "promote": PromoteConfig,
+    "doctor": DoctorConfig,
+    "inspect": InspectConfig,
+}

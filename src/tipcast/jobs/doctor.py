@@ -9,9 +9,8 @@ from typing import Any
 
 from tipcast.compute.findings import check_gpus, check_scheduler, check_workers
 from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
-from tipcast.config.job_schemas import DoctorConfig
 from tipcast.config.plain import redact
-from tipcast.config.schema import Output, SchedulerCluster
+from tipcast.config.schema import DoctorConfig, Output, SchedulerCluster
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure.environment import check_rapids, check_versions, check_xgboost

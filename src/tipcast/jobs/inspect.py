@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import InspectConfig
-from tipcast.config.schema import Output
+from tipcast.config.schema import InspectConfig, Output
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 

@@ -19,9 +19,8 @@ from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import LadderConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster
+from tipcast.config.schema import BackendSpec, ClusterSpec, LadderConfig, LocalCluster, LocalCudaCluster
 from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.sums import Floats, Ints

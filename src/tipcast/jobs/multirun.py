@@ -15,9 +15,8 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import MultirunConfig, TrainConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import TrackingSpec
+from tipcast.config.schema import MultirunConfig, TrackingSpec, TrainConfig
 from tipcast.evaluation import evaluator, report
 from tipcast.jobs import say
 from tipcast.jobs.repeat import Original, original

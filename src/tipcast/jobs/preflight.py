@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tipcast.config import schema
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import DoctorConfig, PrepareConfig, SweepConfig
-from tipcast.config.schema import DataSpec, Limits, MadeData, TableData, TrackingSpec
 from tipcast.evaluation import ranking
 from tipcast.search.space import MOST
 
@@ -21,31 +20,31 @@ def check(config: Any) -> None:
 
     C003 names and values that there are not, and keys that would change nothing.
     """
-    if type(config) is DoctorConfig:  # which tells all it finds in its table
+    if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
         return
     if hasattr(config, "data"):
-        check_data(config.data, ("train", "test") if isinstance(config, PrepareConfig) else ("months",))
+        check_data(config.data, ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",))
     if hasattr(config, "tracking"):
         check_tracking(config.tracking)
-    if isinstance(config, SweepConfig) and config.resume is None:  # else the run has search and task
+    if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has search and task
         check_search(config)
 
 
-def check_data(data: DataSpec, unused: Sequence[str]) -> None:
+def check_data(data: schema.DataSpec, unused: Sequence[str]) -> None:
     """Refuse keys that change nothing for this source; ``unused`` are the sides that the job does not read."""
-    if isinstance(data, MadeData) or data.source == "tested":
+    if isinstance(data, schema.MadeData) or data.source == "tested":
         unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
     given = [name for name in unused if getattr(data, name) is not None]
-    if isinstance(data, MadeData | TableData):
-        usual = vars(Limits(min_rows=data.limits.min_rows))
+    if isinstance(data, schema.MadeData | schema.TableData):
+        usual = vars(schema.Limits(min_rows=data.limits.min_rows))
         given += [f"limits.{name}" for name, value in vars(data.limits).items() if value != usual[name]]
-    if isinstance(data, TableData) and data.test is not None and data.test_share != USUAL_SHARE:
+    if isinstance(data, schema.TableData) and data.test is not None and data.test_share != USUAL_SHARE:
         given.append("test_share")
     if given:
         raise TipcastError("C003", f"data.{given[0]}", f"changes nothing with data={data.source} here", "leave it out")
 
 
-def check_tracking(spec: TrackingSpec) -> None:
+def check_tracking(spec: schema.TrackingSpec) -> None:
     """Refuse names that MLflow would."""
     if spec.experiment is not None and not spec.experiment.strip():
         raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
@@ -55,7 +54,7 @@ def check_tracking(spec: TrackingSpec) -> None:
         raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
 
 
-def check_search(config: SweepConfig) -> None:
+def check_search(config: schema.SweepConfig) -> None:
     """Refuse a search that cannot be, whatever the data are."""
     spec = config.search
     if spec.name not in SEARCHES:

@@ -14,7 +14,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import check, session
 from tipcast.compute.workers import completed
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import PrepareConfig
+from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.listing import identical

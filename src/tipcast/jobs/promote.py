@@ -15,9 +15,8 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import PromoteConfig
 from tipcast.config.plain import tested
-from tipcast.config.schema import Limits
+from tipcast.config.schema import Limits, PromoteConfig
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical

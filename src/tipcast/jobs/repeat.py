@@ -11,8 +11,8 @@ from tipcast import __version__
 from tipcast.config.arguments import QUOTE, REPEAT, quoted
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import MultirunConfig
 from tipcast.config.plain import recorded
+from tipcast.config.schema import MultirunConfig
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.measure.origin import moved, source
 from tipcast.tracking import run as runs

@@ -18,9 +18,8 @@ from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
-from tipcast.config.job_schemas import DoctorConfig, ScoreConfig
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import TrackingSpec
+from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import FACTS, ScoreConfig
 from tipcast.config.plain import flatten, to_plain
+from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
 from tipcast.measure.clock import Clock
 from tipcast.scoring import plan as planning

@@ -17,8 +17,8 @@ import yaml
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import SweepConfig
 from tipcast.config.plain import restored, to_plain
+from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
 from tipcast.evaluation import ranking
 from tipcast.jobs import preflight, say, sweep_plan

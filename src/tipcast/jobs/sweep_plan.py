@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Array, Session
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import SweepConfig
+from tipcast.config.schema import SweepConfig
 from tipcast.datasets.base import merged
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import bounds

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import SweepConfig
+from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import plots, report
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan

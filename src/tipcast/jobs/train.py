@@ -12,7 +12,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
 from tipcast.compute.session import recorded
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import MultirunConfig, TrainConfig
+from tipcast.config.schema import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import evaluator
 from tipcast.jobs import say

@@ -10,8 +10,7 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import TrainConfig
-from tipcast.config.schema import Limits
+from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Dataset, Listing, timed
 from tipcast.datasets.listing import identical

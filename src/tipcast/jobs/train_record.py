@@ -14,8 +14,8 @@ import yaml
 
 from tipcast import __version__
 from tipcast.compute.base import Session
-from tipcast.config.job_schemas import DoctorConfig, TrainConfig
 from tipcast.config.plain import flatten, redact, to_plain
+from tipcast.config.schema import DoctorConfig, TrainConfig
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.evaluation.sums import even

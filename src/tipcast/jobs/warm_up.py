@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Frames, Session
 from tipcast.config.errors import travelling
-from tipcast.config.job_schemas import TrainConfig
-from tipcast.config.schema import ModelSpec
+from tipcast.config.schema import ModelSpec, TrainConfig
 from tipcast.datasets.base import Fragment, timed
 from tipcast.datasets.rows import Recipe, collection, prepare_fragment
 from tipcast.evaluation import evaluator

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
-from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import redact
+from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import Fragment, ScanRequest
 from tipcast.datasets.column_names import NAMES, check_names

@@ -14,8 +14,8 @@ from distributed import as_completed
 
 from tipcast.compute.base import Session
 from tipcast.config.gate import gate
-from tipcast.config.job_schemas import ScoreConfig
 from tipcast.config.plain import to_plain
+from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address, split
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of

@@ -247,7 +247,7 @@ def test_only_the_loopback_goes_without_tls(address: str, code: str | None) -> N
 
 
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(TipcastError, match=r"C003.*no such backend: abacus"):
+    with pytest.raises(TipcastError, match=r"C003.*unknown backend 'abacus'"):
         check(BackendSpec("abacus"), LocalCluster("local"))
     with pytest.raises(TipcastError, match=r"C003.*cluster\.memory_limit"):
         check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))

@@ -7,7 +7,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
-from tipcast.config import job_schemas, schema
+from tipcast.config import schema
 from tipcast.config.arguments import LISTS, PATHS, as_given, parses, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
@@ -133,7 +133,7 @@ def test_keys_of_paths_are_those_of_the_schemas() -> None:
         "data": [schema.FilesData, schema.TlcData],
         "tracking": [schema.TrackingSpec],
         "cluster": [schema.SchedulerCluster],
-        "": [job_schemas.PrepareConfig, job_schemas.ScoreConfig, job_schemas.MultirunConfig],
+        "": [schema.PrepareConfig, schema.ScoreConfig, schema.MultirunConfig],
     }
     keys = {
         f"{group}.{field.name}".lstrip(".")

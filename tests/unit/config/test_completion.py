@@ -12,8 +12,8 @@ import pytest
 
 from tipcast import cli
 from tipcast.config import conf_files
-from tipcast.config.completion import SHELLS, candidates
-from tipcast.config.job_schemas import JOBS
+from tipcast.config.compose import SHELLS, candidates
+from tipcast.config.schema import JOBS
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import hydra
 import pytest
 
-from tipcast.config import conf_files, job_schemas, schema
+from tipcast.config import conf_files, schema
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
@@ -26,7 +26,7 @@ def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_train_defaults(tmp_path: Path) -> None:
     config = load("train")
-    assert isinstance(config, job_schemas.TrainConfig)
+    assert isinstance(config, schema.TrainConfig)
     assert isinstance(config.data, schema.SampleData)
     assert isinstance(config.cluster, schema.LocalCluster)
     assert config.print is schema.Output.text
@@ -124,7 +124,7 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["model=null"], "C005", ["group"]),
         (["--multirun", "--cfg", "job"], "C005", ["--multirun"]),
         (["tracking.run_name='${nope}'"], "C003", ["nope"]),
-        (["data.train=a,b"], "C005", ["data.train", "[a,b]"]),
+        (["data.train=a,b"], "C005", ["data.train", "[a, b]"]),
     ],
 )
 def test_mistakes(overrides: list[str], code: str, words: list[str]) -> None:
@@ -166,12 +166,12 @@ def _refused(word: str) -> TipcastError:
         ("b]", "'key=[a, b]'"),
         ("=5", "without blanks round the ="),
         ("nothing", "tipcast train --cfg job"),
-        ("tracking.run_name=a?;b", "\"key='a b'\""),
+        ("tracking.run_name=a?;b", "\"key='a, b'\""),
         ("ä=1", "'key=[a, b]'"),
         ("task.features=[pickup_hour", "'key=[a, b]'"),
         ("tracking.tags={a;1}", "'key=[a, b]'"),
-        ("seed==5", "\"key='a b'\""),
-        ("tracking.run_name=a,b", "\"key='a,b'\""),
+        ("seed==5", "\"key='a, b'\""),
+        ("tracking.run_name=a,b", "\"key='a, b'\""),
         ("seed=1,2", "add --multirun"),
         ("model=xgboost,knn", "add --multirun"),
     ],
@@ -183,7 +183,7 @@ def test_advice(word: str, advice: str) -> None:
 def test_a_list_of_addresses_shows_no_secret() -> None:
     problem = _refused("data.train=https://u:hunter2@h/a.csv,https://u:hunter2@h/b.csv")
     assert "hunter2" not in str(problem)
-    assert "'key=[a,b]' for a list" in problem.fix
+    assert "'key=[a, b]' for a list" in problem.fix
 
 
 @pytest.mark.parametrize(

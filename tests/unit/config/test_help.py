@@ -10,7 +10,7 @@ import yaml
 from tipcast import cli
 from tipcast.config import conf_files, help
 from tipcast.config.compose import compose
-from tipcast.config.job_schemas import JOBS
+from tipcast.config.schema import JOBS
 
 LIBRARYS = ("model.params.", "model.space.")
 """Keys that a library explains; the comments in conf/model add to that."""
