@@ -373,10 +373,11 @@ def read_table(
     names: Sequence[str],
     types: Mapping[str, pa.DataType],
     *,
-    missing: Sequence[str] = MISSING,
     threads: bool = False,
 ) -> pa.Table:
-    """Read columns of a fragment on the host; cells that say one of ``missing`` are null.
+    """Read columns of a fragment on the host.
+
+    Numbers and times are null where a cell says one of ``MISSING``, texts are as they stand there.
 
     ``threads`` parses chunks at once: Dask runs one call per core. D001 gone, D005 changed, damaged or a row that does
     not parse, D016 not UTF-8, D022 not reached.
@@ -385,7 +386,7 @@ def read_table(
     convert = pa.csv.ConvertOptions(
         include_columns=list(names),
         column_types=dict(types),
-        null_values=list(missing),
+        null_values=MISSING,
         strings_can_be_null=False,
         true_values=[],
         false_values=[],
