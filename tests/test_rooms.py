@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1486,
     "config": 1617,
-    "datasets": 4483,
+    "datasets": 4387,
     "evaluation": 2284,
     "jobs": 2881,
     "measure": 424,

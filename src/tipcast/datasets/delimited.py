@@ -24,8 +24,7 @@ from fsspec.utils import seek_delimiter
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period, ScanRequest
-from tipcast.datasets.column_names import mapped, seen_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, seen_names
 
 MISSING = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -96,7 +95,8 @@ class Look:
             "start": self.head.start,
             "times": tuple(times),
             "quoted": self.quoted,
-        } | mapped(self.request)
+            COLUMN_NAMES: dict(self.request.names),
+        }
         return Fragment(self.uri, "csv", (0, -1), columns, period, self.digest, options=options)
 
     def cut(self, whole: Fragment, block_bytes: int) -> tuple[Fragment, ...]:

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period, ScanRequest, merged
-from tipcast.datasets.column_names import mapped, seen_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, merged, seen_names
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
@@ -119,7 +118,7 @@ class Footer:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
         found, first = [], 0
         for group, rows in enumerate(self.group_rows):
-            options = {"storage": self.storage, "first": first} | mapped(self.request)
+            options = {"storage": self.storage, "first": first, COLUMN_NAMES: dict(self.request.names)}
             if rows:
                 found.append(Fragment(self.uri, "parquet", (group,), columns, period, self.digest, rows, options))
             first += rows
