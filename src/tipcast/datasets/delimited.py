@@ -24,8 +24,7 @@ from fsspec.utils import seek_delimiter
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period, ScanRequest
-from tipcast.datasets.column_names import mapped, seen_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, seen_names
 
 MISSING = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -96,7 +95,8 @@ class Look:
             "start": self.head.start,
             "times": tuple(times),
             "quoted": self.quoted,
-        } | mapped(self.request)
+            COLUMN_NAMES: dict(self.request.names),
+        }
         return Fragment(self.uri, "csv", (0, -1), columns, period, self.digest, options=options)
 
     def cut(self, whole: Fragment, block_bytes: int) -> tuple[Fragment, ...]:
@@ -373,10 +373,11 @@ def read_table(
     names: Sequence[str],
     types: Mapping[str, pa.DataType],
     *,
-    missing: Sequence[str] = MISSING,
     threads: bool = False,
 ) -> pa.Table:
-    """Read columns of a fragment on the host; cells that say one of ``missing`` are null.
+    """Read columns of a fragment on the host.
+
+    Numbers and times are null where a cell says one of ``MISSING``, texts are as they stand there.
 
     ``threads`` parses chunks at once: Dask runs one call per core. D001 gone, D005 changed, damaged or a row that does
     not parse, D016 not UTF-8, D022 not reached.
@@ -385,7 +386,7 @@ def read_table(
     convert = pa.csv.ConvertOptions(
         include_columns=list(names),
         column_types=dict(types),
-        null_values=list(missing),
+        null_values=MISSING,
         strings_can_be_null=False,
         true_values=[],
         false_values=[],

@@ -16,8 +16,7 @@ from tipcast.compute.base import Array, Frames, count
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited, parquet
-from tipcast.datasets.base import FileScan, Fragment, Listing, ScanRequest
-from tipcast.datasets.column_names import NAMES
+from tipcast.datasets.base import COLUMN_NAMES, FileScan, Fragment, Listing, ScanRequest
 
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
@@ -75,15 +74,16 @@ def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes
     """Make one listing of one file or more: in time order where they have periods, then by name."""
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), file.uri))
     periods = [file.period for file in ordered if file.period]
-    names = next((part.options[NAMES] for file in ordered for part in file.fragments if NAMES in part.options), None)
+    parts = [part for file in ordered for part in file.fragments]
+    names = next((names for part in parts if (names := part.options.get(COLUMN_NAMES))), None)
     said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
     return Listing(
-        fragments=tuple(fragment for file in ordered for fragment in file.fragments),
+        fragments=tuple(parts),
         period=(min(start for start, _ in periods), max(stop for _, stop in periods)) if periods else None,
         uris=tuple(address.shown(file.uri) for file in ordered),
         digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
         name=name,
-        facts=facts if names is None else {**facts, NAMES: names},
+        facts={**facts, COLUMN_NAMES: dict(names)} if names else facts,
         notes=tuple(said),
     )
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,7 @@ import pyarrow.parquet as pq
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, Period, ScanRequest, merged
-from tipcast.datasets.column_names import mapped, seen_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, merged, seen_names
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
@@ -83,32 +83,18 @@ class Footer:
         if self.rows == 0:
             raise TipcastError("D009", address.shown(self.uri), "has no rows", "remove it or download it again")
 
-    def chunks(self, own: str) -> list[Any]:
-        """Return a column's chunk of each row group."""
-        first = self.metadata.row_group(0)
-        at = next(i for i in range(self.metadata.num_columns) if first.column(i).path_in_schema == own)
-        return [self.metadata.row_group(group).column(at) for group in range(self.metadata.num_row_groups)]
-
     @functools.cached_property
-    def nulls(self) -> dict[str, int]:
-        """Rows without a value, of each column of which all row groups tell."""
-        found = dict.fromkeys(self.schema.names, 0)
+    def nulls(self) -> Counter[str]:
+        """Rows without a value of each column, as far as its row groups tell."""
+        found = Counter({field.name: self.rows for field in self.schema if pa.types.is_null(field.type)})
         for group in range(self.metadata.num_row_groups):
             described = self.metadata.row_group(group)
             for at in range(self.metadata.num_columns):
                 chunk = described.column(at)
                 counted = chunk.statistics
-                if counted is not None and counted.has_null_count and chunk.path_in_schema in found:
+                if counted is not None and counted.has_null_count and found[chunk.path_in_schema] < self.rows:
                     found[chunk.path_in_schema] += counted.null_count
-                else:
-                    found.pop(chunk.path_in_schema.partition(".")[0], None)
         return found
-
-    def is_empty(self, own: str) -> bool:
-        """Whether the footer says that a column has no value at all."""
-        counted = [chunk.statistics for chunk in self.chunks(own)]
-        empty = all(found is not None and found.has_null_count and found.num_values == 0 for found in counted)
-        return empty or pa.types.is_null(self.schema.field(own).type)
 
     def time_ranges(self, own: str) -> list[Period | None]:
         """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""
@@ -116,7 +102,9 @@ class Footer:
         if unit not in _MICROSECONDS:  # days
             return [None] * self.metadata.num_row_groups
         found: list[Period | None] = []
-        for chunk in self.chunks(own):
+        at = next(at for at in range(self.metadata.num_columns) if self.metadata.schema.column(at).path == own)
+        for group in range(self.metadata.num_row_groups):
+            chunk = self.metadata.row_group(group).column(at)
             counted = chunk.statistics
             if counted is None or not counted.has_min_max or chunk.physical_type != "INT64" or counted.null_count:
                 found.append(None)
@@ -130,7 +118,7 @@ class Footer:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
         found, first = [], 0
         for group, rows in enumerate(self.group_rows):
-            options = {"storage": self.storage, "first": first} | mapped(self.request)
+            options = {"storage": self.storage, "first": first, COLUMN_NAMES: dict(self.request.names)}
             if rows:
                 found.append(Fragment(self.uri, "parquet", (group,), columns, period, self.digest, rows, options))
             first += rows

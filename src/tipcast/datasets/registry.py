@@ -8,8 +8,7 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec
-from tipcast.datasets.base import Dataset
-from tipcast.datasets.column_names import check_names
+from tipcast.datasets.base import Dataset, check_names
 from tipcast.datasets.made import Blobs, Regression
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi

@@ -16,8 +16,7 @@ from tipcast.compute.base import Array, Frames, Session, module_of
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
-from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged
-from tipcast.datasets.column_names import raw_frame
+from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged, raw_frame
 from tipcast.datasets.split import Draw
 from tipcast.tasks.base import Task
 

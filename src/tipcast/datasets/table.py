@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -27,12 +28,9 @@ from tipcast.tasks.base import TargetColumn
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
-MANY = 100
-"""Fewer rising values say nothing of a column."""
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
 PARTIAL = "only some of the files have it"
-COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 NO_TIME = "no_time"
 """Why a row is not used: it cannot be of a side."""
 OTHER_SIDE = "other_side"
@@ -47,8 +45,6 @@ class Table(Dataset):
     columns: tuple[RawColumn, ...]
     """All that a model can use, by their own names, the time column apart."""
     time_column: str | None = None
-    counting: tuple[str, ...] = ()
-    """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     notes: tuple[str, ...] = ()
     dates: str = ""
     """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
@@ -69,43 +65,41 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
-        cells = scans[0].fragments[0].format == "csv"
-        indexes: Mapping[str, pa.DataType] = scans[0].facts.get("index", {})
+        where, cells = address.shown(scans[0].uri), scans[0].fragments[0].format == "csv"
+        indexes: Mapping[str, pa.DataType] = scans[0].facts["index"]
+        every = {name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()}
         types = table_columns.types_of(scans, {name for name, asked in spec.types.items() if asked == "none"})
         types = {name: kind for name, kind in types.items() if name not in indexes}
-        known = {*types, *indexes}
-        partial = {name: kind for scan in scans for name, kind in scan.facts["types"].items() if name not in known}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
                 key = "data.time" if name == spec.time else "data.types"
-                raise TipcastError("D007", address.shown(scans[0].uri), f"missing column {name!r}", f"look at {key}")
+                raise TipcastError("D007", where, f"missing column {name!r}", f"look at {key}")
         seen = table_columns.look(scans, types)
-        written = scans[0].facts.get("written", {})  # blanks and all, as rows to predict may have it
-        spellings = {name: tuple(dict.fromkeys((written.get(name, name), name))) for name in types}
+        if spec.time is not None:
+            kind = types[spec.time]
+            if not (seen[spec.time].are_times(cells=cells) if is_text(kind) else kind_of(kind) == "time"):
+                what = f"column {spec.time!r} is {'text' if cells else kind}, not a timestamp"
+                raise TipcastError("D008", where, what, "write it as a timestamp, or leave data.time")
+        written = scans[0].facts["written"]
         taken = [
-            table_columns.take(name, spellings[name], kind, seen[name], spec.types.get(name), cells=cells)
+            table_columns.take(name, written.get(name, name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
-        taken += [Taken(name, None, str(kind), Seen(), INDEX) for name, kind in indexes.items()]
-        taken += [Taken(name, None, str(kind), Seen(), PARTIAL) for name, kind in partial.items()]
-        time = types.get(str(spec.time), pa.null())
-        is_time = seen[str(spec.time)].are_times(cells=cells) if is_text(time) else kind_of(time) == "time"
-        if spec.time is not None and not is_time:
-            what = f"column {spec.time!r} is {'text' if cells else types[spec.time]}, not a timestamp"
-            raise TipcastError("D008", address.shown(scans[0].uri), what, "write it as a timestamp, or leave data.time")
-        report = [each.line() for each in taken]
-        taken = [each for each in taken if each.name != spec.time]
-        columns = tuple(each.column for each in taken if each.column)
-        slashed = {date for scan in scans for date in scan.facts.get("slashed", ())}
+        for name, kind in ((name, kind) for name, kind in every.items() if name not in types):
+            taken.append(Taken(name, None, str(kind), Seen(), INDEX if name in indexes else PARTIAL))
+        features = [each for each in taken if each.name != spec.time]
+        slashed = {date for scan in scans for date in scan.facts["slashed"]}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
-        opened = cls(columns, spec.time, (), (*_notes(taken), *said), dates, spec=spec)
-        fills, rising, gaps = opened._looked_at(scans)
-        for row in report:
-            row["missing"] = max(row["missing"], gaps.get(row["column"], 0))
-        filled = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
-        whole = {name for name in rising if pa.types.is_integer(types[name]) or is_text(types[name])}
-        counting = tuple(name for name in rising if name in whole)
-        return replace(opened, columns=filled, counting=counting, report=tuple(report))
+        columns = tuple(each.column for each in features if each.column)
+        table = cls(columns, spec.time, (*_notes(features), *said), dates, spec=spec)
+        sampled = table._sampled(scans)
+        finite = {name: values[np.isfinite(values)] for name, values in sampled.items()}
+        fills = {name: float(np.median(values)) if len(values) else 0.0 for name, values in finite.items()}
+        report = [each.line() for each in taken]
+        for row in report:  # footers count nulls alone and not NaN
+            row["missing"] = max(row["missing"], int(np.isnan(sampled.get(row["column"], np.empty(0))).sum()))
+        columns = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
+        return replace(table, columns=columns, report=tuple(report))
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -139,18 +133,18 @@ class Table(Dataset):
         return {"table": [asdict(column) for column in self.columns], "time": self.time_column, "dates": self.dates}
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
-        return tuple(self._column(name) for name in names)
+        return tuple(self._by_name[name] for name in names)
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
         """Return host columns with texts for codes."""
         frame = super().raw_frame({name: values for name, values in columns.items() if name != self.time}, facts)
         for name in frame.columns:
-            if categories := self._column(name).categories:
+            if categories := self._by_name[name].categories:
                 nothing = "" if table_columns.ABSENT.intersection(categories) else None  # NaN may be read of these
                 texts = np.array([*categories, nothing], dtype=object)
                 codes = frame[name].to_numpy()
                 frame[name] = texts[np.where(np.isnan(codes), len(categories), codes).astype(int)]
-        return frame.rename(columns={name: self._column(name).spellings[0] for name in frame.columns})
+        return frame.rename(columns={name: self._by_name[name].spellings[0] for name in frame.columns})
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
@@ -159,22 +153,18 @@ class Table(Dataset):
         """
         if name is None:
             raise TipcastError("C004", "task.target", "needs a value", "add task.target=COLUMN")
-        if left_out := [row["note"] for row in self.report if row["column"] == name and name not in self.features]:
-            what, fix = f"column {name!r} is left out: {left_out[0]}", "name another column, or see data.types"
+        notes = {row["column"]: str(row["note"]) for row in self.report}
+        if name not in self.features and name in notes:
+            what, fix = f"column {name!r} is left out: {notes[name]}", "name another column, or see data.types"
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
             near = difflib.get_close_matches(name, self.features, 1)
             fix = f"did you mean {near[0]}?" if near else f"use {', '.join(self.features[:20])}"
             raise TipcastError("D007", "data.train", f"missing column {name!r}", fix)
-        column = self._column(name)
+        column = self._by_name[name]
         values: tuple[float, ...] = ()
         if column.type == "category":
             classes = column.categories
-            if len(classes) > table_columns.MANY_TEXTS and table_columns.like_numbers(classes):
-                what = f"column {name!r} has {len(classes):,} different texts that look like numbers, as {classes[0]!r}"
-                fix = "write them as numbers, without signs and separators, or task.kind=multiclass"
-                if kind != "multiclass":
-                    raise TipcastError("C003", "task.target", what, fix)
         elif kind == "regression":
             return TargetColumn(name, "regression")
         else:
@@ -187,8 +177,7 @@ class Table(Dataset):
                 classes = tuple(str(bool(value)) for value in values)
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
-            notes = [str(row["note"]) for row in self.report if row["column"] == name and row["note"]]
-            raise TipcastError("D015", "data.train", what, next(iter(notes), "name another column as task.target"))
+            raise TipcastError("D015", "data.train", what, notes.get(name) or "name another column as task.target")
         found = "classification" if len(classes) == 2 else "multiclass"
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
             what = f"column {name!r} has {len(classes):,} different values: not for {kind or 'classes'}"
@@ -220,18 +209,27 @@ class Table(Dataset):
             raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
         named = "train" if which == "test" and self.spec.test is None else which
         request = request_of(self.spec, columns, optional)
-        scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self._checked)
+        scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self.scan_file)
         if named == "test":
             notes = (*notes, *self._unknown(scans, columns))
         if self.time is not None:
             scans = self._in_time(scans, which)
         if which == "train":
-            notes = (*notes, *self.notes, *(f"column {name} {COUNTS}" for name in self.counting if name in columns))
+            notes = (*notes, *self.notes)
         return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file to be scored as at one to be trained on."""
-        return self._checked(uri, request)
+        """Look at a file, and hold its columns against the training files'; optional ones that do not fit go."""
+        scan = _scan_file(uri, request)
+        where, types = address.shown(uri), scan.facts["types"]
+        for name in request.columns:
+            if name not in types:
+                fix = f"use a file that has it, or map the file's name by {request.key}={{{name}: ITS_NAME}}"
+                raise TipcastError("D007", where, f"missing column {name!r}", fix)
+            if not self._fits(name, types[name], scan):
+                what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
+                raise TipcastError("D008", where, what, "write it as the training files have it")
+        return self._fitting(scan, request.optional)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
@@ -245,28 +243,33 @@ class Table(Dataset):
         wanted = tuple(self.features if columns is None else columns)
         host = [name for name in wanted if name in fragment.options["host"]]
         plain = [name for name in wanted if name not in host]
-        device = replace(fragment, options={**fragment.options, "times": (self.time,) if self.time else ()})
-        try:
-            read = read_fragment(device, frames, plain)
-        except TipcastError as problem:
-            if problem.code != "D005" or fragment.format != "csv":
-                raise
-            host += [name for name in plain if name != self.time]  # texts that stand for no number, or blanks around
-            read = read_fragment(device, frames, [name for name in plain if name == self.time])
-        if host:
-            table, where = table_columns.stored(fragment, host), address.shown(fragment.uri)
-            for name in host:
-                if name == self.time:
-                    times = table_columns.times_of(table[name], self.dates or "iso", where)
-                    read[name] = frames.arrays(times, [""])[""]
-                else:
-                    values = table_columns.values_of(table[name], self._column(name), where)
-                    read[name] = frames.xp.asarray(values)
+        if not wanted:
+            return {}
+        if fragment.format == "parquet":
+            read, table = read_fragment(fragment, frames, plain), table_columns.stored(fragment, dict.fromkeys(host))
+        else:
+            types = {name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain}
+            try:
+                table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
+            except TipcastError as problem:
+                if problem.code != "D005":
+                    raise
+                host = [name for name in wanted if name != self.time]  # numbers have odd texts or blanks around them
+                table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
+            read = frames.arrays(table, [name for name in plain if name not in host])
+        where = address.shown(fragment.uri)
+        for name in host:
+            if name == self.time:
+                times = table_columns.times_of(table[name], self.dates or "iso", where)
+                read[name] = frames.arrays(times, [""])[""]
+            else:
+                values = table_columns.values_of(table[name], self._by_name[name], where)
+                read[name] = frames.xp.asarray(values)
         return {name: read[name] for name in wanted}
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
         """Make features, with fillings for missing numbers."""
-        fills = {name: self._column(name).fill for name in names if columns[name].dtype.kind == "f"}
+        fills = {name: self._by_name[name].fill for name in names if columns[name].dtype.kind == "f"}
         filled = {
             name: xp.where(columns[name] == columns[name], columns[name], fill)
             for name, fill in fills.items()
@@ -290,18 +293,15 @@ class Table(Dataset):
         return keep, {**dropped, **{reason: rows for reason, rows in lost.items() if rows}}
 
     def _type(self, name: str) -> str:
-        return "time" if name == self.time else self._column(name).type
+        return "time" if name == self.time else self._by_name[name].type
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**{name: value for name, value in vars(self).items() if name != "_by_name"}, "report": ()}
+        return {**vars(self), "report": ()}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
         return {column.name: column for column in self.columns}
-
-    def _column(self, name: str) -> RawColumn:
-        return self._by_name[name]
 
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
@@ -314,19 +314,6 @@ class Table(Dataset):
                 break
         return tuple(found.tolist())
 
-    def _checked(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file, and hold its columns against the training files'; optional ones that do not fit go."""
-        scan = _scan_file(uri, request)
-        where, types = address.shown(uri), scan.facts["types"]
-        for name in request.columns:
-            if name not in types:
-                fix = f"use a file that has it, or map the file's name by {request.key}={{{name}: ITS_NAME}}"
-                raise TipcastError("D007", where, f"missing column {name!r}", fix)
-            if not self._fits(name, types[name], scan):
-                what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
-                raise TipcastError("D008", where, what, "write it as the training files have it")
-        return self._fitting(scan, request.optional)
-
     def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
         """Whether the values of a file's column can be taken as training took them."""
         if scan.fragments[0].format == "csv" or pa.types.is_null(kind):
@@ -335,7 +322,7 @@ class Table(Dataset):
         return stored in (("time", "category") if self._type(name) == "time" else ("number", "category"))
 
     def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
-        """Leave out columns that are not known, and say which ones the host has to read."""
+        """Leave out optional columns that do not fit, and say which ones the host has to read."""
         types, part = scan.facts["types"], scan.fragments[0]
         own, host = {}, []
         for name, kind in types.items():
@@ -344,98 +331,96 @@ class Table(Dataset):
             own[name] = part.columns[name]
             column = self._by_name.get(name)
             if name == self.time:
-                as_it_is = pa.types.is_timestamp(kind) or part.format == "csv"
-                host += [] if as_it_is else [name]
-            elif column is not None and (
-                column.type == "category"
-                or (is_text(kind) and (column.booleans or column.missing or part.format == "parquet"))
-            ):
+                is_host = part.format == "parquet" and not pa.types.is_timestamp(kind)
+            elif column is None or column.type == "category":
+                is_host = column is not None
+            else:
+                is_host = is_text(kind) and (part.format == "parquet" or bool(column.booleans or column.missing))
+            if is_host:
                 host.append(name)
         options = {"host": tuple(host)} | ({"dates": self.dates} if self.dates else {})
         parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
-    def _looked_at(self, scans: Sequence[FileScan]) -> tuple[dict[str, float], list[str], dict[str, int]]:
-        """Return the median of each number column, 0 where it has no value; and those that rise from row to row.
-
-        And rows without a number, of which footers tell nulls alone and not NaN. All of at most ``MOST_PARTS`` parts,
-        evenly spread over the files.
-        """
+    def _sampled(self, scans: Sequence[FileScan]) -> dict[str, Array]:
+        """Return the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files."""
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
         numbers = [column.name for column in self.columns if column.type == "number"]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            wanted = ([name for name in numbers if name in part.columns] for part in chosen)
-            read = list(pool.map(self.read, chosen, itertools.repeat(CpuFrames()), wanted))
-        medians, rising, gaps = {}, [], {}
-        for name in numbers:
-            known = [of_part[name][np.isfinite(of_part[name])] for of_part in read if name in of_part]
-            values = np.concatenate(known)
-            gaps[name] = sum(int(np.isnan(of_part[name]).sum()) for of_part in read if name in of_part)
-            medians[name] = float(np.median(values)) if len(values) else 0.0
-            if len(values) > MANY and all((each[1:] > each[:-1]).all() for each in known):
-                rising.append(name)
-        return medians, rising, gaps
+            read = list(pool.map(lambda part: self.read(part, CpuFrames(), numbers), chosen))
+        return {name: np.concatenate([part[name] for part in read]) for name in numbers}
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""
-        texts = {name: frozenset(self._column(name).categories) for name in columns if self._type(name) == "category"}
-        types = dict.fromkeys(texts, pa.string())
+        texts = {name: frozenset(self._by_name[name].categories) for name in columns if self._type(name) == "category"}
         notes = []
-        for name, seen in table_columns.look(scans, types).items():
-            if seen.many:
-                notes.append(f"the rows to test on have more than 10,000 different texts of {name}")
-            lacking = {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
+        for name, seen in table_columns.look(scans, dict.fromkeys(texts, pa.string())).items():
+            lacking = Counter({text: rows for text, rows in seen.texts.items() if text not in texts[name]})
             if lacking:
-                shown = ", ".join(map(repr, sorted(lacking, key=lambda text: -lacking[text])[:3]))
-                more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
-                of = f"{sum(lacking.values()):,} of {seen.rows:,} rows to test on"
-                notes.append(f"{of} have values of {name} that training lacks: {shown}{more}")
+                shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
+                of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
+                notes.append(f"{of} have values of {name} that training lacks: {shown}")
         return notes
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
         """Give each file the side's period, and leave out those parts of it that have no row of that time."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            ranges = list(pool.map(functools.partial(_ranges, self, str(self.time)), scans))
-        known = [each for of_file in ranges for each in of_file if each]
-        low, high = min(first for first, _ in known), max(last for _, last in known) + split.MINUTE
+            ranges = list(pool.map(self._ranges, scans))
+        spans = [
+            (min(r[0] for r in of_file if r), max(r[1] for r in of_file if r) + split.MINUTE) for of_file in ranges
+        ]
+        low, high = min(start for start, _ in spans), max(stop for _, stop in spans)
         if self.spec and self.spec.test is None:
             border = high - int((high - low) * self.spec.test_share)
             low, high = (low, border) if which == "train" else (border, high)
-        found = []
-        for scan, of_file in zip(scans, ranges, strict=True):
-            own = [each for each in of_file if each]
-            start = max(low, min(first for first, _ in own))
-            stop = min(high, max(last for _, last in own) + split.MINUTE)
+        inside = []
+        for scan, of_file, span in zip(scans, ranges, spans, strict=True):
+            start, stop = max(low, span[0]), min(high, span[1])
             if start < stop:
-                inside = [
-                    part
-                    for part, each in zip(scan.fragments, of_file, strict=True)
-                    if each and each[0] < stop and each[1] >= start
+                parts = [
+                    replace(part, period=(start, stop))
+                    for part, ends in zip(scan.fragments, of_file, strict=True)
+                    if ends and ends[0] < stop and ends[1] >= start
                 ]
-                parts = tuple(replace(part, period=(start, stop)) for part in inside or scan.fragments[-1:])
-                found.append(replace(scan, period=(start, stop), fragments=parts))
+                parts = parts or [replace(scan.fragments[-1], period=(start, stop))]
+                inside.append(replace(scan, period=(start, stop), fragments=tuple(parts)))
+        return inside
+
+    def _ranges(self, scan: FileScan) -> list[Period | None]:
+        """Return the first and last time in each fragment of a file, None where it has none; D010 no time at all."""
+        time = str(self.time)
+        if footer := scan.facts["footer"]:
+            groups = footer.time_ranges(scan.fragments[0].columns[time])
+            of_parts = [[groups[at] for at in part.part] for part in scan.fragments]
+            if all(ends for ends in itertools.chain(*of_parts)):
+                return [(min(first for first, _ in part), max(last for _, last in part)) for part in of_parts]
+        found: list[Period | None] = []
+        for fragment in scan.fragments:
+            values = self.read(fragment, CpuFrames(), (time,))[time]
+            values = values[values != NULL_TIME]
+            found.append((int(values.min()), int(values.max())) if len(values) else None)
+        if not any(found):
+            raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
         return found
 
 
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     """Look at a file's footer or header, and cut it into fragments; its facts are the columns' types and names."""
+    facts: dict[str, Any] = {"footer": None, "index": {}, "written": {}, "slashed": ()}
     if check_format(uri, request) == "parquet":
         footer = parquet.read_footer(uri, request)
         footer.check_rows()
         types = {name: footer.types[own] for name, own in footer.names}
-        facts: dict[str, Any] = {
-            "types": types,
-            "footer": footer,
-            "index": {name: types[name] for name, own in footer.names if own in footer.index},
-        }
+        index = {name: types[name] for name, own in footer.names if own in footer.index}
+        facts |= {"types": types, "footer": footer, "index": index}
         return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
     look = delimited.look(uri, request, None)
     whole = look.fragment(dict(look.names), (), None)
     parts = look.cut(whole, request.block_bytes)
     written = dict(zip(look.head.names, look.head.written, strict=True))
-    spelled = {name: written.get(own, own) for name, own in look.names}
-    facts = {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled, "slashed": look.slashed}
+    spelled = {name: written.get(own, own) for name, own in look.names}  # blanks and all, as rows to predict may be
+    facts |= {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled, "slashed": look.slashed}
     return FileScan(uri, parts, None, look.digest, facts, look.notes)
 
 
@@ -450,23 +435,3 @@ def _notes(taken: Sequence[Taken]) -> list[str]:
         shown, more = ", ".join(names[:5]), f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         lines.append(f"column {shown}{more} is no feature: {note}")
     return lines
-
-
-def _ranges(table: Table, time: str, scan: FileScan) -> list[Period | None]:
-    """Return the first and last time in each fragment of a file, None where it has none."""
-    found: list[Period | None] = []
-    if scan.fragments[0].format == "parquet":
-        first = scan.fragments[0]
-        footer = parquet.read_footer(first.uri, ScanRequest((), storage=first.options["storage"]))
-        groups = footer.time_ranges(first.columns[time])
-        told = {at: each for at, each in enumerate(groups) if each}
-        if len(told) == len(groups):
-            of_parts = [[told[at] for at in part.part] for part in scan.fragments]
-            return [(min(first for first, _ in each), max(last for _, last in each)) for each in of_parts]
-    for fragment in scan.fragments:
-        values = table.read(fragment, CpuFrames(), (time,))[time]
-        values = values[values != NULL_TIME]
-        found.append((int(values.min()), int(values.max())) if len(values) else None)
-    if not any(found):
-        raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
-    return found

@@ -26,8 +26,6 @@ MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
 MOSTLY, MOST_ODD = 0.9, 10
 """A column of texts is one of numbers where at least so much of it is, and at most so many different texts are not."""
-MANY_TEXTS = 20
-"""Texts that look like numbers are classes up to so many of them."""
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|Inf|infinity|Infinity)"
 CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
@@ -44,15 +42,8 @@ _AT_ONCE = 8
 class Seen:
     """What one column holds, in all rows of all training files."""
 
-    rows: int = 0
-    missing: int = 0
-    numbers: int = 0
-    codes: int = 0
-    """Numbers that are no quantities: of zeros in front, or too many digits."""
-    dates: int = 0
-    year_first: int = 0
-    """Dates that can be read in one way only."""
-    booleans: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """Rows, and those of them that are missing or of a kind, see ``add``."""
     texts: Counter[str] = field(default_factory=Counter)
     """Different texts, missing ones apart; empty once there are too many."""
     odd: Counter[str] = field(default_factory=Counter)
@@ -66,7 +57,7 @@ class Seen:
     @property
     def present(self) -> int:
         """Rows with a value."""
-        return self.rows - self.missing
+        return self.counts["rows"] - self.counts["missing"]
 
     def add(self, column: pa.ChunkedArray, *, cells: bool) -> None:
         """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the empty one alone.
@@ -83,16 +74,14 @@ class Seen:
         kinds = {
             "missing": absent,
             "numbers": is_number,
-            "codes": pc.and_(is_number, _matches(bare, CODE)),
+            "codes": pc.and_(is_number, _matches(bare, CODE)),  # no quantities: zeros in front, or too many digits
             "dates": (dates := pc.and_(other, _matches(bare, DATE))),
-            "year_first": pc.and_(dates, pc.match_substring_regex(bare, f"^({YEAR_FIRST})")),
+            "year_first": pc.and_(dates, pc.match_substring_regex(bare, f"^({YEAR_FIRST})")),  # read in one way only
             "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
         }
         sums = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
         with self.lock:
-            self.rows += len(column)
-            for kind, rows in sums.items():
-                setattr(self, kind, getattr(self, kind) + rows)
+            self.counts.update({"rows": len(column), **sums})
             self.absent.update({text: rows for text, rows in _pairs(found, absent) if text})
             self.odd.update(dict(_pairs(found, other, MOST_ODD + 1)))
             self.many = self.many or len(texts) > MOST_CATEGORIES
@@ -104,13 +93,7 @@ class Seen:
 
     def are_times(self, *, cells: bool) -> bool:
         """Whether all values are dates; outside CSV, whose slashes are looked at, only with the year first."""
-        return self.present == (self.dates if cells else self.year_first) > 0
-
-    def add_nulls(self, rows: int, nulls: int) -> None:
-        """Count one part's rows of a column that holds no texts."""
-        with self.lock:
-            self.rows += rows
-            self.missing += nulls
+        return self.present == self.counts["dates" if cells else "year_first"] > 0
 
 
 def _matches(texts: pa.Array, pattern: str) -> pa.Array:
@@ -146,7 +129,7 @@ class Taken:
         distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(self.seen.texts)) if self.seen.texts else ""
         return {
             "column": self.name, "stored as": self.stored, "taken as": kind,
-            "missing": self.seen.missing, "distinct": distinct, "note": self.note,
+            "missing": self.seen.counts["missing"], "distinct": distinct, "note": self.note,
         }  # fmt: skip
 
 
@@ -177,48 +160,40 @@ def _way(kind: pa.DataType) -> tuple[str, bool]:
 
 
 def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
-    """Count what columns hold in all files; D-errors of reading.
+    """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors of reading.
 
-    ``types`` are those of the columns as they are stored; every column of CSV is text. Texts are read; of other columns
-    footers tell, mostly.
+    ``types`` are those of the columns as they are stored; every column of CSV is text.
     """
     seen = {name: Seen() for name in types}
 
-    def count(fragment: Fragment, nulls: Mapping[str, int]) -> None:
-        own = [name for name in types if name in fragment.columns and name not in nulls]
-        if own:
-            table = stored(fragment, own)
-            for name in own:
-                if is_text(table[name].type):
-                    seen[name].add(table[name], cells=fragment.format == "csv")
-                else:
-                    seen[name].add_nulls(len(table), table[name].null_count)
+    def count(fragment: Fragment, names: Sequence[str]) -> None:
+        table = stored(fragment, dict.fromkeys(names, pa.string()))
+        for name in names:
+            seen[name].add(table[name], cells=fragment.format == "csv")
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         parts = []
         for scan in scans:
-            others = {name for name in types if not is_text(scan.facts["types"].get(name, pa.string()))}
-            footer = scan.facts.get("footer") if others else None
-            own = [(name, of) for name, of in footer.names if name in others and of in footer.nulls] if footer else []
-            nulls = {name: footer.nulls[of] for name, of in own} if footer else {}
-            for name, missing in nulls.items():
-                seen[name].add_nulls(sum(part.rows or 0 for part in scan.fragments), missing)
-            parts += [pool.submit(count, part, nulls) for part in scan.fragments]
+            texts = [name for name, kind in scan.facts["types"].items() if name in seen and is_text(kind)]
+            parts += [pool.submit(count, part, texts) for part in scan.fragments if texts]
+            for name in seen.keys() & scan.facts["types"].keys() - set(texts):
+                footer, own = scan.facts["footer"], scan.fragments[0].columns[name]
+                seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own])
         for part in parts:
             part.result()
     return seen
 
 
-def stored(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    """Return columns of a fragment on the host as they are stored: texts of CSV as they stand there."""
-    own = [fragment.columns[name] for name in names]
+def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return columns of a fragment on the host, texts as they stand there; ``types`` are those that CSV is read as."""
+    own = {fragment.columns[name]: kind for name, kind in types.items()}
     if fragment.format == "parquet":
-        table = parquet.read_host(fragment, own)
+        table = parquet.read_host(fragment, list(own))
     else:
-        table = delimited.read_table(fragment, own, dict.fromkeys(own, pa.string()), missing=())
+        table = delimited.read_table(fragment, list(own), own)
     columns = [table[name] for name in own]
     plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
-    return pa.Table.from_arrays(plain, names=list(names))
+    return pa.Table.from_arrays(plain, names=list(types))
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -239,96 +214,76 @@ def kind_of(kind: pa.DataType) -> str:
     return "time" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else ""
 
 
-def take(
-    name: str, spellings: tuple[str, ...], kind: pa.DataType, seen: Seen, asked: str | None, *, cells: bool
-) -> Taken:
-    """Decide how a column is taken: as ``asked``, else as its type and values say.
+def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | None, *, cells: bool) -> Taken:
+    """Decide how a column is taken: as ``asked``, else as its type and values say; C003 it cannot be so.
 
-    C003 where it cannot be what is asked.
+    ``written`` is the name as it stands in the file, ``cells`` whether that is CSV.
     """
-    own, note, warns = kind_of(kind), "", False
+    spellings = tuple(dict.fromkeys((written, name)))
+    own, note = kind_of(kind), ""
     shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
-    if seen.rows and not seen.present:
-        own, note = "", "it has no value" + (f" but {_named(seen.absent.most_common())}" if seen.absent else "")
-    elif is_text(kind) and seen.rows:
-        own, note = _of_texts(name, seen, cells=cells)
-        if own == "category" and seen.absent and not note:
-            named = _named(seen.absent.most_common())
-            note = f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
-        warns = bool(note) and own in ("number", "category")
-    if asked is not None and asked not in TAKEN:
+    if asked not in (None, *TAKEN):
         raise TipcastError("C003", "data.types", f"{name}: {asked} is none of {', '.join(TAKEN)}", "use one of these")
+    if not seen.present:
+        own, note = "", "it has no value" + (f" but {_named(seen.absent)}" if seen.absent else "")
+    elif is_text(kind):
+        own, note = _of_texts(name, seen, cells=cells)
+    usual = own
     if asked == "none":
         return Taken(name, None, shown, seen, "left out by data.types")
-    if asked is not None and asked != own:
-        _check_asked(name, asked, own, seen, is_text(kind))
-        own, note, warns = asked, f"taken as data.types says, not as {own or 'nothing'}", False
-    if own == "category" and seen.many:
-        return Taken(name, None, shown, seen, f"it has more than {MOST_CATEGORIES:,} different texts")
-    if own == "time":
-        return Taken(name, None, shown, seen, note or "a time is split by with data.time=")
+    if asked not in (None, own):
+        takes_numbers = own in ("category", "number") and len(seen.odd) <= MOST_ODD
+        if not (takes_numbers if asked == "number" else is_text(kind)):
+            example = f" (as {next(iter(seen.odd))!r})" if seen.odd else ""
+            what = f"column {name!r} is {own or 'nothing'}{example}, not {asked}"
+            raise TipcastError("C003", "data.types", what, "write the column so, or leave the key out")
+        own, note = asked, f"taken as data.types says, not as {own or 'nothing'}"
+    column = None
     if own == "number":
-        booleans = pa.types.is_boolean(kind) or (bool(seen.booleans) and seen.booleans == seen.present)
-        odd = () if booleans else tuple(sorted(seen.odd))
-        missing = tuple(sorted({*odd, *(text for text in seen.absent if text not in ABSENT)}))
-        column = RawColumn(name, spellings, largest=None, missing=missing, booleans=booleans)
-        return Taken(name, column, shown, seen, note, warns)
-    if own in ("category", "text"):
+        booleans = pa.types.is_boolean(kind) or seen.counts["booleans"] == seen.present
+        missing = sorted({*(() if booleans else seen.odd), *(seen.absent.keys() - ABSENT)})
+        column = RawColumn(name, spellings, largest=None, missing=tuple(missing), booleans=booleans)
+    elif own in ("category", "text") and seen.many:
+        note = f"it has more than {MOST_CATEGORIES:,} different texts"
+    elif own in ("category", "text"):
         categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
-        return Taken(name, RawColumn(name, spellings, "category", categories=categories), shown, seen, note, warns)
-    return Taken(name, None, shown, seen, note or f"it is {shown}")
+        column = RawColumn(name, spellings, "category", categories=categories)
+    else:
+        note = note or ("a time is split by with data.time=" if own == "time" else f"it is {shown}")
+    return Taken(name, column, shown, seen, note, warns=bool(column and note and asked in (None, usual)))
 
 
 def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     """Return what a column of texts is taken for, and why where that may surprise."""
-    present, numbers = seen.present, seen.numbers
+    present, numbers, codes, dates = seen.present, *(seen.counts[kind] for kind in ("numbers", "codes", "dates"))
     if seen.are_times(cells=cells):
         return "time", ""
     if not cells:  # the file says that it is text
-        alike = numbers == present and not seen.codes and len(seen.texts) != 2
+        alike = numbers == present and not codes and len(seen.texts) != 2
         return "category", f"texts that are all numbers: data.types={{{name}: number}} takes them so" if alike else ""
-    if seen.booleans == present:
+    if seen.counts["booleans"] == present:
         return "number", ""
-    if numbers == present:
-        shown = _named(sorted((text, count) for text, count in seen.absent.items() if text not in ABSENT))
-        note = f"numbers, but for {shown}: these are missing values" if shown else ""
-        return ("category", "") if seen.codes else ("number", note)
-    odd = present - numbers
-    named = _named(seen.odd.most_common())
-    if seen.dates >= MOSTLY * present:
-        return "category", f"{seen.dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
-    if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.codes:
-        return (
-            "number",
-            f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise",
-        )
-    if like_numbers(seen.texts):
-        return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
-    if numbers >= present / 2:
-        return "category", f"{numbers:,} of its {present:,} texts are numbers, but for {named} and others, {odd:,} rows"
+    named = _named(seen.odd + Counter({text: rows for text, rows in seen.absent.items() if text not in ABSENT}))
+    if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not codes:
+        note = f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise"
+        return "number", note if named else ""
+    if numbers < present:
+        with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in seen.texts)
+        if seen.texts and with_signs >= MOSTLY * len(seen.texts):
+            return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
+        if dates >= MOSTLY * present:
+            return "category", f"{dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
+        if numbers >= present / 2:
+            return "category", f"{numbers:,} of its {present:,} texts are numbers, but for {named}"
+    if seen.absent:
+        named = _named(seen.absent)
+        return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
     return "category", ""
 
 
-def _named(counts: Sequence[tuple[str, int]]) -> str:
-    """Return the first three texts, each with its rows."""
-    return ", ".join(f"{text!r} ({count:,} rows)" for text, count in counts[:3])
-
-
-def _check_asked(name: str, asked: str, own: str, seen: Seen, texts: bool) -> None:
-    """Refuse what a column cannot be taken for; C003."""
-    if asked == "number" and len(seen.odd) > MOST_ODD:
-        what = f"column {name!r} has texts that are no numbers, as {next(iter(seen.odd))!r}"
-        raise TipcastError("C003", "data.types", what, "write them as numbers, or leave the key out")
-    if (asked != "number" and not texts) or (asked == "number" and own not in ("category", "number")):
-        fix = "write the column so" if asked == "number" else "name it in task.categorical"
-        raise TipcastError("C003", "data.types", f"column {name!r} is {own or 'nothing'}, not {asked}", fix)
-
-
-def like_numbers(texts: Iterable[str]) -> bool:
-    """Whether nearly all texts are numbers with a currency, a unit or separators."""
-    every = list(texts)
-    alike = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in every)
-    return bool(every) and alike >= MOSTLY * len(every)
+def _named(counts: Counter[str]) -> str:
+    """Return the three most frequent texts, each with its rows."""
+    return ", ".join(f"{text!r} ({count:,} rows)" for text, count in counts.most_common(3))
 
 
 def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:

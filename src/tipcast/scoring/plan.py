@@ -19,8 +19,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, ScanRequest
-from tipcast.datasets.column_names import NAMES, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
 from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, look, of_store, refused
@@ -176,7 +175,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     request = ScanRequest(
         columns=columns,
         optional=optional,
-        names=config.columns or fetched.manifest.get(NAMES, {}),
+        names=config.columns or fetched.manifest.get(COLUMN_NAMES, {}),
         key="columns",
         any_columns=dataset.name == "table",
         strict=bool(config.columns),

@@ -24,8 +24,7 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import Dataset, Fragment, Period
-from tipcast.datasets.column_names import NAMES
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, Period
 from tipcast.datasets.delimited import bare_texts, read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import Evaluator, evaluator
@@ -305,7 +304,7 @@ def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
 def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
     header = fragment.options["header"]
     chosen = choose([name for at, name in enumerate(header) if name != f"_{at}"])
-    mapped = fragment.options.get(NAMES, {})
+    mapped = fragment.options.get(COLUMN_NAMES, {})
     seen = {name: name for name in header if name not in mapped} | {own: name for name, own in mapped.items()}
     told = dataset.csv_types([seen[name] for name in header if name in seen], address.shown(fragment.uri))
     types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
@@ -346,7 +345,7 @@ def _chosen(
     if keep is None:
         return [name for name in names if name not in added]
     where = address.shown(fragment.uri)
-    known = {**dataset.own_names(names, where), **fragment.columns, **fragment.options.get(NAMES, {})}
+    known = {**dataset.own_names(names, where), **fragment.columns, **fragment.options.get(COLUMN_NAMES, {})}
     missing = [name for name in keep if name not in names and name not in known]
     if missing:
         what = f"missing column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which keep names"

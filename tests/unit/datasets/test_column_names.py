@@ -17,8 +17,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, OwnData, TableData
 from tipcast.datasets import delimited, parquet, registry, table_features
-from tipcast.datasets.base import Dataset, FileScan, Listing, ScanRequest
-from tipcast.datasets.column_names import NAMES, as_named, seen_names
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, FileScan, Listing, ScanRequest, as_named, seen_names
 from tipcast.datasets.listing import check_format, gather, read_fragment, request_of, scan_files
 from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
@@ -40,7 +39,7 @@ def test_trips_by_other_names_are_the_same_trips(trip_files: Any, ending: str) -
     own = trip_files.write(f"own_2019-02.{ending}", lambda frame: frame.rename(columns=USUAL))
     found = Taxi(files(own)).scan("train", NEEDED)
     assert found.notes == (), "who maps names needs no note of it"
-    assert found.facts[NAMES] == OWN
+    assert found.facts[COLUMN_NAMES] == OWN
     assert found.fragments[0].columns["pickup"] == "started_at"
     expected = Taxi(files(usual, columns={})).scan("train", NEEDED)
     for one, other in zip(found.fragments, expected.fragments, strict=True):
@@ -172,5 +171,5 @@ def test_a_dataset_of_one_s_own_has_it_too(tmp_path: Path, monkeypatch: pytest.M
     frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
     dataset = registry.open_dataset(OwnData("own", str(path), test=None, months=None, columns={"x": "theirs"}))
     listing = dataset.scan("train", ("x",))
-    assert listing.facts == {NAMES: {"x": "theirs"}}
+    assert listing.facts == {COLUMN_NAMES: {"x": "theirs"}}
     assert dataset.read(listing.fragments[0], CpuFrames(), ("x",))["x"].tolist() == list(range(20))
