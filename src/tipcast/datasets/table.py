@@ -28,9 +28,12 @@ from tipcast.tasks.base import TargetColumn
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
+MANY = 100
+"""Fewer rising values say nothing of a column."""
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
 PARTIAL = "only some of the files have it"
+COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 NO_TIME = "no_time"
 """Why a row is not used: it cannot be of a side."""
 OTHER_SIDE = "other_side"
@@ -46,6 +49,8 @@ class Table(Dataset):
     """All that a model can use, by their own names, the time column apart."""
     time_column: str | None = None
     notes: tuple[str, ...] = ()
+    rising: tuple[str, ...] = ()
+    """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     dates: str = ""
     """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
     report: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
@@ -91,7 +96,7 @@ class Table(Dataset):
         slashed = {date for scan in scans for date in scan.facts["slashed"]}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
-        table = cls(columns, spec.time, (*_notes(features), *said), dates, spec=spec)
+        table = cls(columns, spec.time, (*_notes(features), *said), dates=dates, spec=spec)
         sampled = table._sampled(scans)
         finite = {name: values[np.isfinite(values)] for name, values in sampled.items()}
         fills = {name: float(np.median(values)) if len(values) else 0.0 for name, values in finite.items()}
@@ -99,7 +104,9 @@ class Table(Dataset):
         for row in report:  # footers count nulls alone and not NaN
             row["missing"] = max(row["missing"], int(np.isnan(sampled.get(row["column"], np.empty(0))).sum()))
         columns = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
-        return replace(table, columns=columns, report=tuple(report))
+        whole = {name: values for name, values in finite.items() if len(values) > MANY and not (values % 1).any()}
+        rising = tuple(name for name, values in whole.items() if (values[1:] > values[:-1]).all())
+        return replace(table, columns=columns, rising=rising, report=tuple(report))
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -165,6 +172,10 @@ class Table(Dataset):
         values: tuple[float, ...] = ()
         if column.type == "category":
             classes = column.categories
+            if len(classes) > FEW_VALUES and notes.get(name) == table_columns.SIGNS and kind != "multiclass":
+                what = f"column {name!r} has {len(classes):,} different texts that look like numbers, as {classes[0]!r}"
+                fix = "write them as numbers, without signs and separators, or task.kind=multiclass"
+                raise TipcastError("C003", "task.target", what, fix)
         elif kind == "regression":
             return TargetColumn(name, "regression")
         else:
@@ -215,7 +226,7 @@ class Table(Dataset):
         if self.time is not None:
             scans = self._in_time(scans, which)
         if which == "train":
-            notes = (*notes, *self.notes)
+            notes = (*notes, *self.notes, *(f"column {name} {COUNTS}" for name in self.rising if name in columns))
         return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
@@ -356,6 +367,8 @@ class Table(Dataset):
         texts = {name: frozenset(self._by_name[name].categories) for name in columns if self._type(name) == "category"}
         notes = []
         for name, seen in table_columns.look(scans, dict.fromkeys(texts, pa.string())).items():
+            if seen.many:
+                notes.append(f"the rows to test on have more than 10,000 different texts of {name}")
             lacking = Counter({text: rows for text, rows in seen.texts.items() if text not in texts[name]})
             if lacking:
                 shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))

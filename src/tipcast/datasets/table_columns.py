@@ -31,6 +31,7 @@ CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
 YEAR_FIRST = r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}"
 DATE = rf"({YEAR_FIRST}|\d{{1,2}}/\d{{1,2}}/\d{{4}})" r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
+SIGNS = "texts that look like numbers with a sign: write them as numbers to have quantities"
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 ABSENT = frozenset(delimited.MISSING)
@@ -270,7 +271,7 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     if numbers < present:
         with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in seen.texts)
         if seen.texts and with_signs >= MOSTLY * len(seen.texts):
-            return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
+            return "category", SIGNS
         if dates >= MOSTLY * present:
             return "category", f"{dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
         if numbers >= present / 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,15 @@ def test_columns_by_their_type(table: Callable[..., Table]) -> None:
     assert kinds == {name: "number" for name in ("size", "count", "flag", "class", "price")} | {"word": "category"}
     assert next(column for column in opened.columns if column.name == "word").categories == ("apple", "fig", "pear")
     assert opened.notes == ("column at is no feature: a time is split by with data.time=",)
+
+
+@pytest.mark.parametrize(("values", "told"), [(range(1000, 1200), True), ([*range(199), 5], False), (range(90), False)])
+def test_a_column_that_numbers_the_rows_is_told(tmp_path: Path, values: Sequence[int], told: bool) -> None:
+    made = pd.DataFrame({"id": values, "x": np.linspace(0, 1, len(values))})
+    made.to_parquet(tmp_path / "a.parquet")
+    opened = Table.open(TableData("table", str(tmp_path / "a.parquet"), test=None, test_share=0.2, block_bytes=4096))
+    assert any("id rises" in note for note in opened.scan("train", ("id", "x")).notes) == told
+    assert not opened.scan("train", ("x",)).notes
 
 
 def test_features_of_each_type(table: Callable[..., Table]) -> None:

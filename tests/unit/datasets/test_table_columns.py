@@ -163,6 +163,12 @@ def test_the_positive_class_is_chosen(opened: Callable[..., Table]) -> None:
         make_task(TaskSpec(name="t", target="y", positive="ugly"), table)
 
 
+def test_hundreds_of_prices_are_no_classes(opened: Callable[..., Table]) -> None:
+    table = opened({"price": [f"${at + 1000:,}.00" for at in range(ROWS)], "x": cycle("1", "2")})
+    with pytest.raises(TipcastError, match=r"C003.*200 different texts that look like numbers, as '\$1,000.00'"):
+        table.target_column("price", None)
+
+
 def test_values_that_training_lacks_are_counted(opened: Callable[..., Table], tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
     table = opened({"y": cycle("yes", "no"), "x": cycle("1", "2")}, test=str(tmp_path / "test.csv"))
