@@ -128,22 +128,22 @@ ENDS = "import os, sys; print('no such card', file=sys.stderr, flush=True); os._
 
 
 @pytest.mark.parametrize(
-    ("process", "text", "words"),
+    ("process", "text", "wait_s", "words"),
     [
-        ("server", "raise ValueError('no such name')", "ended while it started: ValueError: no such name"),
-        ("worker", ENDS, "ended while it started: no such card"),
-        ("worker", "import time; time.sleep(600)", "did not come up within cluster.wait_s"),
+        ("server", "raise ValueError('no such name')", 300, "ended while it started: ValueError: no such name"),
+        ("worker", ENDS, 300, "ended while it started: no such card"),
+        ("worker", "import time; time.sleep(600)", 5, "did not come up within cluster.wait_s"),
     ],
 )
 def test_a_process_that_does_not_start_ends_the_job(
-    process: str, text: str, words: str, tables: Path, tmp_path: Path
+    process: str, text: str, wait_s: int, words: str, tables: Path, tmp_path: Path
 ) -> None:
     """The server that workers are forked from, or a worker: the job's last line quotes theirs."""
     store = shutil.copy(tables, tmp_path)
     (tmp_path / "ends.py").write_text(text)
     (tmp_path / "script.py").write_text(SERVER)
     command = ["script.py"] if process == "server" else ["-m", "tipcast"]
-    command += ["train", "data.rows=2000", "cluster.n_workers=2", "cluster.processes=true", "cluster.wait_s=5"]
+    command += ["train", "data.rows=2000", "cluster.n_workers=2", "cluster.processes=true", f"cluster.wait_s={wait_s}"]
     preload = {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(tmp_path / "ends.py")} if process == "worker" else {}
     ended = python(tmp_path, *command, f"tracking.uri=sqlite:///{store}", **preload)
     last = ended.stderr.splitlines()[-1]

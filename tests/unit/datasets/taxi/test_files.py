@@ -168,6 +168,8 @@ def test_a_folder_that_may_not_be_looked_into_is_no_empty_one(tmp_path: Path) ->
     if mine == 0:
         os.seteuid(65534)  # root may look into all
     try:
+        if not os.access(tmp_path, os.X_OK, effective_ids=True):
+            pytest.skip("the folder of temporary files is closed to other users")
         with pytest.raises(TipcastError, match=r"D001.*2019: may not be read") as caught:
             expand(str(tmp_path), ScanRequest((), (), None))
     finally:
