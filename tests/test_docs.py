@@ -100,6 +100,16 @@ def test_named_files_exist(page: Path) -> None:
             assert (ROOT / name.partition("::")[0]).exists(), name
 
 
+def test_the_ways_through_the_code_are_true() -> None:
+    drawn = (ROOT / "CONTRIBUTING.md").read_text().partition("## Two ways through the code")[2].partition("\n## ")[0]
+    steps = set(re.findall(r"\b([a-z]+(?:/[a-z_]+)+)\.([A-Za-z]\w*(?:\.[a-z]\w*)*)", drawn))
+    steps = {(module, name) for module, name in steps if (ROOT / "src/tipcast" / module).parent.is_dir()}
+    assert len(steps) > 12
+    for module, name in steps:
+        found = pydoc.locate(f"tipcast.{module.replace('/', '.')}.{name}")
+        assert found is not None, f"CONTRIBUTING.md names {module}.{name}"
+
+
 def test_the_page_of_the_seeds_is_true() -> None:
     """All 71 rows are there; what they name is there too, and their commands compose."""
     text = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from tests.jobs.conftest import children, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.evaluation import base, style
+from tipcast.evaluation import base, metric, style
 from tipcast.jobs import train
 from tipcast.search import trial as worker_side
 from tipcast.tracking import process
@@ -200,9 +200,10 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
     swept: Callable[..., Any], client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranked by a metric of the user's own, and with a parameter that the command line sets."""
-    monkeypatch.setattr(base, "_OWN", {kind: {} for kind in base.KINDS})
+    for kind in base.KINDS:
+        monkeypatch.setitem(base.OWN, kind, {})
 
-    @base.metric("classification", maximize=False)
+    @metric("classification", maximize=False)
     def cost(target: Any, prediction: Any) -> Any:
         return np.where(target == 1, 3 * (1 - prediction), prediction)
 

@@ -157,6 +157,10 @@ def problem_of(refused: Sequence[Item], files: int) -> TipcastError:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
     fix = "mend or leave out the files that are listed"
+    if len(refused) < files:
+        fix += "; the others are scored"
+    elif len({(item.problem.code, item.problem.what) for item in refused if item.problem}) == 1:
+        fix = first.fix
     return TipcastError("S010", "input", what, fix)
 
 
