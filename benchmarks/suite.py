@@ -11,6 +11,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ CLOSING = re.compile(r"=+ .* in [\d.]+s.* =+$")
 
 def main() -> None:
     """Run the tests in each way and write the result, also of runs that failed and of those before an interrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which `&` in a script has switched off
     out, code = options(__doc__).out, tested()
     file = out / "suite.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
