@@ -107,6 +107,12 @@ def read(name: str) -> Result:
     return found
 
 
+def gpu_names(*names: str) -> str:
+    """Return the GPUs that results were measured on, as `1 H100, 2 H200`."""
+    there = (read(name)["environment"].get("gpus") for name in names if (RESULTS / f"{name}.json").exists())
+    return ", ".join(f"{len(gpus)} {gpus[0].removeprefix('NVIDIA ').split()[0].rstrip(',')}" for gpus in there if gpus)
+
+
 def rows(*names: str) -> list[Result]:
     """Return the rows of the results that there are."""
     return [row for name in names if (RESULTS / f"{name}.json").exists() for row in read(name)["results"]]
@@ -409,7 +415,7 @@ def environments() -> str:
     text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
         facts, skipped = tests["facts"], sum(row["outcome"] == "skipped" for row in tests["results"])
-        text += f"\n\nGPU tests on {facts['gpus']} H200: {facts['passed']} of {len(tests['results'])} passed"
+        text += f"\n\nGPU tests on {gpu_names(tests['benchmark'])}: {facts['passed']} of {len(tests['results'])} passed"
         text += f", {skipped} skipped (what they need, as a second GPU, was missing)" if skipped else ""
         bad = [row["test"].rpartition("::")[2] for row in tests["results"] if row["outcome"] in ("failure", "error")]
         text += f", failed: {', '.join(f'`{name}`' for name in bad)}" if bad else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from table import GROWTH_GOAL, MISSING, held, million, read, rows, table
+from table import GROWTH_GOAL, MISSING, gpu_names, held, million, read, rows, table
 
 PHASES = ("read", "fit", "evaluate", "log")
 JOB_GOAL, START_GOAL, FIT_GOAL, SCORE_GOAL, CARRIED_GOAL = 1.25, 7.0, 1.05, 1 / 0.9, 1e-5
@@ -35,7 +35,7 @@ def gpu_jobs() -> str:
         ))  # fmt: skip
     head = ("model", "rows", "GPUs", *PHASES, "job", "process", "library calls", "their process", "job over them",
             "process less job", "peak of a GPU")  # fmt: skip
-    return table(head, body)
+    return f"{table(head, body)}\n\nOn {gpu_names('gpu_train_1', 'gpu_train_2')}."
 
 
 def gpu_fits() -> str:
@@ -61,7 +61,7 @@ def gpu_fits() -> str:
         body.append((what, *cells, *more))
     head = ("fit of 80M rows on the GPU", "bare library", "tipcast, one GPU", "ratio", "goal", "two GPUs",
             "one over two", "goal", "two GPUs against `xgboost.dask`")  # fmt: skip
-    return table(head, body)
+    return f"{table(head, body)}\n\nOn {gpu_names('gpu_fit_1', 'gpu_fit_2')}."
 
 
 def gpu_sweeps() -> str:
@@ -78,7 +78,7 @@ def gpu_sweeps() -> str:
                 faster = cases[of]["seconds"] / row["seconds"]
                 gain = (against, f"{faster:.2f} x", held(faster, aim, "{:.2f} x", most=False))
             counts = str(gpus), str(at_once), f"{row['trials_per_minute']:.0f}"
-            body.append((f"{machine} H200", *counts, *gain))
+            body.append((gpu_names(f"gpu_sweep_{machine}"), *counts, *gain))
     head = ("machine", "GPUs used", "trials at once on each", "trials a minute", "against", "faster", "goal")
     return table(head, body or [(MISSING, *[""] * 6)])
 
@@ -108,7 +108,7 @@ def gpu_scores() -> str:
                 times = f"{bare:.2f} s", f"{ours:.2f} s", f"{ours / bare:.2f} x"
                 body.append((what, clock, *times, held(ours / bare, goal, "{:.0f} x")))
     head = ("8M rows", "inside the clock", "library calls", "tipcast", "ratio", "goal")
-    return table(head, body or [(MISSING, *[""] * 5)])
+    return f"{table(head, body or [(MISSING, *[''] * 5)])}\n\nOn {gpu_names('gpu_scoring')}."
 
 
 def carried() -> str:
@@ -136,7 +136,7 @@ def ladders() -> str:
                     f"{name} {rung[name]:.4f}" for name in shown
                 )  # how they agree with the true ones too
                 seconds = (f"{rung[name]:.2f}" for name in ("read_s", "fit_s", "evaluate_s", "job_s"))
-                what = row["case"].replace("_", " "), million(row["rows"]), f"{machine} H200"
+                what = row["case"].replace("_", " "), million(row["rows"]), gpu_names(f"ladder_{machine}")
                 body.append((*(("",) * 3 if at else what), rung["rung"], *seconds, f"{rung['speed_up']:.1f} x",
                              judged, rung["verdict"]))  # fmt: skip
     head = ("trained", "rows", "machine", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up",
