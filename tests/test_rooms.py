@@ -29,11 +29,11 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1466,
     "config": 1607,
-    "datasets": 4401,
+    "datasets": 4411,
     "evaluation": 2267,
     "jobs": 2812,
     "measure": 424,
-    "models": 2005,
+    "models": 2015,
     "scoring": 1333,
     "search": 1060,
     "tasks": 270,

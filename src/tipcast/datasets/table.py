@@ -97,15 +97,16 @@ class Table(Dataset):
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
         table = cls(columns, spec.time, (*_notes(features), *said), dates=dates, spec=spec)
-        sampled = table._sampled(scans)
+        by_part = table._sampled(scans)
+        sampled = {name: np.concatenate(parts) for name, parts in by_part.items()}
         finite = {name: values[np.isfinite(values)] for name, values in sampled.items()}
         fills = {name: float(np.median(values)) if len(values) else 0.0 for name, values in finite.items()}
         report = [each.line() for each in taken]
         for row in report:  # footers count nulls alone and not NaN
             row["missing"] = max(row["missing"], int(np.isnan(sampled.get(row["column"], np.empty(0))).sum()))
         columns = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
-        whole = {name: values for name, values in finite.items() if len(values) > MANY and not (values % 1).any()}
-        rising = tuple(name for name, values in whole.items() if (values[1:] > values[:-1]).all())
+        whole = [name for name, values in finite.items() if len(values) > MANY and not (values % 1).any()]
+        rising = tuple(name for name in whole if all((part[1:] > part[:-1]).all() for part in by_part[name]))
         return replace(table, columns=columns, rising=rising, report=tuple(report))
 
     @classmethod
@@ -172,7 +173,7 @@ class Table(Dataset):
         values: tuple[float, ...] = ()
         if column.type == "category":
             classes = column.categories
-            if len(classes) > FEW_VALUES and notes.get(name) == table_columns.SIGNS and kind != "multiclass":
+            if len(classes) > FEW_VALUES and table_columns.with_signs(classes) and kind != "multiclass":
                 what = f"column {name!r} has {len(classes):,} different texts that look like numbers, as {classes[0]!r}"
                 fix = "write them as numbers, without signs and separators, or task.kind=multiclass"
                 raise TipcastError("C003", "task.target", what, fix)
@@ -206,11 +207,9 @@ class Table(Dataset):
             odd = [value for value in values if value < 0 or not value.is_integer()]
             if odd or len(values) > table_columns.MOST_CATEGORIES:
                 what = f"column {name!r} holds {odd[0]:g}" if odd else f"column {name!r} has too many different numbers"
-                few = f"{table_columns.MOST_CATEGORIES:,}"
+                what += f": categories are at most {table_columns.MOST_CATEGORIES:,} whole numbers from 0"
                 fix = f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
-                raise TipcastError(
-                    "C003", "task.categorical", f"{what}: categories are at most {few} whole numbers from 0", fix
-                )
+                raise TipcastError("C003", "task.categorical", what, fix)
         columns = (replace(each, fill=None) if each.name in names else each for each in self.columns)
         return replace(self, columns=tuple(columns))
 
@@ -257,7 +256,8 @@ class Table(Dataset):
         if not wanted:
             return {}
         if fragment.format == "parquet":
-            read, table = read_fragment(fragment, frames, plain), table_columns.stored(fragment, dict.fromkeys(host))
+            read = read_fragment(fragment, frames, plain)
+            table: Any = table_columns.stored(fragment, dict.fromkeys(host)) if host else None
         else:
             types = {name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain}
             try:
@@ -353,14 +353,14 @@ class Table(Dataset):
         parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
-    def _sampled(self, scans: Sequence[FileScan]) -> dict[str, Array]:
+    def _sampled(self, scans: Sequence[FileScan]) -> dict[str, list[Array]]:
         """Return the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files."""
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
         numbers = [column.name for column in self.columns if column.type == "number"]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             read = list(pool.map(lambda part: self.read(part, CpuFrames(), numbers), chosen))
-        return {name: np.concatenate([part[name] for part in read]) for name in numbers}
+        return {name: [part[name] for part in read] for name in numbers}
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""

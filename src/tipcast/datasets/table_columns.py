@@ -31,7 +31,6 @@ CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
 YEAR_FIRST = r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}"
 DATE = rf"({YEAR_FIRST}|\d{{1,2}}/\d{{1,2}}/\d{{4}})" r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
-SIGNS = "texts that look like numbers with a sign: write them as numbers to have quantities"
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 ABSENT = frozenset(delimited.MISSING)
@@ -170,16 +169,22 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
     def count(fragment: Fragment, names: Sequence[str]) -> None:
         table = stored(fragment, dict.fromkeys(names, pa.string()))
         for name in names:
-            seen[name].add(table[name], cells=fragment.format == "csv")
+            if is_text(table[name].type):
+                seen[name].add(table[name], cells=fragment.format == "csv")
+            else:  # of which the footer has no statistics
+                with seen[name].lock:
+                    seen[name].counts.update(rows=len(table), missing=table[name].null_count)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         parts = []
         for scan in scans:
-            texts = [name for name, kind in scan.facts["types"].items() if name in seen and is_text(kind)]
-            parts += [pool.submit(count, part, texts) for part in scan.fragments if texts]
-            for name in seen.keys() & scan.facts["types"].keys() - set(texts):
-                footer, own = scan.facts["footer"], scan.fragments[0].columns[name]
-                seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own])
+            kinds, own = scan.facts["types"], scan.fragments[0].columns
+            footer: Any = scan.facts.get("footer")
+            there = [name for name in seen if name in kinds]
+            read = [name for name in there if is_text(kinds[name]) or own[name] not in footer.nulls]
+            parts += [pool.submit(count, part, read) for part in scan.fragments if read]
+            for name in set(there).difference(read):
+                seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own[name]])
         for part in parts:
             part.result()
     return seen
@@ -269,9 +274,8 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         note = f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise"
         return "number", note if named else ""
     if numbers < present:
-        with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in seen.texts)
-        if seen.texts and with_signs >= MOSTLY * len(seen.texts):
-            return "category", SIGNS
+        if with_signs(seen.texts):
+            return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
         if dates >= MOSTLY * present:
             return "category", f"{dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
         if numbers >= present / 2:
@@ -280,6 +284,12 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         named = _named(seen.absent)
         return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
     return "category", ""
+
+
+def with_signs(texts: Collection[str]) -> bool:
+    """Whether nearly all texts are numbers with a currency, a unit or separators."""
+    alike = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
+    return bool(texts) and alike >= MOSTLY * len(texts)
 
 
 def _named(counts: Counter[str]) -> str:

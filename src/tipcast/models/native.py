@@ -30,13 +30,13 @@ def _free() -> None:
 
 def booster_names(features: list[str]) -> list[str]:
     """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two alike."""
-    names: list[str] = []
+    known, names = set(features), dict[str, None]()  # in order; of thousands of features
     for name in features:
         taken = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
-        while taken in names or (taken != name and taken in features):
+        while taken in names or (taken != name and taken in known):
             taken += "_"
-        names.append(taken)
-    return names
+        names[taken] = None
+    return list(names)
 
 
 class Scorer:

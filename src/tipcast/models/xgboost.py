@@ -71,6 +71,10 @@ HINTS = {
     "eta": "model.params.learning_rate",
     "lambda": "model.params.reg_lambda",
     "alpha": "model.params.reg_alpha",
+    "num_boost_round": "model.params.n_estimators",
+    "early_stopping_rounds": "model.fit.early_stopping_rounds",
+    "seed": "seed=...",
+    "nthread": "cluster.threads_per_worker",
     "num_parallel_tree": "model=xgboost_forest and model.params.n_estimators",
     "objective": "task=...: it implies the objective",
 }

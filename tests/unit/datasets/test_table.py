@@ -89,6 +89,9 @@ def test_a_column_that_numbers_the_rows_is_told(tmp_path: Path, values: Sequence
     opened = Table.open(TableData("table", str(tmp_path / "a.parquet"), test=None, test_share=0.2, block_bytes=4096))
     assert any("id rises" in note for note in opened.scan("train", ("id", "x")).notes) == told
     assert not opened.scan("train", ("x",)).notes
+    made.to_parquet(tmp_path / "b.parquet")  # whose numbers begin anew
+    both = Table.open(TableData("table", str(tmp_path / "*.parquet"), test=None, test_share=0.2))
+    assert "id" in both.rising or not told
 
 
 def test_features_of_each_type(table: Callable[..., Table]) -> None:
@@ -175,6 +178,14 @@ def test_numbers_that_are_nan_are_counted_as_missing(tmp_path: Path) -> None:
     pq.write_table(values, tmp_path / "gaps.parquet")  # whose footer counts the null alone
     opened = Table.open(TableData("table", str(tmp_path / "gaps.parquet"), test=None, test_share=0.2))
     assert {row["column"]: row["missing"] for row in opened.report} == {"size": 2, "price": 0}
+
+
+def test_nulls_are_counted_where_a_footer_has_no_statistics(tmp_path: Path) -> None:
+    values = pa.table({"size": pa.array([None] * 4, pa.int32()), "price": pa.array([1.0, None, 3.0, 4.0])})
+    pq.write_table(values, tmp_path / "bare.parquet", write_statistics=False)
+    opened = Table.open(TableData("table", str(tmp_path / "bare.parquet"), test=None, test_share=0.2))
+    assert {row["column"]: row["missing"] for row in opened.report} == {"size": 4, "price": 1}
+    assert opened.features == ("price",)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1, "1"), ("yes", "yes")])

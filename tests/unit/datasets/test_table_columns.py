@@ -169,6 +169,12 @@ def test_hundreds_of_prices_are_no_classes(opened: Callable[..., Table]) -> None
         table.target_column("price", None)
 
 
+def test_hundreds_of_prices_of_parquet_are_no_classes(tmp_path: Path) -> None:
+    table = parquet(tmp_path, {"price": [f"${at + 1000:,}.00" for at in range(ROWS)], "x": [1, 2] * (ROWS // 2)})
+    with pytest.raises(TipcastError, match=r"C003.*200 different texts that look like numbers"):
+        table.target_column("price", None)
+
+
 def test_values_that_training_lacks_are_counted(opened: Callable[..., Table], tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
     table = opened({"y": cycle("yes", "no"), "x": cycle("1", "2")}, test=str(tmp_path / "test.csv"))

@@ -92,13 +92,14 @@ def test_a_sample_of_the_parts(client: Client) -> None:
 
 
 def test_a_figure_of_deep_trees_has_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as many as the same splits allow, whether trees are of rounds or side by side."""
+    """They are as many as the same steps allow, whether trees are of rounds or side by side."""
     for kind in ("classification", "forest"):
         trees = booster(kind)
         assert fits.drawn_rows(trees) == 500
-        splits = sum(tree.count("yes=") for tree in trees.get_dump())
-        monkeypatch.setattr(fits, "DRAWN_SPLITS", 200.5 * splits)
+        dump = trees.get_dump()
+        leaves = sum(tree.count("leaf=") for tree in dump)
+        monkeypatch.setattr(fits, "DRAWN_STEPS", 200.5 * leaves * np.log2(leaves / len(dump)) ** 2)
         assert fits.drawn_rows(trees) == 200
-        monkeypatch.setattr(fits, "DRAWN_SPLITS", 1.0)
+        monkeypatch.setattr(fits, "DRAWN_STEPS", 1.0)
         assert fits.drawn_rows(trees) == 50
         monkeypatch.undo()
