@@ -1,6 +1,6 @@
 """P4, P17: whole `tipcast train` processes on GPUs, phase by phase, and the library calls inside them; gpu.py runs it.
 
-Each is a process from its start to its end. What starts with it (imports, workers and their libraries, their warm-up)
+Each is a process from its start to its end. What starts with it (imports, workers and their libraries)
 is no part of the job. The library calls are by_hand.py's, on a machine with one GPU: their process is their work done
 once, cold; their job is the same again, as tipcast's workers are warm when a job begins.
 """

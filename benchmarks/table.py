@@ -78,8 +78,6 @@ BESIDE = (
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips runs."""
 OF_ALL = ("ladder_1", "ladder_2", "gpu_tests_1", "gpu_tests_2")
 """Results that speak of these too."""
-WARM_UP = "jobs/warm_up.py"
-"""Of a training on GPUs; a scoring and workers without GPUs do without."""
 
 
 class Refused(Exception):
@@ -506,8 +504,7 @@ def stale(name: str) -> str:
         return f"refused: {problem}" if isinstance(problem, Refused) else "missing"
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{script(name)}.py"]
     if name not in OF_ALL:
-        beside = BESIDE if name.startswith(("gpu_train", "gpu_sweep")) else (*BESIDE, WARM_UP)
-        paths += [f":(exclude)src/tipcast/{path}" for path in beside]
+        paths += [f":(exclude)src/tipcast/{path}" for path in BESIDE]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *paths]
     later = subprocess.run(command, capture_output=True, text=True, check=False)
     if later.returncode:

@@ -27,18 +27,18 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1466,
+    "compute": 1455,
     "config": 1607,
     "datasets": 4411,
     "evaluation": 2267,
-    "jobs": 2812,
+    "jobs": 2775,
     "measure": 424,
     "models": 2015,
     "scoring": 1333,
     "search": 1060,
     "tasks": 270,
     "tipcast": 568,
-    "tracking": 2104,
+    "tracking": 2112,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

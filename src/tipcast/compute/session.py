@@ -1,18 +1,15 @@
-"""Open a session: the workers of a backend, warmed up, and its frame library."""
+"""Open a session: the workers of a backend and its frame library."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from dask.utils import format_bytes
 from distributed import Client, performance_report
 
@@ -61,7 +58,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         tags = {}
         if gpu:
             found = own_gpus(client)
-            client.gather([client.submit(_warm, workers=[address], pure=False) for address in client.nthreads()])
+            client.gather([client.submit(_load, workers=[address], pure=False) for address in client.nthreads()])
             tags = {
                 "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
                 "gpu.count": str(len(found)),
@@ -140,8 +137,8 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
 
 
 @travelling
-def _warm() -> None:
-    """Load the libraries, read a small file and start watching the device's memory."""
+def _load() -> None:
+    """Load the libraries, let CuPy take its memory from cuDF's pool, and watch the device's."""
     if packages := gpus.missing_packages():
         raise missing("a worker", f"packages: {', '.join(packages)}", gpus.INSTALL, "K007")
     import cudf  # noqa: F401 - its import takes seconds
@@ -150,12 +147,3 @@ def _warm() -> None:
 
     cupy.cuda.set_allocator(rmm_cupy_allocator)  # one pool for CuPy and cuDF
     gpus.watch()
-    frames, names = GpuFrames(), ["time", "real"]
-    table = pa.table({"time": pa.array([0, None, 3], pa.timestamp("us")), "real": [0.5, None, 2.5]})
-    with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(table, f"{folder}/warm.parquet", compression="zstd")
-        frames.read_parquet(f"{folder}/warm.parquet", [0], names, {})
-    frames.arrays(table, names)
-    values = cupy.zeros((4, 2), dtype=cupy.float32, order="F")
-    frames.frame(values, names).values.sum().item()
-    frames.series(values[:, 0], "real").values.sum().item()

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute import gpus
-from tipcast.compute.base import count
+from tipcast.compute.base import Session, count
 from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
@@ -26,12 +26,13 @@ from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, without_keys
-from tipcast.jobs.train import train
-from tipcast.jobs.train_plan import Plan, make_plan
+from tipcast.jobs.train import evaluate, train
+from tipcast.jobs.train_plan import Plan, make_plan, read
 from tipcast.jobs.train_record import SECTIONS, Record, params
-from tipcast.jobs.warm_up import warm_up
 from tipcast.models import native
+from tipcast.models.build import build
 from tipcast.models.build import check as check_model
+from tipcast.models.fit import fit
 from tipcast.tracking import models
 from tipcast.tracking.run import Run
 
@@ -176,8 +177,8 @@ def climb(
     alone = shlex.join(["tipcast", "train", *words])
     with run_context(own, alone, job="train", name=step.name, params=params(own), parent=parent) as context:
         record = Record(context, own, plan)
-        # All are warmed up: libraries load before the clock runs.
-        workers = context.start_workers(lambda workers: warm_up(workers, own, plan), always=True)
+        workers = context.start_workers()
+        warm_up(workers, own, plan)
         result = train(workers, record)
     labels, adjusted_rand = None, None
     if shared is not None:
@@ -192,6 +193,20 @@ def climb(
             adjusted_rand = float(adjusted_rand_score(groups, labels))
     headline = result["metrics"][f"test/{record.judge.headline.name}"]
     return LadderResult(step, context.run.id, dict(context.clock.seconds), headline, labels, adjusted_rand)
+
+
+def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
+    """Train a tiny model on a part of the rows for each worker, so that libraries load and kernels compile untimed."""
+    train, test = (
+        dataclasses.replace(side, fragments=side.fragments[: workers.n_workers]) for side in (plan.train, plan.test)
+    )
+    few, spec, task = dataclasses.replace(plan, train=train, test=test), config.model, plan.task
+    tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
+    with suppress(TipcastError):  # parts may lack a class that the rows have
+        splits = read(workers, config, few)
+        estimator = build(tiny, workers.device, task.categorical, task.kind, len(task.classes))
+        fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
+        evaluate(workers, few, fitted, splits)
 
 
 def shared_rows(plan: Plan) -> SharedRows:

@@ -24,7 +24,6 @@ from tipcast.jobs.run_context import RunContext, previous_run, run_context, run_
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import DIGEST, Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params
-from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import children_of
 from tipcast.tracking.run import Run, set_tags
@@ -99,7 +98,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         groups = list(dict.fromkeys(training.rows for training in trainings))
         missing.sort(key=lambda training: groups.index(training.rows))  # rows of one group are held
         if missing:
-            workers = context.start_workers(lambda workers: warm_up(workers, shown, missing[0].plan))
+            workers = context.start_workers()
         held: dict[str, Splits] = {}
         for number, training in enumerate(missing, done + 1):
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)

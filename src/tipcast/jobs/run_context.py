@@ -6,7 +6,7 @@ import contextlib
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,12 +50,10 @@ class RunContext:
     stack: ExitStack
     """Of what is closed before the run."""
 
-    def start_workers(self, warm_up: Callable[[Session], None] | None = None, *, always: bool = False) -> Session:
-        """Open the workers; warm up those that compile what they compute with, or ``always`` all."""
+    def start_workers(self) -> Session:
+        """Open the workers, which are closed before the run is."""
         with self.clock.phase("cluster") as facts, progress("cluster"):
             workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
-            if warm_up and (workers.device == "cuda" or always):
-                warm_up(workers)
             facts.append(workers.size)
         self.run.set_tags(workers.tags)
         return workers

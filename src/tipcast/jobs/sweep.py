@@ -28,7 +28,6 @@ from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
-from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
 from tipcast.search import space as spaces
@@ -90,7 +89,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         if previous:
             sweep.resume(previous.children)
         with sweep.closed():
-            workers = context.start_workers(lambda workers: warm_up(workers, config, plan))
+            workers = context.start_workers()
             search(sweep, workers, clock)
             best = sweep.best
             model = dataclasses.replace(config.model, params={**config.model.params, **best.params})

@@ -20,13 +20,13 @@ from tipcast.jobs.repeat import original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Outcome, Record, params
-from tipcast.jobs.warm_up import warm_up
 from tipcast.measure.clock import Clock
 from tipcast.measure.memory import peaks
 from tipcast.measure.progress import progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.models.fit import every_way, fit, hold, predict
+from tipcast.tracking import portable
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
 # in their order, which takes seconds where SciPy comes after thousands of others. Workers do without.
@@ -50,7 +50,7 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     (name,), tags = run_names([(config.model.name, command)]), first.tags if first else {}
     with run_context(config, command, job="train", name=name, params=params(config), tags=tags, clock=clock) as context:
         record = Record(context, config, plan, original=first)
-        workers = context.start_workers(lambda workers: warm_up(workers, config, plan))
+        workers = context.start_workers()
         result = train(workers, record)
     return say(result, config.print)
 
@@ -61,6 +61,7 @@ def train(
     """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
     context, config, plan = record.context, record.config, record.plan
     client, clock = workers.client, context.clock
+    portable.list_packages()
     with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
             splits = read(workers, config, plan)
