@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 2267,
     "jobs": 2775,
     "measure": 424,
-    "models": 2015,
+    "models": 2025,
     "scoring": 1333,
     "search": 1060,
     "tasks": 270,

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as Outcome
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as ended
 from typing import Any, TypeVar
 
@@ -35,6 +36,8 @@ LOCK = "tipcast "
 BETWEEN = "|"
 """Separates the client from the rest of a lock's id."""
 
+ROWS_OF_THREAD = 10_000
+"""Rows to score that are worth a thread."""
 DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
 """Rows whose contributions a figure shows, and those of models that take long."""
 DRAWN_STEPS = 5e8
@@ -190,7 +193,9 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
     ``held`` is a future of a scorer, as ``hold`` and ``hold_saved`` return it.
     """
-    return list(client.map(_score, x, scorer=held, pure=False, key="score"))
+    nthreads = client.nthreads().values()
+    threads = min(max(nthreads), max(sum(nthreads) // len(x), 1))  # fewer parts than threads would leave cores idle
+    return list(client.map(_score, x, scorer=held, threads=threads, pure=False, key="score"))
 
 
 def hold(client: Any, scorer: Scorer) -> Any:
@@ -227,8 +232,13 @@ def _same(scorer: Scorer) -> Scorer:
     return scorer
 
 
-def _score(x: Frame, scorer: Scorer) -> Array:
-    return scorer.score(x)
+def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
+    if threads == 1:
+        return scorer.score(x)
+    step = max(math.ceil(len(x) / threads), ROWS_OF_THREAD)
+    with ThreadPoolExecutor(threads) as pool:
+        slices = [x[at : at + step] for at in range(0, len(x) or 1, step)]
+        return np.concatenate(list(pool.map(scorer.score, slices)))
 
 
 def drawn_rows(booster: Any) -> int:

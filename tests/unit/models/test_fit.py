@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
@@ -18,7 +20,7 @@ from tests.waiting import WATCHDOG_S, wait_until
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
 from tipcast.models import fit as fits
-from tipcast.models.fit import holders, parts_of, watched, worker_lock
+from tipcast.models.fit import holders, parts_of, predict, watched, worker_lock
 
 HOLD = """
 import sys
@@ -141,3 +143,22 @@ def test_a_lock_is_waited_for(
         assert taken.wait(WATCHDOG_S)
         waiting.join()
     assert caplog.text.count(f"of {first.id}") == 1
+
+
+@pytest.mark.parametrize(("rows", "slices"), [(0, set()), (7, {7}), (50_001, {12_501, 12_498})])
+def test_one_part_is_scored_by_all_threads_of_a_worker(rows: int, slices: set[int]) -> None:
+    x = pd.DataFrame({"a": np.arange(rows, dtype=np.float32)})
+
+    class Sizes:
+        """Scores a row by its value and the number of rows that are scored with it."""
+
+        def score(self, part: pd.DataFrame) -> np.ndarray:
+            return np.column_stack([part["a"], np.full(len(part), len(part))])
+
+    with (
+        LocalCluster(processes=False, n_workers=1, threads_per_worker=4, **NO_PAGES) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (scores,) = client.gather(predict(client, client.submit(Sizes, pure=False), client.scatter([x], hash=False)))
+    np.testing.assert_array_equal(scores[:, 0], x["a"])
+    assert set(scores[:, 1]) == slices
