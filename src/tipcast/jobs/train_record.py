@@ -16,7 +16,7 @@ from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, TrainConfig
-from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.evaluation.sums import even
 from tipcast.jobs.repeat import Original
@@ -125,6 +125,8 @@ class Record:
 
     def figures(self, outcome: Outcome) -> None:
         """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
+        from tipcast.evaluation import plots  # a thread has loaded Matplotlib meanwhile
+
         test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
         name, classes, periods = self.config.model.name, self.plan.task.classes, self.plan.periods
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
@@ -149,6 +151,8 @@ class Record:
 
     def contributions(self, workers: Session, saved: NativeFile, outcome: Outcome) -> None:
         """Draw what each feature contributes to the predictions of some test rows, at even distances."""
+        from tipcast.evaluation import plots  # as for ``figures``
+
         test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
         step, starts = even(test.parts, drawn_rows(outcome.fitted.model))
         values, added = contributions(workers.client, held, test.x, starts, step)

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import re
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +27,6 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
-from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
@@ -76,12 +74,6 @@ class Logged:
     def model_id(self) -> str:
         """Of the logged model."""
         return self.uri.removeprefix("models:/")
-
-
-def list_packages() -> None:
-    """Let MLflow list the installed packages on a thread, which takes a second when the first model is logged."""
-    # MLflow keeps the list for the process; any requirement lets it be made.
-    threading.Thread(target=warn_dependency_requirement_mismatches, args=(["numpy"],), daemon=True).start()
 
 
 def log_model(
