@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import scipy.special  # noqa: F401 - see below
-from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
@@ -29,6 +27,7 @@ from tipcast.measure.progress import progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.models.fit import every_way, fit, hold, predict
+from tipcast.tracking import portable
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
 # in their order, which takes seconds where SciPy comes after thousands of others. Workers do without.
@@ -102,8 +101,9 @@ def _load_ahead() -> None:
     """Load what the log needs on a thread, while this one waits for the workers."""
 
     def load() -> None:
-        importlib.import_module("tipcast.evaluation.plots")  # Matplotlib
-        warn_dependency_requirement_mismatches(["numpy"])  # MLflow lists the installed packages, once for a process
+        from tipcast.evaluation import plots  # noqa: F401 - Matplotlib
+
+        portable.list_packages()
 
     threading.Thread(target=load, name="load ahead").start()  # no daemon: a process must not end amid an import
 

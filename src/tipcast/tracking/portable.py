@@ -27,6 +27,7 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
+from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
@@ -74,6 +75,11 @@ class Logged:
     def model_id(self) -> str:
         """Of the logged model."""
         return self.uri.removeprefix("models:/")
+
+
+def list_packages() -> None:
+    """Let MLflow list the installed packages, which takes a second; it keeps the list for the process."""
+    warn_dependency_requirement_mismatches(["numpy"])
 
 
 def log_model(
