@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1454,
     "config": 1607,
-    "datasets": 4411,
+    "datasets": 4417,
     "evaluation": 2267,
     "jobs": 2782,
     "measure": 424,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter
@@ -84,17 +85,18 @@ class Footer:
             raise TipcastError("D009", address.shown(self.uri), "has no rows", "remove it or download it again")
 
     @functools.cached_property
-    def nulls(self) -> Counter[str]:
-        """Rows without a value of each column, as far as its row groups tell."""
-        found = Counter({field.name: self.rows for field in self.schema if pa.types.is_null(field.type)})
-        for group in range(self.metadata.num_row_groups):
-            described = self.metadata.row_group(group)
-            for at in range(self.metadata.num_columns):
-                chunk = described.column(at)
-                counted = chunk.statistics
-                if counted is not None and counted.has_null_count and found[chunk.path_in_schema] < self.rows:
-                    found[chunk.path_in_schema] += counted.null_count
-        return found
+    def nulls(self) -> dict[str, int]:
+        """Rows without a value of each column that all row groups tell it of."""
+        groups, told = self.metadata.num_row_groups, Counter[str]()
+        nulls: Counter[str] = Counter()
+        for group, at in itertools.product(range(groups), range(self.metadata.num_columns)):
+            chunk = self.metadata.row_group(group).column(at)
+            statistics = chunk.statistics
+            if statistics is not None and statistics.has_null_count:
+                told[chunk.path_in_schema] += 1
+                nulls[chunk.path_in_schema] += statistics.null_count
+        empty = {field.name: self.rows for field in self.schema if pa.types.is_null(field.type)}
+        return {name: rows for name, rows in nulls.items() if told[name] == groups} | empty
 
     def time_ranges(self, own: str) -> list[Period | None]:
         """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""

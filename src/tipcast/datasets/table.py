@@ -316,14 +316,18 @@ class Table(Dataset):
 
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
-        fragments = self.scan("train", (name,)).fragments
-        found: Array = np.empty(0)
-        for fragment in fragments:
+
+        def different(fragment: Fragment) -> Array:
             values = np.asarray(self.read(fragment, CpuFrames(), (name,))[name], dtype=np.float64)
-            found = np.unique(np.concatenate([found, values[np.isfinite(values)]]))
-            if len(found) > most:
-                break
-        return tuple(found.tolist())
+            return np.unique(values[np.isfinite(values)])
+
+        values: Array = np.empty(0)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for part in pool.map(different, self.scan("train", (name,)).fragments):
+                values = np.union1d(values, part)
+                if len(values) > most:  # leaving cancels what is not read yet
+                    break
+        return tuple(values.tolist())
 
     def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
         """Whether the values of a file's column can be taken as training took them."""

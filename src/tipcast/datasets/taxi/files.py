@@ -116,7 +116,7 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
                 raise TipcastError("D008", where, what, "write local New York times without a time zone")
             if kind.tz is not None:
                 notes.append(f"column {own} says {kind.tz}: taken as New York wall-clock time, as the TLC's values are")
-        if canonical in _FILLED and canonical not in request.nullable and footer.nulls[own] == footer.rows:
+        if canonical in _FILLED and canonical not in request.nullable and footer.nulls.get(own) == footer.rows:
             if canonical in schema.ZONES:
                 schema.refuse_coordinates(footer.schema.names, where)
             fix = "use a file that has it, or leave the column out of task.features"
