@@ -28,6 +28,7 @@ LEAST_S = 20.0
 """With less left no part is begun."""
 CUT_OFF = 124
 JOBS = ["xgboost:80000000", "xgboost:8000000", "random_forest:8000000"]
+CORES = ["xgboost:8000000:cores"]
 
 
 def ended(command: list[str], limit_s: float) -> int:
@@ -52,8 +53,9 @@ def stopped(*_: object) -> None:
 def parts(gpus: int, device: str, out: Path) -> dict[str, list[str]]:
     """Return scripts and their words."""
     some = ["--device", device, "--gpus", str(gpus)]
+    cases = [*JOBS, *(CORES if gpus == 1 else [])] if device == "gpu" else ["xgboost:20000", "xgboost:20000:cores"]
     found = {
-        "gpu_train": [*some, "--cases", *(JOBS if device == "gpu" else ["xgboost:20000"])],
+        "gpu_train": [*some, "--cases", *cases],
         "scoring": ["--backend", device] if device == "gpu" else ["--rows", "6000", "--pairs", "1"],
         "gpu_sweep": some if device == "gpu" else [*some, "--rows", "5000", "--trials", "3"],
         "carried": ["make", str(out / "carried.tar.gz"), *([] if device == "gpu" else ["cpu"])],

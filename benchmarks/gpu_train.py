@@ -1,4 +1,6 @@
-"""P4, P17: whole `tipcast train` processes on GPUs, phase by phase, and the library calls inside them; gpu.py runs it.
+"""P4, P17, P23: whole `tipcast train` processes on GPUs, phase by phase, and the library calls in them; gpu.py runs it.
+
+A case is model:rows, with `:cores` on all cores of the machine instead.
 
 Each is a process from its start to its end. What starts with it (imports, workers and their libraries)
 is no part of the job. The library calls are by_hand.py's, on a machine with one GPU: their process is their work done
@@ -7,7 +9,9 @@ once, cold; their job is the same again, as tipcast's workers are warm when a jo
 
 from __future__ import annotations
 
+import os
 import tempfile
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +30,9 @@ OVERRIDES = {
 
 
 def job(given: Any, model: str, train: Path, test: Path, folder: Path) -> dict[str, Any]:
-    """Run `tipcast train` and return its phases, its AUC and its peaks of memory."""
-    words = [f"backend={given.device}", f"cluster.n_workers={given.gpus}", f"model={model}", *OVERRIDES[model]]
+    """Run `tipcast train` and return its phases, its AUC and its peaks of memory; on processors, with all cores."""
+    words = [f"backend={given.device}", f"model={model}", *OVERRIDES[model]]
+    words += [f"cluster.n_workers={given.gpus}"] if given.device == "gpu" else []
     words += ["data=files", f"data.train={train}", f"data.test={test}", "tracking.register=trips"]
     said = tipcast("train", *words, folder=folder)
     run = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(said["run_id"]).data
@@ -46,12 +51,14 @@ def main() -> None:
     given = options(__doc__, device="gpu", gpus=1, cases=["xgboost:80000000", "xgboost:8000000"], folder="")
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        for model, count in (case.split(":") for case in given.cases):
+        for model, count, *cores in (case.split(":") for case in given.cases):
             train, test = months(Path(given.folder or scratch), int(count))
-            name = {"what": "tipcast train", "model": model, "rows": int(count), "gpus": given.gpus}
-            found.append(attempt(name, partial(job, given, model, train, test, Path(scratch))))
+            name = {"what": "tipcast train", "model": model, "rows": int(count), "gpus": 0 if cores else given.gpus}
+            name |= {"cores": os.cpu_count()} if cores else {}
+            here = Namespace(**vars(given) | ({"device": "cpu"} if cores else {}))
+            found.append(attempt(name, partial(job, here, model, train, test, Path(scratch))))
             write_result(f"gpu_train_{given.gpus}", found, **vars(given))
-            if given.gpus == 1:
+            if given.gpus == 1 and not cores:
                 library = "cudf" if given.device == "gpu" else "pandas"
                 words = by_hand.__file__, "train", library, model, str(train), str(test), "--warm"
                 found.append(attempt(name | {"what": "bare calls"}, partial(process, *words)))

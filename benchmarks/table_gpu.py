@@ -25,12 +25,12 @@ def gpu_jobs() -> str:
         ratio = row["job_s"] / alone["job_s"] if alone else 0.0
         start, peak = row["process_s"] - row["job_s"], row["memory"]["device_peak_bytes"]
         body.append((
-            f"`{row['model']}`", million(row["rows"]), str(row["gpus"]),
+            f"`{row['model']}`", million(row["rows"]), str(row["gpus"]) if row["gpus"] else f"its {row['cores']} cores",
             *(f"{row['phases_s'][name]:.2f}" for name in PHASES), f"{row['job_s']:.2f}", f"{row['process_s']:.1f}",
             f"{alone['job_s']:.2f}" if alone else "",
             f"{alone['process_s']:.1f}" if "process_s" in alone else "",
             f"{ratio:.2f} x ({held(ratio, JOB_GOAL, '{:.2f} x')})" if alone else "",
-            f"{start:.1f} ({held(start, START_GOAL, '{:.0f}')})",
+            f"{start:.1f} ({held(start, START_GOAL, '{:.0f}')})" if row["gpus"] else "",
             f"{peak / 1e9:.1f} GB" if peak else MISSING,
         ))  # fmt: skip
     head = ("model", "rows", "GPUs", *PHASES, "job", "process", "library calls", "their process", "job over them",
