@@ -31,7 +31,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, RawColumn, as_named
+from tipcast.datasets.base import Dataset, RawColumn, as_named
 from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
 from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
@@ -108,7 +108,6 @@ def log_model(
         "sha256": digests,
         "dataset": dataset.name,
         "columns": [asdict(column) for column in columns],
-        "known_columns": [*dataset.known_columns, *listed.get(COLUMN_NAMES, {}).values()],
         "outputs": outputs,
         "labels": _labels(task),
         "missing": MISSING,
