@@ -16,9 +16,9 @@ from tipcast.jobs import say
 from tipcast.measure.clock import Clock
 from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import Item, ScorePlan
-from tipcast.scoring.writing import Entry, Scores, alone, failures, of_store, write_manifest
+from tipcast.scoring.writing import Entry, Scores, alone, failures, look, of_store, write_manifest
 
-if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
+if TYPE_CHECKING:  # MLflow and Matplotlib load while the worker processes do
     from tipcast.jobs.run_context import RunContext
     from tipcast.scoring.record import Results, ScoreRecord
     from tipcast.tracking.models import Fetched
@@ -40,14 +40,9 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     planning.check(config)
     clock = Clock()
     try:
-        with clock.phase("list"):
-            present = planning.look_into(config)
-            plan = planning.plan_unchanged(config, present)
-        if plan is None:
-            plan, refused, said = _score(config, command, present.folder, clock)
-        else:
-            refused = plan.refused
-            said = {**summary(config, plan, plan.kept, refused, clock.seconds), "command": command}
+        with clock.phase("list"):  # before the model is fetched: a folder that must not get scores needs none
+            output = look(config.output, config.storage_options).folder
+        plan, refused, said = _score(config, command, output, clock)
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
@@ -75,7 +70,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):
-            present = planning.look_into(config)  # again: another job may have ended meanwhile
+            present = look(output, config.storage_options)  # again: another job may have ended meanwhile
             plan = planning.plan_files(config, present, fetched)
         for note in plan.notes:
             LOG.warning(note)
