@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
-from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
+from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import KINDS, Task, from_facts
@@ -242,43 +240,14 @@ def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for pattern in patterns(given, key):
-        base = root(pattern)
-        for uri in expand(pattern, request):
-            name = output_name(uri, base)
+        for path, uri in expand(pattern, request).items():
+            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
             if set(name.split("/")) & {"", ".", ".."}:
                 raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
             if found.setdefault(name, uri) != uri:
                 what = f"scores of {address.shown(found[name])} and {address.shown(uri)} would both be {name}"
                 raise TipcastError("C003", key, what, "score them into two folders, or name a folder above both")
     return dict(sorted(found.items()))
-
-
-def root(pattern: str) -> str:
-    """Return the address below which files of a pattern keep their paths, without a slash at its end."""
-    if _is_folder(pattern):
-        return _whole(pattern)
-    fixed = itertools.takewhile(lambda step: not glob.has_magic(step), _whole(pattern).split("/")[:-1])
-    return "/".join(fixed)
-
-
-def _whole(named: str) -> str:
-    """Return an address or an absolute path without a slash at its end."""
-    if address.scheme(named):
-        return named.rstrip("/")
-    return str(Path(named.removeprefix("file://")).expanduser().absolute())
-
-
-def _is_folder(named: str) -> bool:
-    if not address.scheme(named):
-        return Path(_whole(named)).is_dir()
-    return named.endswith("/") or not (glob.has_magic(named) or named.lower().endswith((*PARQUET, *CSV)))
-
-
-def output_name(uri: str, base: str) -> str:
-    """Return the name that a file's scores get below the folder of scores."""
-    plain = uri.partition("?")[0] if address.scheme(uri).startswith("http") else uri
-    name = plain[len(base) :].strip("/") if plain.startswith(f"{base}/") else address.last_name(uri)
-    return name if name.lower().endswith(PARQUET) else f"{name}.parquet"
 
 
 def _is_below(uri: str, folder: str) -> bool:

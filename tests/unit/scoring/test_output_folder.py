@@ -12,7 +12,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import ScanRequest
-from tipcast.scoring.plan import output_name, output_names, root
+from tipcast.scoring.plan import output_names
 from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, look, read_manifest
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
@@ -97,9 +97,7 @@ def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
         assert all(uri.endswith((name, name.removesuffix(".parquet"))) for name, uri in found.items())
     with pytest.raises(TipcastError, match=r"C003.*would both be b\.parquet"):
         output_names(["trips/2019/b.parquet", "trips/2020/b.parquet"], wanted, "input")
-    for pattern in ("s3://bucket/trips/", "s3://bucket/trips", "s3://bucket/trips/2019-*/a.parquet"):
-        assert root(pattern) == "s3://bucket/trips"
-    assert output_name("https://host/trips/a.parquet?signature=x/y", "https://host/trips") == "a.parquet"
+    assert list(output_names("https://host/trips/a.parquet?signature=x/y", wanted, "input")) == ["a.parquet"]
 
 
 @pytest.mark.parametrize(
@@ -133,5 +131,9 @@ def test_a_store(bucket: Any) -> None:
     bucket.pipe_file("trips/a_tipcast-b/scored_other/letter", b"")
     bucket.pipe_file(f"trips/a_tipcast-b/scored/{MANIFEST}", OURS)
     assert look(output, {}) == Scores(output, {}, {"recipe": "r", "rows": 0})
+    bucket.pipe_file("trips/a_tipcast-b/2019/a.csv", b"pickup")
+    for trips in ("s3://trips/a_tipcast-b/", "s3://trips/a_tipcast-b", "s3://trips/a_tipcast-b/20*/a.csv"):
+        (name,) = output_names(trips, ScanRequest(("pickup",)), "input")
+        assert name == "2019/a.csv.parquet"
     bucket.pipe_file("trips/a_tipcast-b/scored/letter", b"")
     assert code(output) == "C011"
