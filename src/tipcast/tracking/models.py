@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import mlflow
 import yaml
-from mlflow.entities import LoggedModelInput
+from mlflow.entities import LoggedModelInput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.file_utils import local_file_uri_to_path
@@ -233,7 +233,7 @@ def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, No
         raise TipcastError("M001", uri, f"run {run_id} {problem.what}", fix) from problem
     outputs = run.outputs.model_outputs if run.outputs else []
     for model in (client.get_logged_model(output.model_id) for output in outputs):
-        if model.name == name:
+        if model.name == name and model.status == LoggedModelStatus.READY:
             return f"models:/{model.model_id}", model, None
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
 

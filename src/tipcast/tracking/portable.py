@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import math
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +21,6 @@ import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
@@ -55,7 +53,6 @@ MANIFEST_TAG = "sha256.manifest"
 """The digest to trust: it is kept apart from the files."""
 TRIAL_TAG = "sweep.best"
 """The sweep's trial that a version is of; its run has the same tag."""
-SHA256 = re.compile(r"[0-9a-f]{64}")
 CODE = Path(__file__).parent / "model_code" / "model.py"
 
 
@@ -115,14 +112,14 @@ def log_model(
         **listed,
         **facts,
     }
-    with temporary_folder() as folder, quiet(), _incomplete_models_removed(run.client, run.id):
+    params = run.client.get_run(run.id).data.params
+    made = run.client.create_logged_model(
+        run.experiment_id, "model", run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
+    )
+    with temporary_folder() as folder, quiet(), _failed_otherwise(run.client, made.model_id):
+        run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
-        params = run.client.get_run(run.id).data.params
-        made = run.client.create_logged_model(
-            run.experiment_id, "model", run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
-        )
-        run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         own = {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}
         described = Model(
             artifact_path=f"models:/{made.model_id}",
@@ -284,10 +281,7 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         if not math.isfinite(value):
             raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
     manifest = logged.manifest
-    digests = {"model": "", **manifest.get("sha256", {}), "manifest": logged.manifest_sha256}
-    lacking = [f"SHA-256 of {file}" for file, found in digests.items() if not SHA256.fullmatch(str(found))]
-    if not manifest.get("data_digest"):
-        lacking.append("digest of the training data")
+    lacking = [] if manifest.get("data_digest") else ["digest of the training data"]
     if not (manifest.get("git_commit") or manifest.get("versions", {}).get("tipcast")):
         lacking.append("git commit or tipcast's version")
     if lacking:
@@ -360,16 +354,12 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _incomplete_models_removed(client: Any, run_id: str) -> Iterator[None]:
-    """Remove the models of a run whose logging does not end well."""
+def _failed_otherwise(client: Any, model_id: str) -> Iterator[None]:
+    """Mark a model whose logging does not end well as failed, as MLflow does, so that nobody takes it for whole."""
     try:
         yield
     except BaseException as problem:
         release(problem)
         with contextlib.suppress(Exception):  # the first problem is the one to tell
-            for output in client.get_run(run_id).outputs.model_outputs:
-                model = client.get_logged_model(output.model_id)
-                if model.status != LoggedModelStatus.READY:
-                    get_artifact_repository(model.artifact_location).delete_artifacts()
-                    client.delete_logged_model(model.model_id)
+            client.finalize_logged_model(model_id, LoggedModelStatus.FAILED)
         raise

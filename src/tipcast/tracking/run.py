@@ -33,7 +33,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import Finding, TipcastError, ok, warning
+from tipcast.config.errors import Finding, TipcastError, failed_to, ok
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -315,27 +315,23 @@ def check_store(spec: TrackingSpec) -> Finding:
     """
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    store, kept = resolve(spec), ""
+    store = resolve(spec)
     client = open_store(spec)
     with failures(store):
         run = create(client, replace(spec, run_name=None), "tipcast-doctor").info
         try:
             client.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
         except Exception as problem:  # every kind of artifact store has its own
-            what = f"cannot be written: {first_line(problem)}"
             fix = "check rights and free space of the artifact store, or use another tracking.experiment"
-            raise TipcastError("T005", redact_address(run.artifact_uri), what, fix) from problem
+            raise failed_to("written", redact_address(run.artifact_uri), first_line(problem), fix, "T005") from problem
         finally:
-            try:
-                client.delete_run(run.run_id)
+            client.delete_run(run.run_id)
+            with contextlib.suppress(Exception):  # such as of the artifact that could not be written
                 get_artifact_repository(run.artifact_uri).delete_artifacts()
-            except Exception as problem:
-                kept = first_line(problem)
         if spec.register:
             client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
-    return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ok(found)
+    return ok(f"{redact_address(store)} takes runs, {artifacts} artifacts")
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:

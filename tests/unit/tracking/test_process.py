@@ -37,12 +37,6 @@ def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
     assert process.has_exited(written(pid=child.pid))
 
 
-@pytest.mark.parametrize("changes", [{"boot": "another"}, {"pid_namespace": 1}])
-def test_nothing_is_known_of_other_kernels_and_containers(changes: dict[str, Any]) -> None:
-    assert not process.has_exited(written(start="1", **changes))
-    assert not process.has_exited(written(start="1") | {process.HOST: "elsewhere"}, one_machine=True)
-
-
 def test_an_earlier_boot_of_the_only_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
     assert process.has_exited(written(boot="earlier"), one_machine=True)

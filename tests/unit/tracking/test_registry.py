@@ -20,8 +20,7 @@ from tipcast.tracking.portable import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run
 from tipcast.tracking.store import open_store
 
-DIGEST = "0" * 64
-WHOLE = {"features": ["a"], "format": "x", "sha256": {"model": DIGEST}, "data_digest": "d", "git_commit": "c"}
+WHOLE = {"features": ["a"], "format": "x", "sha256": {"model": "0" * 64}, "data_digest": "d", "git_commit": "c"}
 
 
 def _use(saved: Any) -> None:
@@ -82,9 +81,6 @@ def test_a_version_carries_what_is_known(
         (float("nan"), {"test/auc": 0.6}, {}, "differ by nan"),
         (0.0, {"test/auc": 0.6, "test/log_loss": float("inf")}, {}, "test/log_loss is inf"),
         (0.0, {"test/auc": float("nan")}, {}, "test/auc is nan"),
-        (0.0, {}, {"manifest_sha256": ""}, "no SHA-256 of manifest"),
-        (0.0, {}, {"sha256": {}}, "no SHA-256 of model"),
-        (0.0, {}, {"sha256": {"model": "abc"}}, "no SHA-256 of model"),
         (0.0, {}, {"data_digest": ""}, "no digest of the training data"),
         (0.0, {}, {"git_commit": None}, "no git commit or tipcast's version"),
     ],
@@ -92,8 +88,7 @@ def test_a_version_carries_what_is_known(
 def test_a_doubtful_model_is_not_registered(
     saved: Any, difference: float, metrics: Any, changes: Any, says: str
 ) -> None:
-    run, whole = saved["skops"].run, {**WHOLE, "manifest_sha256": DIGEST, **changes}
-    logged = portable.Logged("models:/m-1", manifest=whole, manifest_sha256=whole["manifest_sha256"])
+    run, logged = saved["skops"].run, portable.Logged("models:/m-1", manifest={**WHOLE, **changes})
     with pytest.raises(TipcastError, match=says) as caught:
         register(run, logged, "doubtful", difference, metrics, "")
     assert caught.value.code == "M011"

@@ -153,14 +153,6 @@ def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.Monkey
     assert _runs(spec)[0].data.metrics["history/validation"] == 0.5
 
 
-def test_the_history_has_a_value_for_each_round(spec: TrackingSpec) -> None:
-    values = [1 / (i + 1) for i in range(1500)]
-    with _made(spec) as run:
-        run.log_curves({"history/train_logloss": dict(enumerate(values))})
-        points = run.client.get_metric_history(run.id, "history/train_logloss")
-    assert sorted((point.step, point.value) for point in points) == list(enumerate(values))
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: float) -> None:
     with pytest.raises(TipcastError) as caught, _made(spec) as run:
