@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import KINDS, Task, from_facts
-from tipcast.tracking.store import resolve
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
     from tipcast.tracking.models import Fetched
@@ -72,24 +70,12 @@ class ScorePlan:
         """How many are named."""
         return len(self.due) + len(self.kept) + len(self.refused)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is worth a log line, each once."""
-        return tuple(dict.fromkeys(note for item in self.due for note in item.notes))
-
 
 def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
     depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, *config.facts.values()]
     depends += [config.columns] if config.columns else []
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
-
-
-def registry(config: ScoreConfig) -> str:
-    """Return the address of the registry that versions are of, without credentials."""
-    uri = os.environ.get("MLFLOW_REGISTRY_URI") or resolve(config.tracking)
-    _, sqlite, path = uri.rpartition("sqlite:///")
-    return f"{sqlite}{Path(path).absolute()}" if sqlite or "://" not in uri else redact(uri)
 
 
 def check(config: ScoreConfig) -> None:
@@ -222,11 +208,6 @@ def _same(uri: str, storage: Mapping[str, Any], now: str, stamp: str, sha256: st
 def stops_all(problem: BaseException) -> bool:
     """Whether a problem is more than one file's own: no error of the data, or an object store that is away."""
     return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
-
-
-def reasons(refused: Sequence[Item]) -> dict[str, str]:
-    """Return file -> why it is refused, in a line."""
-    return {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
 
 
 # Names of scores: below their folder as the files that are scored are below theirs

@@ -199,7 +199,7 @@ class Entry:
     input: str = ""
     """The file that was scored, without credentials."""
     input_stamp: str = ""
-    """What it looked like from outside, see ``writing.file_stamp``."""
+    """What it looked like from outside, see ``file_stamp``."""
     input_sha256: str
     recipe: str
     """Digest of all that the scored file depends on beside its input."""

@@ -48,7 +48,7 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Pat
     found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     assert [item.name for item in found.due] == ["a.parquet"]
     assert not found.refused
-    assert found.notes == ("1 file without rows passed over",)
+    assert [item.notes for item in found.due] == [("1 file without rows passed over",)]
     with pytest.raises(TipcastError, match="D009"):
         plan.plan_files(config(input="parts/b.parquet", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     with pytest.raises(TipcastError, match="D025.*column region"):
