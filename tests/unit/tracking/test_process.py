@@ -18,6 +18,11 @@ from tipcast.tracking import process
 from tipcast.tracking.store import open_store
 
 
+@pytest.fixture
+def client(spec: TrackingSpec) -> Any:
+    return open_store(spec)
+
+
 def written(**changes: Any) -> dict[str, str]:
     """Return this process's tags with some of what identifies it changed."""
     tags = process.tags()
@@ -37,13 +42,17 @@ def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
     assert process.has_exited(written(pid=child.pid))
 
 
-def test_an_earlier_boot_of_the_only_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
-    assert process.has_exited(written(boot="earlier"), one_machine=True)
-    assert not process.has_exited(written(boot="earlier", pid_namespace=1), one_machine=True)
+    here, container = (
+        client.create_run("0", tags=written(boot="earlier", **more)).info.run_id for more in ({}, {"pid_namespace": 1})
+    )
+    process.close_abandoned(client, "postgresql://host/mlflow")  # it may be of another machine of this name
+    assert client.get_run(here).info.status == "RUNNING"
+    process.close_abandoned(client, str(spec.uri))
+    assert [client.get_run(run_id).info.status for run_id in (here, container)] == ["KILLED", "RUNNING"]
     monkeypatch.setattr(process, "INITIAL", 1)
     assert not process.has_exited(written(boot="earlier"), one_machine=True), "here is a container"
-    assert not process.has_exited(written(start="1", pid_namespace=1), one_machine=True), "a container"
 
 
 HUGE = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
@@ -73,11 +82,6 @@ def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.os, "getpid", lambda: 1)
     assert process.tags() == {process.HOST: tags[process.HOST], process.PROCESS: ""}, "of a resumed run none is left"
     assert not process.has_exited(tags)
-
-
-@pytest.fixture
-def client(spec: TrackingSpec) -> Any:
-    return open_store(spec)
 
 
 def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:

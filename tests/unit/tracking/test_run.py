@@ -128,31 +128,6 @@ def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytes
     assert _runs(spec) == []
 
 
-def test_a_deleted_experiment(spec: TrackingSpec) -> None:
-    client = open_store(spec)
-    client.delete_experiment(client.create_experiment("taxi"))
-    with pytest.raises(TipcastError, match="was deleted") as caught, _made(spec):
-        raise AssertionError("not reached")
-    assert caught.value.code == "T004"
-    assert "mlflow experiments restore" in caught.value.fix
-
-
-def test_metrics_keep_their_order(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["test/auc", "test/log_loss", "a/first", "Z/last"]
-    with _made(spec) as run:
-        batches: list[list[str]] = []
-        log = run.client.log_batch
-        monkeypatch.setattr(
-            run.client,
-            "log_batch",
-            lambda *a, **k: (batches.append([m.key for m in k.get("metrics", ())]), log(*a, **k)),
-        )
-        run.log_metrics(dict.fromkeys(names, 0.5))
-        run.log_curves({name: {0: 0.7, 1: 0.6, 2: 0.5} for name in ("history/train", "history/validation")})
-    assert batches[:2] == [names, ["history/train"] * 3 + ["history/validation"] * 3]
-    assert _runs(spec)[0].data.metrics["history/validation"] == 0.5
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: float) -> None:
     with pytest.raises(TipcastError) as caught, _made(spec) as run:
