@@ -135,8 +135,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),
     )
-    named = output_names(config.input, request, "input")
-    files = {name: uri for name, uri in named.items() if not _is_below(uri, present.folder)}
+    files = _outside(present.folder, output_names(config.input, request, "input"))
     if not files:
         raise refused(present.folder, "holds all files of the input", "name a folder beside it")
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
@@ -231,8 +230,13 @@ def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _is_below(uri: str, folder: str) -> bool:
-    """Whether a file is in the folder of scores: those are never scored themselves."""
-    if address.scheme(folder) or address.scheme(uri):
-        return uri.startswith(f"{folder}/")
-    return Path(uri).resolve().is_relative_to(Path(folder).resolve())
+def _outside(folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what lies in the folder of scores: a later scoring of a folder above it would score scores."""
+    if address.scheme(folder):
+        return {name: uri for name, uri in files.items() if not uri.startswith(f"{folder}/")}
+    inside = Path(folder).resolve()
+    return {
+        name: uri
+        for name, uri in files.items()
+        if address.scheme(uri) or not Path(uri).resolve().is_relative_to(inside)  # a link may lead there
+    }

@@ -300,18 +300,6 @@ def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPat
 MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
 
 
-def test_the_launchers_run_is_tagged(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = open_store(spec)
-    run_id = client.create_run(client.create_experiment("taxi")).info.run_id
-    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(spec.uri))
-    tag_run(MISTAKE)
-    run = client.get_run(run_id)
-    assert run.data.tags["error.code"] == "C001"
-    assert run.data.tags["error.message"] == str(MISTAKE)
-    assert run.info.status == "RUNNING"  # the launcher ends it by the exit code
-
-
 def test_nothing_is_opened_without_a_run(tmp_path: Path) -> None:
     tag_run(MISTAKE)
     assert list(tmp_path.iterdir()) == []
