@@ -158,7 +158,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
             return replace(item, problem=problem)
         return replace(item, fragments=found.fragments, facts=found.facts, notes=found.notes)
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         items = list(pool.map(inspect, files, files.values()))
     if len(items) == 1 and items[0].problem:
         raise items[0].problem

@@ -129,7 +129,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     )
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):
-        for item in () if address.scheme(folder) else plan.due:
+        for item in () if address.scheme(folder) else plan.due:  # by the driver: a late worker must bring none back
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
     files = {}
     for item in plan.due:
@@ -141,8 +141,9 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             fetched.seen(item.facts),
             input_storage=address.storage(item.uri, config.storage_options),
             replaces=item.name in plan.present.files and plan.present.files[item.name].named,
+            # few files leave cores idle that their parts can use
             threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
-            pure=False,
+            pure=False,  # a task of an earlier scoring with the same arguments must not answer
         )
         files[future] = item
     results, ended = Results(manifest), as_completed(files)

@@ -124,10 +124,10 @@ def score_file(
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, input_storage, stop)
+        digest = pool.submit(file_sha256, item.uri, input_storage, stop)  # beside scoring: both need the file's pages
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
         with written(path, work.storage) as file:
-            table, sums = next(parts)
+            table, sums = next(parts)  # the first part has the schema
             options = {"compression": work.compression, "write_page_checksum": True}
             with pq.ParquetWriter(file, table.schema, **options) as writer:
                 if table.num_rows:
@@ -146,10 +146,10 @@ def score_file(
                     unscored=dict(sums.unscored),
                 )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
-            if file_stamp(item.uri, input_storage) != item.stamp:
+            if file_stamp(item.uri, input_storage) != item.stamp:  # or scores of two contents would lie in one file
                 raise address.changed(item.uri)
             _check_task()
-            if replaces:
+            if replaces:  # who follows the manifest must not find new scores under the old digests
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
     return replace(entry, bytes=file.tell(), sha256=file.sha256(), stamp=file_stamp(path, work.storage) or ""), sums
 

@@ -26,7 +26,7 @@ from tipcast.tracking.store import check_artifacts, failures, open_store
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
-import atexit, os, socket, sys
+import atexit, os, sys
 
 outside = []
 
@@ -35,20 +35,14 @@ def judge():
     print("outside", outside, file=sys.stderr, flush=True)
     os._exit(bool(outside))
 
-connect, connect_ex, lookup = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
-HERE = {"127.0.0.1", "::1", "localhost", None, ""}
+def guard(event, arguments):
+    places = {"socket.connect": arguments[1:], "socket.getaddrinfo": [arguments[:1]]}.get(event, ())
+    for place in places:
+        if isinstance(place, tuple) and place[0] not in {"127.0.0.1", "::1", "localhost", None, ""}:
+            outside.append(place)
+            raise OSError(f"refused by the guard: {place}")
 
-def check(address):
-    if isinstance(address, tuple) and address[0] not in HERE:
-        outside.append(address)
-        raise OSError(f"refused by the guard: {address}")
-
-def guarded(call):
-    return lambda self, address, *rest: (check(address), call(self, address, *rest))[1]
-
-socket.socket.connect = guarded(connect)
-socket.socket.connect_ex = guarded(connect_ex)
-socket.getaddrinfo = lambda host, *rest, **named: (check((host,)), lookup(host, *rest, **named))[1]
+sys.addaudithook(guard)
 """
 MAKE_RUN = """
 from pathlib import Path
