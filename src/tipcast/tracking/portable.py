@@ -19,12 +19,11 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
-from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
@@ -205,37 +204,26 @@ def register(
 ) -> Logged:
     """Register a logged model under a name, which is made where it does not exist; return it with the version's URI.
 
-    The version is made with all of its tags and its description in one step. Whatever ends the process in between, no
-    version is left that lacks some of them, and no name without a version where the name is new. Nothing is registered
-    (M011) whose ``difference``, see ``parity``, is above 1e-5, that has a metric of the test rows that is not
-    finite, or whose manifest lacks a digest or the code's origin. The description is Markdown.
+    The version is made with all of its tags in one step, then gets its description, which is Markdown. What ends with
+    an exception leaves no version, and no name without one where the name is new. Nothing is registered (M011) whose
+    ``difference``, see ``parity``, is above 1e-5, that has a metric of the test rows that is not finite, or whose
+    manifest lacks the digest of its rows or the code's origin.
 
     A version that this run has registered of the same ``trial`` of a sweep is used rather than another made: its sweep
     was killed after that, and was resumed.
     """
     _check(name, logged, difference, metrics)
-    client = run.client
+    client, tags = run.client, version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {})
     with quiet():
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
             if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
-                model_id = version.model_id or version.source.removeprefix("models:/")  # MLflow's databases keep no id
-                _link(client, model_id, name, version.version)  # it may have been killed before it had
                 LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
                 return replace(logged, registered=f"models:/{name}/{version.version}")
         new = not client.search_registered_models(f'name="{name}"')
         try:
-            if new:
-                with contextlib.suppress(MlflowException):  # another process was faster, or the next step says why
-                    client.create_registered_model(name)
-            version = client.create_model_version(
-                name,
-                logged.uri,
-                tags=version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {}),
-                description=description[:MAX_DESCRIPTION],
-                model_id=logged.model_id,
-            )
+            version = mlflow.register_model(logged.uri, name, tags=tags)
             gate("version")
-            _link(client, logged.model_id, name, version.version)
+            client.update_model_version(name, version.version, description[:MAX_DESCRIPTION])
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
@@ -286,13 +274,6 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         lacking.append("git commit or tipcast's version")
     if lacking:
         raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
-
-
-def _link(client: Any, model_id: str, name: str, version: str) -> None:
-    """Note at the logged model under what it is registered, as ``mlflow.register_model`` does: pages show it."""
-    known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
-    if (entry := {"name": name, "version": version}) not in known:
-        client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps([*known, entry])})
 
 
 def requirements(format: str) -> list[str]:
