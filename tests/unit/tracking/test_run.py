@@ -248,27 +248,9 @@ def test_the_link(spec: TrackingSpec) -> None:
     assert local == f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri sqlite:///mlflow.db`"
 
 
-def test_a_run_on_a_server(server: str, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = TrackingSpec(uri=server, experiment="taxi", system_metrics=False)
-    with _made(spec) as run:
-        run.log_metrics({"test/auc": 0.5})
-        run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
-        run.log_text("seed: 0\n", "config.yaml")
-        run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
-    with pytest.raises(TipcastError), _made(spec):
-        raise TipcastError("D014", "data.train", "too few rows", "use more")
-    failed, finished = run.client.search_runs([run.experiment_id])
-    assert failed.info.status == "FAILED"
-    assert failed.data.tags["error.code"] == "D014"
-    assert finished.info.status == "FINISHED"
-    assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
-    assert finished.inputs.dataset_inputs[0].dataset.digest == "d" * 36
-    assert run.client.list_artifacts(run.id)[0].path == "config.yaml"
-    assert run.link.startswith(f"{server}/#/experiments/{run.experiment_id}/runs/{run.id}")
-    assert capsys.readouterr().out == ""
-
-
-def test_a_server_below_a_path(serving: Any, tables: Path, tmp_path: Path) -> None:
+def test_a_run_on_a_server_below_a_path(
+    serving: Any, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy_store(tables, tmp_path / "served.db")
     command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1", "--static-prefix", "/mlflow"]
     command += ["--backend-store-uri", "sqlite:///served.db", "--artifacts-destination", str(tmp_path / "artifacts")]
@@ -276,16 +258,26 @@ def test_a_server_below_a_path(serving: Any, tables: Path, tmp_path: Path) -> No
         command, "http://127.0.0.1:0", tmp_path, "mlflow/health", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"
     ) as url:
         spec = TrackingSpec(uri=f"{url}/mlflow/", experiment="taxi", system_metrics=False)
-        with _made(spec) as run:
-            run.log_text("seed: 0\n", "plots/config.yaml")
         assert check_store(spec).state is State.ok
+        with _made(spec) as run:
+            run.log_metrics({"test/auc": 0.5})
+            run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
+            run.log_text("seed: 0\n", "plots/config.yaml")
+            run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
+        with pytest.raises(TipcastError), _made(spec):
+            raise TipcastError("D014", "data.train", "too few rows", "use more")
+        failed, finished = run.client.search_runs([run.experiment_id])
         page, image = run.link, f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
-        assert page.startswith(f"{url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}")
         with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
             assert b"<title>MLflow" in answer.read()
         with urllib.request.urlopen(image, timeout=WATCHDOG_S) as answer:
             assert answer.read() == b"seed: 0\n"
-        assert run.client.get_run(run.id).info.status == "FINISHED"
+    assert page.startswith(f"{url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}")
+    assert (failed.info.status, failed.data.tags["error.code"]) == ("FAILED", "D014")
+    assert finished.info.status == "FINISHED"
+    assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
+    assert finished.inputs.dataset_inputs[0].dataset.digest == "d" * 36
+    assert capsys.readouterr().out == ""
 
 
 def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
