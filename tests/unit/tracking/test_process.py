@@ -87,9 +87,8 @@ def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:
     run_id = client.create_run("0", tags=process.tags()).info.run_id
     with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
-        with pytest.raises(TipcastError, match=f"process {os.getpid()} on ") as caught, process.leased(client, run_id):
+        with pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "), process.leased(client, run_id):
             raise AssertionError("not reached")
-        assert caught.value.code == "S002"
         raise KeyboardInterrupt
     with process.leased(client, run_id):
         pass
@@ -97,9 +96,8 @@ def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:
 
 def test_a_run_that_another_machine_has_open(client: Any) -> None:
     run_id = client.create_run("0", tags=written(pid=1) | {process.HOST: "elsewhere"}).info.run_id
-    with pytest.raises(TipcastError, match="process 1 on elsewhere works on this run") as caught:
+    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
         process.leased(client, run_id).__enter__()
-    assert caught.value.code == "S002"
     client.set_terminated(run_id, "KILLED")
     with process.leased(client, run_id):
         pass
@@ -109,9 +107,8 @@ def test_a_run_of_this_machine_with_another_temporary_folder(client: Any) -> Non
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = written(pid=other.pid, start=process.started(other.pid))
     run_id = client.create_run("0", tags=identity).info.run_id
-    with pytest.raises(TipcastError, match=f"process {other.pid} on ") as caught:
+    with pytest.raises(TipcastError, match=f"S002.*process {other.pid} on "):
         process.leased(client, run_id).__enter__()
-    assert caught.value.code == "S002"
     other.communicate()
     with process.leased(client, run_id):  # it is gone
         pass

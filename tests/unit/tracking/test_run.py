@@ -95,9 +95,8 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
 
 
 def test_what_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
-    with pytest.raises(TipcastError) as caught, _made(spec) as run:
+    with pytest.raises(TipcastError, match="T002"), _made(spec) as run:
         run.client.set_tag(run.id, "a" * 400, "x")
-    assert caught.value.code == "T002"
     (found,) = _runs(spec)
     assert found.info.status == "FAILED"
 
@@ -121,9 +120,8 @@ def test_the_launchers_run_is_joined_once(
 
 def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    with pytest.raises(TipcastError, match="is not a run of sqlite") as caught, _made(spec):
+    with pytest.raises(TipcastError, match="T004.*is not a run of sqlite"), _made(spec):
         raise AssertionError("not reached")
-    assert caught.value.code == "T004"
     assert "MLFLOW_RUN_ID" in os.environ, "the command line tags the launcher's run by it"
     assert _runs(spec) == []
 
@@ -192,7 +190,7 @@ def locked(spec: TrackingSpec) -> Iterator[sqlite3.Connection]:
 def test_a_lock_that_ends_while_the_run_is_closed(
     spec: TrackingSpec, locked: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
-    with pytest.raises(TipcastError, match="keeps the database locked") as caught, _made(spec) as run:
+    with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
         locked.execute("BEGIN IMMEDIATE")
         calls: list[str] = []
         ended = run.client.set_terminated
@@ -205,7 +203,6 @@ def test_a_lock_that_ends_while_the_run_is_closed(
 
         monkeypatch.setattr(run.client, "set_terminated", counted)
         run.log_metrics({"test/auc": 0.5})
-    assert caught.value.code == "T002"
     (found,) = _runs(spec)
     assert found.info.status == "FAILED"
     assert found.data.tags["error.code"] == "T002"
@@ -214,10 +211,9 @@ def test_a_lock_that_ends_while_the_run_is_closed(
 def test_a_lock_that_does_not_end(
     spec: TrackingSpec, locked: sqlite3.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(TipcastError) as caught, _made(spec) as run:
+    with pytest.raises(TipcastError, match="T002"), _made(spec) as run:
         locked.execute("BEGIN IMMEDIATE")
         run.log_metrics({"test/auc": 0.5})
-    assert caught.value.code == "T002"
     locked.execute("ROLLBACK")
     what = "the next train, sweep, score or promote on this machine does"
     assert caplog.messages == [f"run {run.id} could not be closed: {what}"]
