@@ -34,7 +34,7 @@ BUDGET = {
     "jobs": 2812,
     "measure": 424,
     "models": 2015,
-    "scoring": 1232,
+    "scoring": 1224,
     "search": 1060,
     "tasks": 270,
     "tipcast": 568,

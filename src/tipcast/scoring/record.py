@@ -22,7 +22,6 @@ from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation import evaluator, plots
 from tipcast.evaluation.base import Evaluation, bounds, shares
 from tipcast.evaluation.report import log_figure, plot, repeat
-from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
@@ -74,12 +73,6 @@ class Results:
     def rows(self) -> int:
         """Rows read."""
         return self.total.rows
-
-    @property
-    def histogram(self) -> Ints:
-        """(bins,) rows by bin of their prediction; zeros where a model of numbers does not tell its bins."""
-        found: Ints = self.total.predictions.histogram
-        return found
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -214,7 +207,7 @@ class ScoreRecord:
             f"### {self.model} scored {found.rows:,} rows",
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
             f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
-            plot(self.run.id, SCORES_PLOT) if found.histogram.any() else "",
+            plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
             found.judge.interval_remark if found.labelled else NO_ANSWERS,
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
@@ -243,9 +236,10 @@ class ScoreRecord:
         classes = task_of(self.fetched.manifest).classes
         log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
         behind = f"{then['split']} rows at training" if then else ""
-        if found.histogram.any():
+        histogram = found.total.predictions.histogram  # zeros where a model of numbers does not tell its bins
+        if histogram.any():
             drawn = plots.distribution(
-                shares(found.histogram).tolist(),
+                shares(histogram).tolist(),
                 then.get("shares"),
                 behind,
                 subtitle,
