@@ -127,12 +127,9 @@ def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
     names, fetched = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256"), record.fetched
     registry = os.environ.get("MLFLOW_REGISTRY_URI") or record.run.store
-    file = sqlite_file(registry)  # as other folders of work name it too
     model = {name: getattr(fetched, name) for name in names}
-    model |= {
-        "registry": f"sqlite:///{file}" if file else redact(registry),
-        "threshold": fetched.manifest.get("threshold"),
-    }
+    model["registry"] = f"sqlite:///{file}" if (file := sqlite_file(registry)) else redact(registry)
+    model["threshold"] = fetched.manifest.get("threshold")
     return {
         "recipe": record.plan.recipe,
         "model": model,

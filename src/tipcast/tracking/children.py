@@ -13,7 +13,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
-from tipcast.config.errors import TipcastError
 from tipcast.tracking import process
 from tipcast.tracking.run import Run, metric_points, param_values, run_tags
 from tipcast.tracking.store import is_locked, pages, release
@@ -147,17 +146,6 @@ class Children:
             f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={wanted}&orderByKey={order}"
             f"&orderByAsc={str(not maximize).lower()}&compareRunsMode=CHART&workflowType=machine_learning"
         )
-
-
-def sweep_run(client: Any, run_id: str, job: str = "sweep") -> Any:
-    """Return the run of a sweep, or of another job that has children; S003 where there is none of that id."""
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as problem:
-        raise TipcastError("S003", f"run {run_id}", "is not there", f"name the run of a {job}") from problem
-    if run.data.tags.get("job") != job or run.info.lifecycle_stage != "active":
-        raise TipcastError("S003", f"run {run_id}", f"is not a {job}", f"name the run of a {job}")
-    return run
 
 
 def children_of(client: Any, run: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
-from tipcast.tracking.run import ABSENT, Run, find_run, run_of, taken
+from tipcast.tracking.run import ABSENT, Run, find_run, taken
 from tipcast.tracking.store import first_line, is_loopback
 
 LOG = logging.getLogger("tipcast")
@@ -228,7 +228,7 @@ def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, No
     """Return a model that a run has logged by its name."""
     fix = "name another run, or train first"
     try:
-        run = run_of(client, find_run(client, run_id))
+        run = find_run(client, run_id)
     except TipcastError as problem:  # as any model that is not there
         raise TipcastError("M001", uri, f"run {run_id} {problem.what}", fix) from problem
     outputs = run.outputs.model_outputs if run.outputs else []

@@ -370,11 +370,11 @@ def experiment_id(client: Any, spec: TrackingSpec) -> str:
     return str(found.experiment_id)
 
 
-def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str | None = None) -> str:
-    """Return the id of the run that a user names.
+def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str | None = None) -> Any:
+    """Return the run that a user names, as MLflow has it.
 
-    That is by a whole id, which is returned as it is; the beginning of one, of at least 4 characters, of all runs that
-    are not deleted; or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of
+    That is by a whole id, also of a deleted run; the beginning of one, of at least 4 characters, of all runs that are
+    not deleted; or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of
     anything but a trial. T004 for no run, or for several.
     """
     where, found = f"run {name}", list[Any]()
@@ -387,7 +387,11 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
             what = f"experiment {experiment} has no {job or 'run'}"
             raise TipcastError("T004", where, what, "name a run by its id, or set tracking.experiment")
     elif re.fullmatch("[0-9a-f]{32}", name):
-        return name
+        try:
+            return client.get_run(name)
+        except MlflowException as problem:
+            if problem.error_code not in ABSENT:
+                raise
     elif re.fullmatch("[0-9a-f]{4,31}", name):
         experiments = [each.experiment_id for each in pages(client.search_experiments)]
         found = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
@@ -397,21 +401,13 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
     if len(found) > 1:
         shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in found[:LISTED])
         raise TipcastError("T004", where, f"stands for {len(found)} runs, as {shown}", "name more of its id")
-    return str(found[0].info.run_id)
+    return found[0]
 
 
 def versions_of(client: Any, run: Any) -> dict[str, Any]:
     """Return name -> version of the code and libraries that made a run."""
     code = {name: run.data.tags[name] for name in OF_CODE if name in run.data.tags}
     return code | artifact(client, run.info.run_id, VERSIONS)
-
-
-def run_of(client: Any, run_id: str) -> Any:
-    """Return a run as MLflow has it; T004 where it is not."""
-    try:
-        return client.get_run(run_id)
-    except MlflowException as problem:
-        raise TipcastError("T004", f"run {run_id}", "is not there", "name a run of this store") from problem
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:
