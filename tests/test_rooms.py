@@ -38,7 +38,7 @@ BUDGET = {
     "search": 1060,
     "tasks": 270,
     "tipcast": 568,
-    "tracking": 1991,
+    "tracking": 1987,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

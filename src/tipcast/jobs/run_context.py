@@ -24,7 +24,6 @@ from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
-from tipcast.tracking.children import clear_problem
 from tipcast.tracking.process import leased
 from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
@@ -126,9 +125,7 @@ def run_context(
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:
             run.log_text(source.diff, origin.DIFF)
-        if resume:
-            clear_problem(run.client, run.id)
-        elif lease:
+        if lease and not resume:
             stack.enter_context(leased(run.client, run.id))
         yield RunContext(run, config, command, clock, folder, stack)
 

@@ -152,9 +152,3 @@ def children_of(client: Any, run: Any) -> list[Any]:
     """Return the active runs below a run."""
     wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"
     return list(pages(client.search_runs, [run.info.experiment_id], wanted))
-
-
-def clear_problem(client: Any, run_id: str) -> None:
-    """Take away what the run of a sweep says of how it ended before."""
-    for name in {"error.code", "error.message"} & set(client.get_run(run_id).data.tags):
-        client.delete_tag(run_id, name)

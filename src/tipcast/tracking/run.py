@@ -233,6 +233,8 @@ def open_run(
     with failures(store):
         if resume:
             claim(client, resume)
+            for tag in {"error.code", "error.message"} & set(client.get_run(resume).data.tags):  # of an earlier ending
+                client.delete_tag(resume, tag)
         run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
