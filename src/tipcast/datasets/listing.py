@@ -40,8 +40,8 @@ def scan_files(
     of ``scan``, each naming the file or the configuration's ``key``.
     """
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
-    uris = list(dict.fromkeys(uri for group in groups for uri in group))
-    alone = {group[0] for group in groups if len(group) == 1}
+    uris = list(dict.fromkeys(uri for group in groups for uri in group.values()))
+    alone = {uri for group in groups if len(group) == 1 for uri in group.values()}
     check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
 
     def look(uri: str) -> FileScan | TipcastError:
@@ -105,8 +105,8 @@ def patterns(named: Any, key: str) -> list[str]:
     return [str(pattern) for pattern in chosen]
 
 
-def expand(pattern: str, request: ScanRequest) -> list[str]:
-    """Return the addresses of the files that a path, glob, folder or address stands for, sorted.
+def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
+    """Return path below the folder, or the glob's fixed part -> address of the files that a name stands for, sorted.
 
     Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong that begin with an
     underscore. D001 nothing there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log
@@ -118,7 +118,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
             raise TipcastError(
                 "D002", where, "is not a file", "name each file: folders and globs do not work over https"
             )
-        return [pattern]
+        return {address.last_name(pattern): pattern}
     prefix, path = "s3://", pattern.removeprefix("s3://")
     if not kind:
         prefix, path = "", str(Path(os.path.expanduser(pattern.removeprefix("file://"))).absolute())  # noqa: PTH111
@@ -133,7 +133,7 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
             if not kind and not store.isfile(path):
                 what = "is not a regular file" if store.exists(path) else "no such file"
                 raise TipcastError("D001", where, what, "check the path")
-            return [prefix + path]
+            return {address.last_name(path): prefix + path}
         if folder:
             start = path.rstrip("/")
             files = list(store.find(path)) if kind else [str(file) for file in below(Path(path)) if file.is_file()]
@@ -155,8 +155,8 @@ def expand(pattern: str, request: ScanRequest) -> list[str]:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
         raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
-    uris = [prefix + file for file in data]
-    check_partitions(uris, prefix + start, request)
+    uris = {"/".join(steps[file]): prefix + file for file in data}
+    check_partitions(uris.values(), prefix + start, request)
     return uris
 
 

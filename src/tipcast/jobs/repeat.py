@@ -38,8 +38,8 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
     client = open_store(tracking)
     with failures(resolve(tracking)):
-        run_id = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
-        run, where = runs.run_of(client, run_id), f"run {run_id}"
+        run = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
+        run_id, where = run.info.run_id, f"run {run.info.run_id}"
         job = run.data.tags.get("job")
         if job not in JOBS:
             what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
@@ -92,7 +92,7 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         return None
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
-        run = runs.run_of(client, config.repeat)
+        run = runs.find_run(client, config.repeat)
         had = runs.versions_of(client, run)
     tags, here = run.data.tags, source()
     pairs: dict[str, list[tuple[str, str | None, str | None]]] = {

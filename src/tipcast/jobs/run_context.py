@@ -18,12 +18,12 @@ from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
+from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
-from tipcast.tracking.children import clear_problem, sweep_run
 from tipcast.tracking.process import leased
 from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
@@ -77,7 +77,9 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
     """Find the run of a job that a user names, and hold its lease; S002, S003, T004."""
     store, client = resolve(spec), open_store(spec)
     with failures(store):
-        found = sweep_run(client, find_run(client, name, spec, job), job)
+        found = find_run(client, name, spec, job)
+        if found.data.tags.get("job") != job or found.info.lifecycle_stage != "active":
+            raise TipcastError("S003", f"run {found.info.run_id}", f"is not a {job}", f"name the run of a {job}")
         run = Run(found.info.run_id, found.info.experiment_id, store, client)
         with leased(client, run.id):
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
@@ -121,9 +123,7 @@ def run_context(
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:
             run.log_text(source.diff, origin.DIFF)
-        if resume:
-            clear_problem(run.client, run.id)
-        elif lease:
+        if lease and not resume:
             stack.enter_context(leased(run.client, run.id))
         yield RunContext(run, config, command, clock, folder, stack)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import flatten, to_plain
+from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
 from tipcast.measure.clock import Clock
 from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import Item, ScorePlan
-from tipcast.scoring.writing import Entry, Scores, alone, failures, of_store, write_manifest
+from tipcast.scoring.writing import Entry, Scores, alone, failures, look, of_store, write_manifest
+from tipcast.tracking.store import failures as store_failures
+from tipcast.tracking.store import open_store, resolve, sqlite_file
 
-if TYPE_CHECKING:  # MLflow and Matplotlib take longer to load than a look at files that have not changed
+if TYPE_CHECKING:  # MLflow and Matplotlib load while the worker processes do
     from tipcast.jobs.run_context import RunContext
     from tipcast.scoring.record import Results, ScoreRecord
     from tipcast.tracking.models import Fetched
@@ -40,14 +43,9 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     planning.check(config)
     clock = Clock()
     try:
-        with clock.phase("list"):
-            present = planning.look_into(config)
-            plan = planning.plan_unchanged(config, present)
-        if plan is None:
-            plan, refused, said = _score(config, command, present.folder, clock)
-        else:
-            refused = plan.refused
-            said = {**summary(config, plan, plan.kept, refused, clock.seconds), "command": command}
+        with clock.phase("list"):  # before the model is fetched: a folder that must not get scores needs none
+            output = look(config.output, config.storage_options).folder
+        plan, refused, said = _score(config, command, output, clock)
     except TipcastError as problem:
         if of_store(problem) is problem:
             raise
@@ -63,8 +61,6 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
     check_session(config.backend, config.cluster)
     forkserver.start_ahead(config.cluster, LIBRARIES)
     from tipcast.tracking.models import fetch, start_check, used_by
-    from tipcast.tracking.store import failures as store_failures
-    from tipcast.tracking.store import open_store, resolve
 
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
@@ -75,9 +71,9 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):
-            present = planning.look_into(config)  # again: another job may have ended meanwhile
+            present = look(output, config.storage_options)  # again: another job may have ended meanwhile
             plan = planning.plan_files(config, present, fetched)
-        for note in plan.notes:
+        for note in dict.fromkeys(note for item in plan.due for note in item.notes):
             LOG.warning(note)
         if plan.current:
             if plan.kept != present.files:  # as they look now, so that they are not read each time
@@ -130,14 +126,13 @@ def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) 
 def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
     names, fetched = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256"), record.fetched
+    registry = os.environ.get("MLFLOW_REGISTRY_URI") or record.run.store
     model = {name: getattr(fetched, name) for name in names}
+    model["registry"] = f"sqlite:///{file}" if (file := sqlite_file(registry)) else redact(registry)
+    model["threshold"] = fetched.manifest.get("threshold")
     return {
         "recipe": record.plan.recipe,
-        "model": {
-            **model,
-            "registry": planning.registry(record.config),
-            "threshold": fetched.manifest.get("threshold"),
-        },
+        "model": model,
         "configuration": {name: getattr(record.config, name) for name in ("keep", "compression", *FACTS)},
         "run_id": record.run.id,
         "device": record.config.backend.name,
@@ -173,7 +168,7 @@ def summary(
     found: Results | None = None,
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    why = planning.reasons(refused)
+    why = {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
     for item in refused[:LISTED]:
         if item.problem:
             LOG.warning("refused %s: %s", item.problem.where, why[item.name])

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import itertools
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import count
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
-from tipcast.datasets.listing import CSV, PARQUET, ROWLESS, expand, patterns
+from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import check_facts, dataset_of
-from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, look, of_store, refused
+from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import KINDS, Task, from_facts
-from tipcast.tracking.store import resolve
 
-if TYPE_CHECKING:  # MLflow takes longer to load than a look at files that have not changed
+if TYPE_CHECKING:  # MLflow loads while the worker processes do
     from tipcast.tracking.models import Fetched
 
 RECIPE = 1
@@ -75,11 +70,6 @@ class ScorePlan:
         """How many are named."""
         return len(self.due) + len(self.kept) + len(self.refused)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is worth a log line, each once."""
-        return tuple(dict.fromkeys(note for item in self.due for note in item.notes))
-
 
 def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
@@ -88,18 +78,10 @@ def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
 
-def registry(config: ScoreConfig) -> str:
-    """Return the address of the registry that versions are of, without credentials."""
-    uri = os.environ.get("MLFLOW_REGISTRY_URI") or resolve(config.tracking)
-    _, sqlite, path = uri.rpartition("sqlite:///")
-    return f"{sqlite}{Path(path).absolute()}" if sqlite or "://" not in uri else redact(uri)
-
-
 def check(config: ScoreConfig) -> None:
     """Refuse values that there are not."""
     if config.compression not in COMPRESSIONS:
-        what = f"no such compression: {config.compression}"
-        raise TipcastError("C003", "compression", what, f"use {', '.join(COMPRESSIONS)}")
+        raise unknown("compression", "compression", config.compression, COMPRESSIONS, "C003")
     check_facts(config.facts)
 
 
@@ -132,41 +114,10 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
 
-def look_into(config: ScoreConfig) -> Scores:
-    """Look into the folder of scores, see ``look``; C011 where the scores would be among the files that they are of."""
-    present = look(config.output, config.storage_options)
-    for named in patterns(config.input, "input"):
-        folder = present.folder if address.scheme(config.output) else str(Path(present.folder).resolve())
-        if _reaches(_steps(named), folder.split("/")):
-            what = f"and the input are one folder, or one lies in the other: {address.shown(named)}"
-            raise refused(config.output, what, "name a folder beside it")
-    return present
-
-
-def plan_unchanged(config: ScoreConfig, present: Scores) -> ScorePlan | None:
-    """Return the plan where nothing is to be done, found out without the store: a version never changes, an alias may.
-
-    None where anything is due or looks different, or the store must be asked.
-    """
-    model = present.about.get("model", {})
-    interrupted = not all(entry.named for entry in present.files.values())
-    if interrupted or (model.get("uri"), model.get("registry")) != (config.model_uri, registry(config)):
-        return None
-    recipe = recipe_of(config, config.model_uri, str(model.get("manifest_sha256")))
-    files = output_names(config.input, ScanRequest((), storage=dict(config.storage_options)), "input")
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(lambda name: _unchanged(name, files[name], config, recipe, present), files))
-    items = [item for item in found if item]
-    if len(items) < len(files):
-        return None
-    plan = _plan(items, config.model_uri, recipe, present)
-    return plan if plan.current and plan.kept == present.files else None
-
-
 def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
-    The only file's error is raised, others' are in the plan.
+    What lies in the folder of scores is never scored itself. The only file's error is raised, others' are in the plan.
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
     columns, optional = dataset.scoring_columns(task.features)
@@ -184,22 +135,30 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),
     )
-    files = output_names(config.input, request, "input")
+    files = _outside(present.folder, output_names(config.input, request, "input"))
+    if not files:
+        raise refused(present.folder, "holds all files of the input", "name a folder beside it")
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
+    same_recipe = present.about.get("recipe") == recipe
+    refused_before: Mapping[str, Any] = present.about.get(REFUSED, {})
 
     def inspect(name: str, uri: str) -> Item:
-        if same := _unchanged(name, uri, config, recipe, present):
-            return same
-        stamp = file_stamp(uri, address.storage(uri, config.storage_options)) or ""
+        storage = address.storage(uri, config.storage_options)
+        item = Item(name, uri, file_stamp(uri, storage) or "")
+        if entry := _kept(item, storage, config, recipe, present):
+            return replace(item, entry=entry)
+        before = refused_before.get(name) if same_recipe and not item.stamp.endswith("-") else None
+        if before and before["stamp"] == item.stamp and before["code"] != "D022":  # what was not reached may be now
+            return replace(item, problem=TipcastError(*(before[part] for part in ("code", "where", "what", "fix"))))
         try:
             found = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
             if stops_all(problem):
                 raise
-            return Item(name, uri, stamp, problem=problem)
-        return Item(name, uri, stamp, found.fragments, found.facts, found.notes)
+            return replace(item, problem=problem)
+        return replace(item, fragments=found.fragments, facts=found.facts, notes=found.notes)
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         items = list(pool.map(inspect, files, files.values()))
     if len(items) == 1 and items[0].problem:
         raise items[0].problem
@@ -207,71 +166,47 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     if 0 < len(with_rows) < len(items):
         note = f"{count(len(items) - len(with_rows), 'file')} without rows passed over"
         items = [replace(item, notes=(*item.notes, note)) for item in with_rows]
-    return _plan(items, fetched.uri, recipe, present)
-
-
-def _plan(items: Sequence[Item], model_uri: str, recipe: str, present: Scores) -> ScorePlan:
     due = tuple(item for item in items if item.fragments)
-    refused = tuple(item for item in items if item.problem)
+    bad = tuple(item for item in items if item.problem)
     kept = {item.name: item.entry for item in items if item.entry}
-    names, before = {item.name for item in refused}, present.about
-    same = recipe == before.get("recipe") and names == set(before.get(REFUSED, {}))
     whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
-    current = same and whole and not due
-    return ScorePlan(present, model_uri, recipe, due, kept, refused, current)
+    current = same_recipe and whole and not due and {item.name for item in bad} == set(refused_before)
+    return ScorePlan(present, fetched.uri, recipe, due, kept, bad, current)
 
 
-def _unchanged(name: str, uri: str, config: ScoreConfig, recipe: str, present: Scores) -> Item | None:
-    """Return a file that has not changed since it was scored or refused, without parsing it; None for others."""
-    storage = address.storage(uri, config.storage_options)
-    stamp = file_stamp(uri, storage) or ""
-    entry = present.files.get(name)
-    if entry and entry.recipe == recipe and entry.input in ("", redact(uri)):
-        scores = f"{present.folder}/{name}"
-        options = address.storage(scores, config.storage_options)
-        given = _same(uri, storage, entry.input_stamp, entry.input_sha256)
-        scored = given and _same(scores, options, entry.stamp, entry.sha256)
-        if given and scored:
-            same = replace(
-                entry,
-                input=redact(uri),
-                input_stamp=given[0],
-                bytes=entry.bytes or address.size(scores, options),
-                sha256=scored[1],
-                stamp=scored[0],
-            )
-            return Item(name, uri, stamp, entry=same)
-    earlier = present.about.get(REFUSED, {}).get(name)
-    refused_before = earlier and earlier["stamp"] == stamp and present.about.get("recipe") == recipe
-    if refused_before and earlier["code"] != "D022" and not stamp.endswith("-"):  # what was not reached may be now
-        problem = TipcastError(earlier["code"], earlier["where"], earlier["what"], earlier["fix"])
-        return Item(name, uri, stamp, problem=problem)
-    return None
-
-
-def _same(uri: str, storage: Mapping[str, Any], stamp: str, sha256: str) -> tuple[str, str] | None:
-    """Return the stamp and the SHA-256 of a file that is what it was; None for others.
-
-    It is compared by its looks, then by its content: one that looks different if it is local, one of whose looks
-    nothing is known wherever it is. Without a SHA-256 to compare with any content will do.
-    """
-    now = file_stamp(uri, storage)
-    if now and now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
-        return now, sha256
-    if now is None or (stamp and address.scheme(uri)):
+def _kept(item: Item, storage: Mapping[str, Any], config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
+    """Return the entry of scores that stay, as file and scores look now; None where they do not."""
+    entry = present.files.get(item.name)
+    if not entry or entry.recipe != recipe or entry.input not in ("", redact(item.uri)):
         return None
+    scores = f"{present.folder}/{item.name}"
+    options = address.storage(scores, config.storage_options)
+    stamp = file_stamp(scores, options) or ""
+    given = _same(item.uri, storage, item.stamp, entry.input_stamp, entry.input_sha256)
+    sha256 = given and _same(scores, options, stamp, entry.stamp, entry.sha256)
+    if not sha256:
+        return None
+    size = entry.bytes or address.size(scores, options)
+    return replace(entry, input=redact(item.uri), input_stamp=item.stamp, bytes=size, sha256=sha256, stamp=stamp)
+
+
+def _same(uri: str, storage: Mapping[str, Any], now: str, stamp: str, sha256: str) -> str:
+    """Return the SHA-256 of a file that is what it was; nothing for others.
+
+    It is compared by its stamp, then by its content: one that looks different if it is local, one of which no stamp is
+    known wherever it is. Without a SHA-256 to compare with any content will do.
+    """
+    if now and now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
+        return sha256
+    if not now or (stamp and address.scheme(uri)):
+        return ""
     found = file_sha256(uri, storage)
-    return (now, found) if found == (sha256 or found) else None
+    return found if found == (sha256 or found) else ""
 
 
 def stops_all(problem: BaseException) -> bool:
     """Whether a problem is more than one file's own: no error of the data, or an object store that is away."""
     return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
-
-
-def reasons(refused: Sequence[Item]) -> dict[str, str]:
-    """Return file -> why it is refused, in a line."""
-    return {item.name: f"[{item.problem.code}] {item.problem.what}" for item in refused if item.problem}
 
 
 # Names of scores: below their folder as the files that are scored are below theirs
@@ -285,9 +220,8 @@ def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for pattern in patterns(given, key):
-        base = root(pattern)
-        for uri in expand(pattern, request):
-            name = output_name(uri, base)
+        for path, uri in expand(pattern, request).items():
+            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
             if set(name.split("/")) & {"", ".", ".."}:
                 raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
             if found.setdefault(name, uri) != uri:
@@ -296,49 +230,13 @@ def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def root(pattern: str) -> str:
-    """Return the address below which files of a pattern keep their paths, without a slash at its end."""
-    if _is_folder(pattern):
-        return _whole(pattern)
-    fixed = itertools.takewhile(lambda step: not glob.has_magic(step), _whole(pattern).split("/")[:-1])
-    return "/".join(fixed)
-
-
-def _whole(named: str) -> str:
-    """Return an address or an absolute path without a slash at its end."""
-    if address.scheme(named):
-        return named.rstrip("/")
-    return str(Path(named.removeprefix("file://")).expanduser().absolute())
-
-
-def _is_folder(named: str) -> bool:
-    if not address.scheme(named):
-        return Path(_whole(named)).is_dir()
-    return named.endswith("/") or not (glob.has_magic(named) or named.lower().endswith((*PARQUET, *CSV)))
-
-
-def output_name(uri: str, base: str) -> str:
-    """Return the name that a file's scores get below the folder of scores."""
-    plain = uri.partition("?")[0] if address.scheme(uri).startswith("http") else uri
-    name = plain[len(base) :].strip("/") if plain.startswith(f"{base}/") else address.last_name(uri)
-    return name if name.lower().endswith(PARQUET) else f"{name}.parquet"
-
-
-def _steps(named: str) -> list[str]:
-    """Return the pattern of all files that a name stands for, step by step, without links in its fixed part."""
-    base, whole = root(named), _whole(named)
-    rest = whole[len(base) :]
-    if not address.scheme(named):
-        fixed, rest = (base, rest) if glob.has_magic(named) else (whole, "")
-        whole = str(Path(fixed or "/").resolve()).rstrip("/") + rest
-    return [*whole.split("/"), *(["**"] if _is_folder(named) else [])]
-
-
-def _reaches(pattern: Sequence[str], folder: Sequence[str]) -> bool:
-    """Whether a pattern could match a file below a folder."""
-    for at, step in enumerate(pattern):
-        if step == "**" or at == len(folder):
-            return True
-        if step != folder[at] and not fnmatchcase(folder[at], step):
-            return False
-    return False
+def _outside(folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what lies in the folder of scores: a later scoring of a folder above it would score scores."""
+    if address.scheme(folder):
+        return {name: uri for name, uri in files.items() if not uri.startswith(f"{folder}/")}
+    inside = Path(folder).resolve()
+    return {
+        name: uri
+        for name, uri in files.items()
+        if address.scheme(uri) or not Path(uri).resolve().is_relative_to(inside)  # a link may lead there
+    }

@@ -22,7 +22,6 @@ from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation import evaluator, plots
 from tipcast.evaluation.base import Evaluation, bounds, shares
 from tipcast.evaluation.report import log_figure, plot, repeat
-from tipcast.evaluation.sums import Ints
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
@@ -76,12 +75,6 @@ class Results:
         return self.total.rows
 
     @property
-    def histogram(self) -> Ints:
-        """(bins,) rows by bin of their prediction; zeros where a model of numbers does not tell its bins."""
-        found: Ints = self.total.predictions.histogram
-        return found
-
-    @property
     def metrics(self) -> dict[str, float]:
         """What is logged."""
         found: dict[str, float] = {"score/rows": self.rows, "score/unscored": sum(self.total.unscored.values())}
@@ -129,7 +122,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
     )
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):
-        for item in () if address.scheme(folder) else plan.due:
+        for item in () if address.scheme(folder) else plan.due:  # by the driver: a late worker must bring none back
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
     files = {}
     for item in plan.due:
@@ -141,8 +134,9 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             fetched.seen(item.facts),
             input_storage=address.storage(item.uri, config.storage_options),
             replaces=item.name in plan.present.files and plan.present.files[item.name].named,
+            # few files leave cores idle that their parts can use
             threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
-            pure=False,
+            pure=False,  # a task of an earlier scoring with the same arguments must not answer
         )
         files[future] = item
     results, ended = Results(manifest), as_completed(files)
@@ -213,7 +207,7 @@ class ScoreRecord:
             f"### {self.model} scored {found.rows:,} rows",
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
             f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
-            plot(self.run.id, SCORES_PLOT) if found.histogram.any() else "",
+            plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
             found.judge.interval_remark if found.labelled else NO_ANSWERS,
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
@@ -242,9 +236,10 @@ class ScoreRecord:
         classes = task_of(self.fetched.manifest).classes
         log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
         behind = f"{then['split']} rows at training" if then else ""
-        if found.histogram.any():
+        histogram = found.total.predictions.histogram  # zeros where a model of numbers does not tell its bins
+        if histogram.any():
             drawn = plots.distribution(
-                shares(found.histogram).tolist(),
+                shares(histogram).tolist(),
                 then.get("shares"),
                 behind,
                 subtitle,

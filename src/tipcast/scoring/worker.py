@@ -124,10 +124,10 @@ def score_file(
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, input_storage, stop)
+        digest = pool.submit(file_sha256, item.uri, input_storage, stop)  # beside scoring: both need the file's pages
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
         with written(path, work.storage) as file:
-            table, sums = next(parts)
+            table, sums = next(parts)  # the first part has the schema
             options = {"compression": work.compression, "write_page_checksum": True}
             with pq.ParquetWriter(file, table.schema, **options) as writer:
                 if table.num_rows:
@@ -146,10 +146,10 @@ def score_file(
                     unscored=dict(sums.unscored),
                 )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
-            if file_stamp(item.uri, input_storage) != item.stamp:
+            if file_stamp(item.uri, input_storage) != item.stamp:  # or scores of two contents would lie in one file
                 raise address.changed(item.uri)
             _check_task()
-            if replaces:
+            if replaces:  # who follows the manifest must not find new scores under the old digests
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
     return replace(entry, bytes=file.tell(), sha256=file.sha256(), stamp=file_stamp(path, work.storage) or ""), sums
 
@@ -202,12 +202,16 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
     predicted = scorer.score(frames.frame(matrix, work.task.features))
     good = slice(None) if bad is None else ~bad
-    known = None if target is None else target[good]
+    known, labelled_seen = None if target is None else target[good], 0
+    if known is not None and seen is not None:
+        time = columns[str(dataset.time)][good]
+        answered = known >= 0 if known.dtype.kind == "i" else known == known
+        labelled_seen = int((answered & (time >= seen[0]) & (time < seen[1])).sum())
     sums = Scored(
         rows=rows,
         unscored=unscored,
         predictions=work.evaluator.count(predicted[good], known, threshold=work.threshold, edges=work.edges),
-        seen=0 if known is None or seen is None else _within(columns[str(dataset.time)][good], known, seen),
+        seen=labelled_seen,
     )
     return to_host(predicted), None if bad is None else to_host(bad), sums
 
@@ -226,12 +230,6 @@ def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work:
     if keep is not None:
         values[~keep] = np.nan if work.task.kind == "regression" else -1
     return values
-
-
-def _within(time: Array, target: Array, period: Period) -> int:
-    """Count rows of a period whose target is known."""
-    known = target >= 0 if target.dtype.kind == "i" else target == target
-    return int((known & (time >= period[0]) & (time < period[1])).sum())
 
 
 def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:

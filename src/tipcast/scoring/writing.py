@@ -141,7 +141,7 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
             yield Output(uri, file)
             with failures(uri):
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # a name may reach the disk before the content does
         finally:
             with contextlib.suppress(OSError):  # of a full disk, which has been told
                 file.close()
@@ -199,7 +199,7 @@ class Entry:
     input: str = ""
     """The file that was scored, without credentials."""
     input_stamp: str = ""
-    """What it looked like from outside, see ``writing.file_stamp``."""
+    """What it looked like from outside, see ``file_stamp``."""
     input_sha256: str
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
@@ -269,7 +269,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
     storage = address.storage(folder, options)
     with failures(folder):
         if address.scheme(folder):
-            address.filesystem(folder, storage).invalidate_cache()
+            address.filesystem(folder, storage).invalidate_cache()  # fsspec keeps listings, also of other jobs' past
         try:
             with address.opened(f"{folder}/{MANIFEST}", storage) as file, address.reaching(folder):
                 present = read_manifest(folder, file.read())

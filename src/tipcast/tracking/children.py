@@ -13,7 +13,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
-from tipcast.config.errors import TipcastError
 from tipcast.tracking import process
 from tipcast.tracking.run import Run, metric_points, param_values, run_tags
 from tipcast.tracking.store import is_locked, pages, release
@@ -149,24 +148,7 @@ class Children:
         )
 
 
-def sweep_run(client: Any, run_id: str, job: str = "sweep") -> Any:
-    """Return the run of a sweep, or of another job that has children; S003 where there is none of that id."""
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as problem:
-        raise TipcastError("S003", f"run {run_id}", "is not there", f"name the run of a {job}") from problem
-    if run.data.tags.get("job") != job or run.info.lifecycle_stage != "active":
-        raise TipcastError("S003", f"run {run_id}", f"is not a {job}", f"name the run of a {job}")
-    return run
-
-
 def children_of(client: Any, run: Any) -> list[Any]:
     """Return the active runs below a run."""
     wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"
     return list(pages(client.search_runs, [run.info.experiment_id], wanted))
-
-
-def clear_problem(client: Any, run_id: str) -> None:
-    """Take away what the run of a sweep says of how it ended before."""
-    for name in {"error.code", "error.message"} & set(client.get_run(run_id).data.tags):
-        client.delete_tag(run_id, name)

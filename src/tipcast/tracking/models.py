@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import mlflow
 import yaml
-from mlflow.entities import LoggedModelInput
+from mlflow.entities import LoggedModelInput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.file_utils import local_file_uri_to_path
@@ -28,7 +28,7 @@ from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native, safe_load
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
-from tipcast.tracking.run import ABSENT, Run, find_run, run_of, taken
+from tipcast.tracking.run import ABSENT, Run, find_run, taken
 from tipcast.tracking.store import first_line, is_loopback
 
 LOG = logging.getLogger("tipcast")
@@ -228,12 +228,12 @@ def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, No
     """Return a model that a run has logged by its name."""
     fix = "name another run, or train first"
     try:
-        run = run_of(client, find_run(client, run_id))
+        run = find_run(client, run_id)
     except TipcastError as problem:  # as any model that is not there
         raise TipcastError("M001", uri, f"run {run_id} {problem.what}", fix) from problem
     outputs = run.outputs.model_outputs if run.outputs else []
     for model in (client.get_logged_model(output.model_id) for output in outputs):
-        if model.name == name:
+        if model.name == name and model.status == LoggedModelStatus.READY:
             return f"models:/{model.model_id}", model, None
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
 

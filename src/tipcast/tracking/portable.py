@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import math
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,19 +19,17 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
-from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
 from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, RawColumn, as_named
+from tipcast.datasets.base import Dataset, RawColumn, as_named
 from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
 from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
@@ -56,7 +53,6 @@ MANIFEST_TAG = "sha256.manifest"
 """The digest to trust: it is kept apart from the files."""
 TRIAL_TAG = "sweep.best"
 """The sweep's trial that a version is of; its run has the same tag."""
-SHA256 = re.compile(r"[0-9a-f]{64}")
 CODE = Path(__file__).parent / "model_code" / "model.py"
 
 
@@ -114,7 +110,6 @@ def log_model(
         "sha256": digests,
         "dataset": dataset.name,
         "columns": [asdict(column) for column in columns],
-        "known_columns": [*dataset.known_columns, *listed.get(COLUMN_NAMES, {}).values()],
         "outputs": outputs,
         "labels": _labels(task),
         "missing": MISSING,
@@ -122,14 +117,14 @@ def log_model(
         **listed,
         **facts,
     }
-    with temporary_folder() as folder, quiet(), _incomplete_models_removed(run.client, run.id):
+    params = run.client.get_run(run.id).data.params
+    made = run.client.create_logged_model(
+        run.experiment_id, "model", run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
+    )
+    with temporary_folder() as folder, quiet(), _failed_otherwise(run.client, made.model_id):
+        run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
-        params = run.client.get_run(run.id).data.params
-        made = run.client.create_logged_model(
-            run.experiment_id, "model", run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
-        )
-        run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         own = {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}
         described = Model(
             artifact_path=f"models:/{made.model_id}",
@@ -215,37 +210,26 @@ def register(
 ) -> Logged:
     """Register a logged model under a name, which is made where it does not exist; return it with the version's URI.
 
-    The version is made with all of its tags and its description in one step. Whatever ends the process in between, no
-    version is left that lacks some of them, and no name without a version where the name is new. Nothing is registered
-    (M011) whose ``difference``, see ``parity``, is above 1e-5, that has a metric of the test rows that is not
-    finite, or whose manifest lacks a digest or the code's origin. The description is Markdown.
+    The version is made with all of its tags in one step, then gets its description, which is Markdown. What ends with
+    an exception leaves no version, and no name without one where the name is new. Nothing is registered (M011) whose
+    ``difference``, see ``parity``, is above 1e-5, that has a metric of the test rows that is not finite, or whose
+    manifest lacks the digest of its rows or the code's origin.
 
     A version that this run has registered of the same ``trial`` of a sweep is used rather than another made: its sweep
     was killed after that, and was resumed.
     """
     _check(name, logged, difference, metrics)
-    client = run.client
+    client, tags = run.client, version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {})
     with quiet():
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
             if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
-                model_id = version.model_id or version.source.removeprefix("models:/")  # MLflow's databases keep no id
-                _link(client, model_id, name, version.version)  # it may have been killed before it had
                 LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
                 return replace(logged, registered=f"models:/{name}/{version.version}")
         new = not client.search_registered_models(f'name="{name}"')
         try:
-            if new:
-                with contextlib.suppress(MlflowException):  # another process was faster, or the next step says why
-                    client.create_registered_model(name)
-            version = client.create_model_version(
-                name,
-                logged.uri,
-                tags=version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {}),
-                description=description[:MAX_DESCRIPTION],
-                model_id=logged.model_id,
-            )
+            version = mlflow.register_model(logged.uri, name, tags=tags)
             gate("version")
-            _link(client, logged.model_id, name, version.version)
+            client.update_model_version(name, version.version, description[:MAX_DESCRIPTION])
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
@@ -291,21 +275,11 @@ def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, f
         if not math.isfinite(value):
             raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
     manifest = logged.manifest
-    digests = {"model": "", **manifest.get("sha256", {}), "manifest": logged.manifest_sha256}
-    lacking = [f"SHA-256 of {file}" for file, found in digests.items() if not SHA256.fullmatch(str(found))]
-    if not manifest.get("data_digest"):
-        lacking.append("digest of the training data")
+    lacking = [] if manifest.get("data_digest") else ["digest of the training data"]
     if not (manifest.get("git_commit") or manifest.get("versions", {}).get("tipcast")):
         lacking.append("git commit or tipcast's version")
     if lacking:
         raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
-
-
-def _link(client: Any, model_id: str, name: str, version: str) -> None:
-    """Note at the logged model under what it is registered, as ``mlflow.register_model`` does: pages show it."""
-    known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
-    if (entry := {"name": name, "version": version}) not in known:
-        client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps([*known, entry])})
 
 
 def requirements(format: str) -> list[str]:
@@ -367,16 +341,12 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _incomplete_models_removed(client: Any, run_id: str) -> Iterator[None]:
-    """Remove the models of a run whose logging does not end well."""
+def _failed_otherwise(client: Any, model_id: str) -> Iterator[None]:
+    """Mark a model whose logging does not end well as failed, as MLflow does, so that nobody takes it for whole."""
     try:
         yield
     except BaseException as problem:
         release(problem)
         with contextlib.suppress(Exception):  # the first problem is the one to tell
-            for output in client.get_run(run_id).outputs.model_outputs:
-                model = client.get_logged_model(output.model_id)
-                if model.status != LoggedModelStatus.READY:
-                    get_artifact_repository(model.artifact_location).delete_artifacts()
-                    client.delete_logged_model(model.model_id)
+            client.finalize_logged_model(model_id, LoggedModelStatus.FAILED)
         raise

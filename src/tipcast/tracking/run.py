@@ -33,7 +33,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import Finding, TipcastError, ok, warning
+from tipcast.config.errors import Finding, TipcastError, failed_to, ok
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -233,6 +233,8 @@ def open_run(
     with failures(store):
         if resume:
             claim(client, resume)
+            for tag in {"error.code", "error.message"} & set(client.get_run(resume).data.tags):  # of an earlier ending
+                client.delete_tag(resume, tag)
         run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
@@ -315,27 +317,23 @@ def check_store(spec: TrackingSpec) -> Finding:
     """
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    store, kept = resolve(spec), ""
+    store = resolve(spec)
     client = open_store(spec)
     with failures(store):
         run = create(client, replace(spec, run_name=None), "tipcast-doctor").info
         try:
             client.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
         except Exception as problem:  # every kind of artifact store has its own
-            what = f"cannot be written: {first_line(problem)}"
             fix = "check rights and free space of the artifact store, or use another tracking.experiment"
-            raise TipcastError("T005", redact_address(run.artifact_uri), what, fix) from problem
+            raise failed_to("written", redact_address(run.artifact_uri), first_line(problem), fix, "T005") from problem
         finally:
-            try:
-                client.delete_run(run.run_id)
+            client.delete_run(run.run_id)
+            with contextlib.suppress(Exception):  # such as of the artifact that could not be written
                 get_artifact_repository(run.artifact_uri).delete_artifacts()
-            except Exception as problem:
-                kept = first_line(problem)
         if spec.register:
             client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
-    return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ok(found)
+    return ok(f"{redact_address(store)} takes runs, {artifacts} artifacts")
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
@@ -374,11 +372,11 @@ def experiment_id(client: Any, spec: TrackingSpec) -> str:
     return str(found.experiment_id)
 
 
-def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str | None = None) -> str:
-    """Return the id of the run that a user names.
+def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str | None = None) -> Any:
+    """Return the run that a user names, as MLflow has it.
 
-    That is by a whole id, which is returned as it is; the beginning of one, of at least 4 characters, of all runs that
-    are not deleted; or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of
+    That is by a whole id, also of a deleted run; the beginning of one, of at least 4 characters, of all runs that are
+    not deleted; or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of
     anything but a trial. T004 for no run, or for several.
     """
     where, found = f"run {name}", list[Any]()
@@ -391,7 +389,11 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
             what = f"experiment {experiment} has no {job or 'run'}"
             raise TipcastError("T004", where, what, "name a run by its id, or set tracking.experiment")
     elif re.fullmatch("[0-9a-f]{32}", name):
-        return name
+        try:
+            return client.get_run(name)
+        except MlflowException as problem:
+            if problem.error_code not in ABSENT:
+                raise
     elif re.fullmatch("[0-9a-f]{4,31}", name):
         experiments = [each.experiment_id for each in pages(client.search_experiments)]
         found = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
@@ -401,21 +403,13 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
     if len(found) > 1:
         shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in found[:LISTED])
         raise TipcastError("T004", where, f"stands for {len(found)} runs, as {shown}", "name more of its id")
-    return str(found[0].info.run_id)
+    return found[0]
 
 
 def versions_of(client: Any, run: Any) -> dict[str, Any]:
     """Return name -> version of the code and libraries that made a run."""
     code = {name: run.data.tags[name] for name in OF_CODE if name in run.data.tags}
     return code | artifact(client, run.info.run_id, VERSIONS)
-
-
-def run_of(client: Any, run_id: str) -> Any:
-    """Return a run as MLflow has it; T004 where it is not."""
-    try:
-        return client.get_run(run_id)
-    except MlflowException as problem:
-        raise TipcastError("T004", f"run {run_id}", "is not there", "name a run of this store") from problem
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:

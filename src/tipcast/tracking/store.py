@@ -118,8 +118,9 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
     start = "start it, or set tracking.uri"
     if isinstance(problem, requests.RequestException):
         return "T001", where, f"the tracking server does not answer: {text}", start
-    if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error):
-        fix = "check the file and the free space, or set tracking.uri"
+    of_tables = type(problem).__module__.startswith("alembic")  # what MLflow makes its tables with
+    if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error) or of_tables:
+        fix = "check the file, the free space and that this MLflow made it, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
     if isinstance(problem, mlflow.exceptions.MlflowException):
         if is_locked(problem):
@@ -139,9 +140,6 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
         path = problem.filename2 or problem.filename or where
         what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
         return "T005", path, what, "check rights and free space of the artifact store"
-    if type(problem).__module__.startswith("alembic"):  # what MLflow makes its tables with
-        what = f"the database is not of this MLflow's version: {text}"
-        return "T002", where, what, "use the MLflow that made it, or set tracking.uri"
     return None
 
 
@@ -249,10 +247,10 @@ def _check_address(uri: str, name: str) -> None:
 def check_credentials(uri: str, *, insecure: bool) -> None:
     """Refuse (C009) to send a password or token to another machine without TLS, or without a check of its certificate.
 
-    With ``insecure`` that is only warned of.
+    With ``insecure`` the user has allowed that.
     """
     parts = urlsplit(uri)
-    if parts.scheme.lower() not in {"http", "https"} or is_loopback(parts.hostname):
+    if insecure or parts.scheme.lower() not in {"http", "https"} or is_loopback(parts.hostname):
         return
     from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
     from requests.utils import get_netrc_auth
@@ -263,17 +261,9 @@ def check_credentials(uri: str, *, insecure: bool) -> None:
         return
     if not (parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri)):
         return
-    if not insecure:
-        what = f"a password or token would go to another machine without {'a checked certificate' if tls else 'TLS'}"
-        fix = "unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address"
-        raise TipcastError("C009", shown, what, f"{fix}, or set tracking.insecure=true on a trusted network")
-    _warn(shown)
-
-
-@functools.cache
-def _warn(server: str) -> None:
-    """Warn once in a process: a job opens its store more than once."""
-    LOG.warning("%s is reached without TLS (tracking.insecure): whoever is on the way can read the password", server)
+    what = f"a password or token would go to another machine without {'a checked certificate' if tls else 'TLS'}"
+    fix = "unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address"
+    raise TipcastError("C009", shown, what, f"{fix}, or set tracking.insecure=true on a trusted network")
 
 
 def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:

@@ -84,7 +84,7 @@ def test_a_glob_into_a_table_of_a_bucket_is_refused(bucket: Any) -> None:
         bucket.pipe_file(f"trips/{file}", b"x")
     with pytest.raises(TipcastError, match="D025.*s3://trips/t: is a table of Delta"):
         expand("s3://trips/t/*/*.parquet", ScanRequest(()))
-    assert expand("s3://trips/u/*.parquet", ScanRequest(())) == ["s3://trips/u/a.parquet"]
+    assert expand("s3://trips/u/*.parquet", ScanRequest(())) == {"a.parquet": "s3://trips/u/a.parquet"}
 
 
 def test_an_index_is_known(tmp_path: Path) -> None:

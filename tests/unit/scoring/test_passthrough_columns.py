@@ -57,18 +57,6 @@ def test_parquet_as_it_is(tmp_path: Path, found: Found) -> None:
     assert read_passthrough(fragment, Taxi(), [], ADDED).num_columns == 0
 
 
-def test_csv_by_the_types_of_the_tlc(tmp_path: Path, found: Found) -> None:
-    trips().to_csv(tmp_path / "a_2019-02.csv", index=False)
-    fragments = found("a_2019-02.csv")
-    assert len(fragments) > 1
-    tables = [read_passthrough(fragment, Taxi(), None, ADDED) for fragment in fragments]
-    assert len({table.schema for table in tables}) == 1
-    kept = pa.concat_tables(tables)
-    assert [str(kind) for kind in kept.schema.types] == ["int64", "timestamp[us]", "string", "double", "int64"]
-    expected = pa.Table.from_pandas(trips(), schema=kept.schema, preserve_index=False)
-    assert kept.equals(expected.replace_schema_metadata(None))
-
-
 def test_a_csv_column_whose_name_another_has_is_text(tmp_path: Path) -> None:
     trips().assign(cost=2.5, fare_amount="none").to_csv(tmp_path / "a_2019-02.csv", index=False)
     wanted = ScanRequest(("pickup",), block_bytes=1 << 20, names={"fare_amount": "cost"})

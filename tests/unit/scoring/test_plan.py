@@ -1,4 +1,4 @@
-"""Models that cannot be scored with, and what is due without asking the store."""
+"""Models that cannot be scored with, and files that are due, passed over or refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
 from tipcast.scoring import plan
-from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp
+from tipcast.scoring.writing import Scores
 from tipcast.tasks.base import Task
 
 
@@ -34,41 +34,6 @@ def test_a_model_that_does_not_tell_what_it_predicts() -> None:
             plan.check_model(SimpleNamespace(uri="u", manifest=whole | lacking), config())  # type: ignore[arg-type]
 
 
-def test_a_version_of_the_same_registry_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("trips/a.parquet", "scored/a.parquet"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(name)
-    given, scored = (str(tmp_path / folder / "a.parquet") for folder in ("trips", "scored"))
-    recipe = plan.recipe_of(config(), "models:/a/1", "digest")
-    stamps = [file_stamp(path, {}) or "" for path in (given, scored)]
-    digests = [file_sha256(path, {}) for path in (given, scored)]
-    entry = Entry(
-        input=given,
-        input_stamp=stamps[0],
-        input_sha256=digests[0],
-        recipe=recipe,
-        rows=1,
-        bytes=1,
-        sha256=digests[1],
-        stamp=stamps[1],
-        unscored={},
-    )
-    model = {"uri": "models:/a/1", "registry": plan.registry(config()), "manifest_sha256": "digest"}
-
-    def unchanged(**more: Any) -> bool:
-        present = Scores(str(tmp_path / "scored"), {"a.parquet": entry}, {"recipe": recipe, "model": model | more})
-        return plan.plan_unchanged(config(), present) is not None
-
-    assert unchanged()
-    assert not unchanged(registry="sqlite:////other.db")
-    assert not unchanged(uri="models:/a/2")
-    (tmp_path / "trips" / "a.parquet").touch()
-    assert not unchanged(), "it looks different"
-    (tmp_path / "trips" / "a.parquet").write_text("other")
-    assert not unchanged()
-
-
 def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     frame = pd.DataFrame({"a": [1.0, 2.0], "region": ["n", "s"]})
@@ -83,8 +48,15 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Pat
     found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     assert [item.name for item in found.due] == ["a.parquet"]
     assert not found.refused
-    assert found.notes == ("1 file without rows passed over",)
+    assert [item.notes for item in found.due] == [("1 file without rows passed over",)]
     with pytest.raises(TipcastError, match="D009"):
         plan.plan_files(config(input="parts/b.parquet", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     with pytest.raises(TipcastError, match="D025.*column region"):
         plan.plan_files(config(input="hive", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    frame.to_parquet("mine.parquet")
+    (tmp_path / "link").symlink_to("parts")
+    inside = Scores(str(tmp_path / "parts"))
+    with pytest.raises(TipcastError, match="C011.*holds all files of the input"):
+        plan.plan_files(config(input="link", block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
+    again = plan.plan_files(config(input=["link", "mine.parquet"], block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
+    assert [item.name for item in again.due] == ["mine.parquet"], "scores are not scored"

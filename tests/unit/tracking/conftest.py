@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,17 +63,6 @@ def copy_store(source: Path, target: Path) -> None:
     """Copy an sqlite store, also one that is open."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
-
-
-@pytest.fixture(scope="session")
-def server(tables: Path, tmp_path_factory: pytest.TempPathFactory, serving: Any) -> Iterator[str]:
-    """A tracking server with artifacts of its own."""
-    folder = tmp_path_factory.mktemp("server")
-    copy_store(tables, folder / "mlflow.db")
-    command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
-    command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
-    with serving(command, "http://127.0.0.1:0", folder, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false") as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

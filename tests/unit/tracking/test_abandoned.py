@@ -92,17 +92,6 @@ def test_runs_of_others_are_left(spec: TrackingSpec, client: Any, left: Callable
     assert {status(client, run_id) for run_id in kept} == {"RUNNING"}
 
 
-def test_an_earlier_boot_where_the_store_is_a_file(
-    client: Any, spec: TrackingSpec, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
-    run_id = left(boot="earlier")
-    process.close_abandoned(client, "postgresql://host/mlflow")
-    assert status(client, run_id) == "RUNNING", "it may be of another machine of this name"
-    process.close_abandoned(client, str(spec.uri))
-    assert status(client, run_id) == "KILLED"
-
-
 def test_a_locked_database_is_waited_for_once(
     client: Any, left: Callable[..., str], spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

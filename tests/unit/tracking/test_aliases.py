@@ -32,9 +32,8 @@ def client(saved: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("alias", ["", "v3", "V12", "latest", "a b", "é!", "a" * 256, "a/b"])
 def test_names_that_are_none(alias: str) -> None:
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError, match="C003"):
         check_alias(alias)
-    assert caught.value.code == "C003"
     check_alias("blue-green_2")
 
 
@@ -70,9 +69,8 @@ def test_an_alias_that_moved_meanwhile_stays_there(client: Any) -> None:
     move_alias(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
     move_alias(client, "moved", "champion", "3", before="2", facts={}, forced=False)
     earlier = _tags(client)
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError, match="M022"):
         move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
-    assert caught.value.code == "M022"
     assert alias_holder(client, "moved", "champion") == "3"
     assert _tags(client) == earlier
 

@@ -1,4 +1,4 @@
-"""Artifacts that do not fit: the system's own error, in one line, and nothing half written stays."""
+"""Artifacts that do not fit: the system's own error, in one line, and nothing half written counts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tracking import portable
+from tipcast.tracking.models import fetch
 from tipcast.tracking.run import open_run
 
 LIMIT = 3_000_000
@@ -55,9 +56,10 @@ def test_a_model_that_does_not_fit(
 ) -> None:
     large = tmp_path / "model.tl"
     large.write_bytes(natives["treelite"][0].read_bytes() + bytes(LIMIT))  # what follows the trees is not read
-    with pytest.raises(TipcastError) as caught, open_run(spec, name="n", tags={}, params={}) as run, small_files():
+    with pytest.raises(TipcastError, match="T005"), open_run(spec, name="n", tags={}, params={}) as run, small_files():
         portable.log_model(run, large, "treelite", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
-    assert caught.value.code == "T005"
     client = run.client
-    assert list(client.search_logged_models([run.experiment_id])) == []
-    assert [path for path in tmp_path.glob("mlruns/*/models/*") if path.is_dir()] == []
+    (model,) = client.search_logged_models([run.experiment_id])
+    assert model.status == "FAILED"
+    with pytest.raises(TipcastError, match="M001.*has logged no model"):
+        fetch(client, f"runs:/{run.id}/model", tmp_path)

@@ -32,13 +32,13 @@ def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
 def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
     client, ids = runs
     for run_id in ids.values():
-        assert find_run(client, run_id) == run_id
-        assert find_run(client, run_id[:12]) == run_id
-    assert find_run(client, "last", spec, "sweep") == ids["second"]
-    assert find_run(client, "last", spec, "train") == ids["train"]
-    assert find_run(client, "last", spec) == ids["second"], "a trial is not meant"
+        for name in (run_id, run_id[:12]):
+            assert find_run(client, name).info.run_id == run_id
+    assert find_run(client, "last", spec, "sweep").info.run_id == ids["second"]
+    assert find_run(client, "last", spec, "train").info.run_id == ids["train"]
+    assert find_run(client, "last", spec).info.run_id == ids["second"], "a trial is not meant"
     client.delete_run(ids["second"])
-    assert find_run(client, "last", spec, "sweep") == ids["first"]
+    assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
     with pytest.raises(TipcastError, match="is not there"):
         find_run(client, ids["second"][:12])
 
@@ -53,6 +53,7 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
         ("xgboost", "taxi", None, "is not there"),
         ("%", "taxi", None, "is not there"),
         ("0000000", "taxi", None, "is not there"),
+        ("0" * 32, "taxi", None, "is not there"),
     ],
 )
 def test_no_run(
@@ -110,7 +111,7 @@ def test_the_experiment_of_a_run(
     with open_run(spec, name="n", tags={"job": "train"}, params={}) as run:
         pass
     assert client.get_experiment(run.experiment_id).name == expected
-    assert find_run(client, "last", spec) == run.id
+    assert find_run(client, "last", spec).info.run_id == run.id
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,9 @@ def test_an_experiment_that_cannot_be(
     client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, number: str, said: str
 ) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", number)
-    with pytest.raises(TipcastError, match=f"T004. {said}"), open_run(spec, name="n", tags={}, params={}):
+    with pytest.raises(TipcastError, match=f"T004. {said}") as caught, open_run(spec, name="n", tags={}, params={}):
         raise AssertionError("not reached")
+    assert "mlflow experiments restore" in caught.value.fix or number != "2"
 
 
 def test_a_child_is_in_the_experiment_of_the_launchers_run(

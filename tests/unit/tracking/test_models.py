@@ -7,13 +7,11 @@ import hashlib
 import json
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
 import mlflow
 import numpy as np
@@ -24,12 +22,10 @@ import xgboost
 import yaml
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
 from tipcast.models import native
 from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
 from tipcast.tracking.run import Run
-from tipcast.tracking.store import open_store
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
 
@@ -329,52 +325,16 @@ def test_a_run_says_what_it_used(registry: Registry, tmp_path: Path) -> None:
     assert model.model_id == registry.id("treelite")
 
 
-class Answers(BaseHTTPRequestHandler):
-    """A tracking server that says that a model's files are wherever its ``location`` is."""
-
-    location = ""
-
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        if "logged-models" in path:
-            info = {"model_id": "m-0123456789abcdef0123456789abcdef", "name": "model", "experiment_id": "1",
-                    "artifact_uri": self.location, "status": 2, "source_run_id": "r"}  # fmt: skip
-            content = json.dumps({"model": {"info": info, "data": {}}})
-        else:
-            content = json.dumps({"experiments": []})
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(content.encode())
-
-    do_POST = do_GET
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Answers) as listening:
-        thread = threading.Thread(target=listening.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_address[1]}"
-        listening.shutdown()
-        thread.join()
-
-
-MODEL = "models:/m-0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def placed(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fetched]:
-    """Fetch the model of a server that says that its files are at a location."""
+def placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fetched]:
+    """Fetch the model of a tracking server that says that its files are at a location."""
+    monkeypatch.setattr(mlflow, "get_registry_uri", lambda: "http://127.0.0.1:5000")
     (tmp_path / "fetched").mkdir()
 
     def fetched(location: str, **options: Any) -> Fetched:
-        monkeypatch.setattr(Answers, "location", location)
-        client = open_store(TrackingSpec(uri=server, experiment="taxi"))
-        return fetch(client, MODEL, tmp_path / "fetched", **options)
+        model = SimpleNamespace(model_id="m-0", artifact_location=location, source_run_id="r")
+        client = SimpleNamespace(tracking_uri="http://127.0.0.1:5000", get_logged_model=lambda _: model)
+        return fetch(client, "models:/m-0", tmp_path / "fetched", **options)
 
     return fetched
 

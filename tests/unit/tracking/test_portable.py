@@ -76,14 +76,6 @@ def test_labels_are_the_targets_own_values(task: dict[str, Any], labels: list[An
     assert portable._labels(task) == labels
 
 
-def test_a_logged_model_belongs_to_run_and_experiment(saved: Any) -> None:
-    one = saved["xgboost-ubj"]
-    model = one.run.client.get_logged_model(one.logged.uri.removeprefix("models:/"))
-    assert model.source_run_id == one.run.id
-    assert model.experiment_id == one.run.experiment_id
-    assert {item.model_id for item in one.run.client.get_run(one.run.id).outputs.model_outputs} >= {model.model_id}
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_logged_model_scores_as_the_estimator(saved: Any, trips: pd.DataFrame, format: str) -> None:
     one = saved[format]
@@ -107,9 +99,8 @@ def test_requirements_are_what_is_installed() -> None:
 
 def test_a_build_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(native.NEEDS, "new", (("no-such-package-1", "no-such-package-2"),))
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError, match="M012"):
         portable.requirements("new")
-    assert caught.value.code == "M012"
 
 
 def test_a_green_model_takes_green_trips(
@@ -123,15 +114,3 @@ def test_a_green_model_takes_green_trips(
         assert portable.parity(logged, green, expected) <= 1e-9
         with pytest.raises(mlflow.exceptions.MlflowException, match="lpep_pickup_datetime"):
             portable.parity(logged, trips, expected)
-
-
-def test_a_model_on_a_server(server: str, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]) -> None:
-    file, expected = natives["xgboost-ubj"]
-    spec = TrackingSpec(uri=server, experiment="models", system_metrics=False)
-    with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "xgboost-ubj", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
-        difference = portable.parity(logged, trips, expected)
-        assert difference <= 1e-6
-        registered = portable.register(run, logged, "served", difference, {"test/auc": 0.6}, "").registered
-    assert registered == "models:/served/1"
-    np.testing.assert_allclose(mlflow.pyfunc.load_model(registered).predict(trips), expected, atol=1e-6)

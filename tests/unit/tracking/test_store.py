@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
 import socket
 import sqlite3
@@ -17,7 +15,6 @@ from typing import Any
 import filelock
 import mlflow
 import pytest
-from tests import warm
 from tests.waiting import WATCHDOG_S
 
 import tipcast
@@ -25,11 +22,11 @@ from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import store
 from tipcast.tracking.run import check_store, open_run
-from tipcast.tracking.store import DEFAULT_URI, check_artifacts, failures, open_store, resolve
+from tipcast.tracking.store import check_artifacts, failures, open_store
 
 SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
-import atexit, os, socket, sys
+import atexit, os, sys
 
 outside = []
 
@@ -38,20 +35,14 @@ def judge():
     print("outside", outside, file=sys.stderr, flush=True)
     os._exit(bool(outside))
 
-connect, connect_ex, lookup = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
-HERE = {"127.0.0.1", "::1", "localhost", None, ""}
+def guard(event, arguments):
+    places = {"socket.connect": arguments[1:], "socket.getaddrinfo": [arguments[:1]]}.get(event, ())
+    for place in places:
+        if isinstance(place, tuple) and place[0] not in {"127.0.0.1", "::1", "localhost", None, ""}:
+            outside.append(place)
+            raise OSError(f"refused by the guard: {place}")
 
-def check(address):
-    if isinstance(address, tuple) and address[0] not in HERE:
-        outside.append(address)
-        raise OSError(f"refused by the guard: {address}")
-
-def guarded(call):
-    return lambda self, address, *rest: (check(address), call(self, address, *rest))[1]
-
-socket.socket.connect = guarded(connect)
-socket.socket.connect_ex = guarded(connect_ex)
-socket.getaddrinfo = lambda host, *rest, **named: (check((host,)), lookup(host, *rest, **named))[1]
+sys.addaudithook(guard)
 """
 MAKE_RUN = """
 from pathlib import Path
@@ -77,43 +68,11 @@ def _spec(uri: str, **more: Any) -> TrackingSpec:
     return TrackingSpec(uri=uri, experiment="taxi", system_metrics=False, **more)
 
 
-def opened(folder: Path, together: Any) -> None:
-    """Record a run, as one of several processes that begin at once."""
-    os.chdir(folder)
-    together.wait(120)
-    with open_run(_spec("sqlite:///mlflow.db"), name="n", tags={}, params={"seed": 0}) as run:
-        run.log_metrics({"test/auc": 0.5})
-
-
-def test_four_processes_open_one_fresh_file(tmp_path: Path) -> None:
-    warm.serve()
-    context = multiprocessing.get_context("forkserver")
-    together = context.Barrier(4)
-    processes = [context.Process(target=opened, args=(tmp_path, together)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
-    client = open_store(_spec(f"sqlite:///{tmp_path}/mlflow.db"))
-    experiment = client.get_experiment_by_name("taxi")
-    runs = client.search_runs([experiment.experiment_id])
-    assert [run.info.status for run in runs] == ["FINISHED"] * 4
-    assert [run.data.metrics["test/auc"] for run in runs] == [0.5] * 4
-
-
 def test_the_file_is_in_wal_mode_and_its_lock_is_private(spec: TrackingSpec, tmp_path: Path) -> None:
     open_store(spec)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert stat.S_IMODE((tmp_path / "mlflow.db.lock").stat().st_mode) == 0o600
-
-
-def test_which_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve(TrackingSpec()) == DEFAULT_URI
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert resolve(TrackingSpec()) == "http://127.0.0.1:5000"
-    assert resolve(TrackingSpec(uri="sqlite:///mine.db")) == "sqlite:///mine.db"
 
 
 def test_mlflow_uses_the_store_for_runs_and_models(
@@ -305,26 +264,20 @@ def test_what_is_no_address_is_told_in_one_line(
     assert "s3cret" not in str(caught.value)
 
 
-def test_credentials_that_may_be_sent(
-    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def reached(uri: str, **more: Any) -> None:
-        with pytest.raises(RuntimeError, match="probed"):
-            open_store(_spec(uri, **more))
-
+def test_credentials_that_may_be_sent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def probed(_: str) -> None:
         raise RuntimeError("probed")
 
     monkeypatch.setattr(store, "_probe", probed)
-    reached("http://trusted.example")  # no credentials
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
     for uri in ("https://mlflow.example", "http://127.8.8.8", "http://localhost", "http://[::1]"):
-        reached(uri)
-    assert caplog.messages == []
-    for _ in range(2):
-        reached("http://trusted.example:5000", insecure=True)
-    (line,) = caplog.messages
-    assert line.startswith("http://trusted.example:5000 is reached without TLS (tracking.insecure)")
+        with pytest.raises(RuntimeError, match="probed"):
+            open_store(_spec(uri))
+    with pytest.raises(RuntimeError, match="probed"):
+        open_store(_spec("http://trusted.example:5000", insecure=True))
+    monkeypatch.delenv("MLFLOW_TRACKING_TOKEN")
+    with pytest.raises(RuntimeError, match="probed"):
+        open_store(_spec("http://trusted.example"))
 
 
 def test_an_experiment_shows_nothing_of_it(spec: TrackingSpec, tmp_path: Path) -> None:
@@ -348,32 +301,3 @@ def test_artifacts_that_cannot_be_written(spec: TrackingSpec, tmp_path: Path) ->
         check_store(spec)
     assert caught.value.code == "T005"
     assert "file/artifacts" in caught.value.where
-
-
-def test_a_store_that_lets_nothing_be_removed(spec: TrackingSpec, tmp_path: Path) -> None:
-    client = open_store(spec)
-    experiment_id = client.create_experiment("taxi")
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
-        database.execute(
-            "create trigger kept before update on runs when new.lifecycle_stage = 'deleted'"
-            " begin select raise(abort, 'kept'); end"
-        )
-        database.commit()
-    finding = check_store(spec)
-    assert finding.state is State.warning
-    (left,) = client.search_runs([experiment_id])
-    assert left.info.run_id in finding.fix
-
-
-def test_a_server_shows_nothing_afterwards(server: str) -> None:
-    spec = TrackingSpec(uri=server, experiment="probed")
-    client = open_store(spec)
-    names = {experiment.name for experiment in client.search_experiments()}
-    for _ in range(2):
-        finding = check_store(spec)
-        assert finding.state is State.ok, finding
-        assert finding.found.startswith(f"{server} takes runs")
-    experiments = client.search_experiments()
-    assert {experiment.name for experiment in experiments} == names | {"probed"}
-    (probed,) = (experiment for experiment in experiments if experiment.name == "probed")
-    assert client.search_runs([probed.experiment_id]) == []

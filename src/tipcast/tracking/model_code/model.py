@@ -11,9 +11,7 @@ import importlib.machinery
 import importlib.util
 import io
 import json
-import logging
 import os
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -30,35 +28,10 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():  # threads tha
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
 NUMBER = "write a number, or leave it empty"
-EXTRA = re.compile(r"Found extra inputs .*`\[(.*)\]`")
 ZONES = frozenset(("UTC", "America/New_York"))
 """Of times that are wall-clock time all the same."""
 SERVERS = ("mlflow.pyfunc.scoring_server", "mlserver_mlflow.runtime")
 """MLflow's own, which `mlflow models predict` uses too, and MLServer's for MLflow's models."""
-MOST = 400
-"""Characters of a server's error."""
-FORMS = 'send text/csv with a header, or JSON as {"dataframe_split": {"columns": [...], "data": [...]}}'
-PARAMS = 'send "params": {"output": "..."} as the model\'s signature has them, or none'
-MISSING = re.compile(r"Model is missing inputs \[(.*?['\"])\](?=[.,]|$)", re.DOTALL)
-BEFORE = re.compile(r"Failed to (?:predict|enforce schema of) data .*Error: ", re.DOTALL)
-AFTER = re.compile(r"\s*(?:\nInput:|IMPORTANT: The MLflow).*", re.DOTALL)
-"""What MLflow adds to its errors: the input, once more, and the history of its formats."""
-
-
-class _Expected(logging.Filter):
-    """Drops MLflow's warning of columns beside the signature where all are known columns of the model's dataset.
-
-    Optional columns of the signature would be quiet too, but MLflow looks at each value of a column of any type.
-    """
-
-    def __init__(self, known: frozenset[str]) -> None:
-        super().__init__()
-        self.known = known
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is shown."""
-        told = EXTRA.search(record.getMessage())
-        return told is None or not self.known.issuperset(re.findall("'([^']*)'", told[1]))
 
 
 class Model(mlflow.pyfunc.PythonModel):
@@ -69,9 +42,6 @@ class Model(mlflow.pyfunc.PythonModel):
         paths = {name: Path(path) for name, path in context.artifacts.items()}
         model = mlflow.models.Model.load(str(paths["manifest"].parents[1]))
         self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
-        logger, known = logging.getLogger("mlflow.models.utils"), frozenset(self.manifest["known_columns"])
-        if not any(getattr(each, "known", None) == known for each in logger.filters):  # of another model
-            logger.addFilter(_Expected(known))
         read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
         _teach_servers()
         self.features = _module("tipcast_model_features", read["features"])
@@ -243,13 +213,12 @@ def _module(name: str, source: bytes) -> ModuleType:
 
 
 def _teach_servers() -> None:
-    """Let MLflow's servers in this process read CSV as training does, answer in strict JSON and fail in one line."""
+    """Let MLflow's servers in this process read CSV as training does, and write strict JSON.
+
+    MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON.
+    """
     for module in filter(None, map(sys.modules.get, SERVERS)):
-        for name, better in (
-            ("parse_csv_input", _read_csv),
-            ("predictions_to_json", _write_json),
-            ("invocations", _answer),
-        ):
+        for name, better in (("parse_csv_input", _read_csv), ("predictions_to_json", _write_json)):
             usual = getattr(module, name, None)
             if usual and not isinstance(usual, functools.partial):  # by an earlier model of this process
                 setattr(module, name, functools.partial(better, usual))
@@ -282,28 +251,6 @@ def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: 
     text = io.StringIO()
     write(predictions, text, *more, **named)
     json.dump(json.loads(text.getvalue(), parse_constant=lambda _: None), output)
-
-
-def _answer(answer: Any, data: Any, content_type: Any, model: Any, input_schema: Any) -> Any:
-    """Answer a request; of a tipcast model errors are one line without a traceback."""
-    try:
-        return answer(data, str(content_type), model, input_schema)
-    except MlflowException as problem:
-        if "tipcast" in (model.metadata.metadata or {}):
-            problem.message = told(problem.message, input_schema.required_input_names())
-            problem.json_kwargs = {}  # the traceback
-        raise
-
-
-def told(message: str, columns: list[Any]) -> str:
-    """Return an error of MLflow's as one line: what, where and how to mend it."""
-    text = BEFORE.sub("", AFTER.sub("", message))
-    if missing := MISSING.search(text):
-        text = f"missing column {missing[1]}. Fix: send rows with {', '.join(columns)}"
-    what, _, fix = " ".join(text.split()).partition(" Fix: ")
-    ending = f". Fix: {fix or (PARAMS if 'arameters ' in what[:20] else FORMS)}"
-    what = what.rstrip(".")
-    return (what if len(what) + len(ending) <= MOST else f"{what[: MOST - len(ending) - 3]}...") + ending
 
 
 mlflow.models.set_model(Model())

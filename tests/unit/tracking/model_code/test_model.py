@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import py_compile
 import shutil
 from pathlib import Path
@@ -58,20 +57,6 @@ def test_models_need_no_tipcast(saved: Any, trips: pd.DataFrame, tmp_path: Path,
         np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6)
 
 
-def test_whole_files_are_scored_without_a_warning(
-    models: Any, trips: pd.DataFrame, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = trips.assign(VendorID=1, store_and_fwd_flag="N", fare_amount=9.5, Airport_fee=None, cbd_congestion_fee=0.0)
-    monkeypatch.setattr(logging.getLogger("mlflow"), "propagate", True)
-    for model in models.values():
-        np.testing.assert_allclose(model.predict(whole), model.predict(trips), rtol=1e-12)  # threads sum in any order
-    assert caplog.text == ""
-    models["treelite"].predict(whole.assign(pulocationid=1))
-    assert "Found extra inputs" in caplog.text, "a column that no raw trips have may be a mistake"
-    added = [each for each in logging.getLogger("mlflow.models.utils").filters if "Expected" in repr(each)]
-    assert len(added) == len({each.known for each in added}), "one for each dataset, however many models are loaded"
-
-
 def _variants(trips: pd.DataFrame) -> dict[str, pd.DataFrame]:
     passengers = trips["passenger_count"]
     return {
@@ -87,7 +72,7 @@ def _variants(trips: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "nanoseconds": trips.astype({TIME: "datetime64[ns]"}),
         "milliseconds": trips.astype({TIME: "datetime64[ms]"}),
         "other order, other columns, other index": trips[trips.columns[::-1]]
-        .assign(VendorID=1)
+        .assign(VendorID=1, Airport_fee=None)
         .set_index(trips.index + 7),
     }
 
