@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -23,7 +22,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Listing
 from tipcast.jobs import train
-from tipcast.jobs.promote import Candidate, check_test_rows, check_training
+from tipcast.jobs.promote import Candidate, check_test_rows
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
 
@@ -121,7 +120,7 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     note = tags["mlflow.note.content"].replace("\u2003", "")
     assert "| champion, version 1" in note
     assert f"{metrics['difference/auc']:+.5f} ({metrics['difference/auc_low']:+.5f} to " in note
-    assert re.search(r"\| auc \|( 0\.\d{5} \(0\.\d{5} to 0\.\d{5}\) \|){2} [+-]0\.", note)
+    assert re.search(r"\| auc \|( 0\.\d{4} \(0\.\d{4} to 0\.\d{4}\) \|){2} [+-]0\.", note)
     assert "by DeLong" in client.get_model_version(NAME, BETTER).description
     (entry,) = ended.run.inputs.dataset_inputs
     assert entry.tags[0].value == "test"
@@ -218,13 +217,6 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
     assert "version 2" not in found.what
 
 
-def test_a_run_without_the_headline() -> None:
-    fetched = Fetched(Path(), "", {"task": {"kind": "classification"}}, NAME, "1", "", None, "")
-    run = SimpleNamespace(info=SimpleNamespace(status="FINISHED"), data=SimpleNamespace(metrics={"test/brier": 0.2}))
-    found = {check.name: check for check in check_training(Candidate(fetched, run, {}))}
-    assert (found["metrics"].passed, found["metrics"].what) == (False, "there is no test/auc")
-
-
 def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = "c" * 40
     monkeypatch.setattr(origin, "source", lambda: origin.Source(commit, "# untracked: conf/mine.yaml\n"))
@@ -245,27 +237,15 @@ def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
     assert _holder(client) == BETTER
 
 
-@pytest.mark.parametrize(
-    ("metric", "value", "says"),
-    [
-        ("test/auc", float("nan"), "metrics: test/auc is not finite"),
-        ("test/log_loss", float("inf"), "metrics: test/log_loss is not finite"),
-        ("parity/max_abs_diff", 1.1e-5, "parity: scores differ from the estimator's by 1.1e-05"),
-    ],
-)
-def test_what_the_run_says(promote: Job, client: Any, metric: str, value: float, says: str) -> None:
+def test_a_run_that_did_not_end_well(promote: Job, client: Any) -> None:
     run_id = _run_of(client, WORSE)
-    before = client.get_run(run_id).data.metrics[metric]
-    client.log_metric(run_id, metric, value, step=1)
     client.set_terminated(run_id, "KILLED")
     try:
         problem = _refused(promote, WORSE)
         assert problem.code == "M020"
-        assert says in problem.what
         assert "run: its run is KILLED" in problem.what
         assert _holder(client) is None
     finally:
-        client.log_metric(run_id, metric, before, step=2)
         client.set_terminated(run_id, "FINISHED")
 
 

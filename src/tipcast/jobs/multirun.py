@@ -212,16 +212,9 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
 
 def _record(context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> None:
     """Record the leaderboard, and the metrics of its best as the parent's own."""
-    run = context.run
-    names = list(dict.fromkeys(name for row in board for name in row["metrics"]))
-    table = {key: [row[key] for row in board] for key in ("rank", "name", "kind", "status", "run_id", "command")}
-    table |= {name: [row["metrics"].get(name) for row in board] for name in names}
-    run.log_table(table, "tables/leaderboard.json")
-    run.log_metrics(metrics)
-    lines = []
-    for row in board:
-        values = [report.number(row["metrics"][name]) if name in row["metrics"] else "" for name in names]
-        title = f"[{row['name']}]({run.page(row['run_id'])})" if row["run_id"] else row["name"]
-        lines.append([str(row["rank"] or ""), title, *values, row["status"]])
-    text = report.table(["rank", "training", *names, "status"], lines)
-    run.note("\n\n".join([text, report.repeat(context.command)]))
+    columns = ("name", "rank", "kind", "status", "run_id", "command")
+    rows = [{**{name: row[name] for name in columns}, **row["metrics"]} for row in board]
+    values = dict.fromkeys(name for row in board for name in row["metrics"])
+    table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
+    context.run.log_metrics(metrics)
+    context.run.note(f"{table}\n\n{report.repeat(context.command)}")

@@ -20,6 +20,7 @@ from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
+from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
@@ -64,6 +65,25 @@ class RunContext:
         """Return what the job says: the run, its own facts, and the command."""
         run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, "run": self.run.link}
         return {**run, **facts, "command": self.command}
+
+    def table(
+        self, rows: Sequence[Mapping[str, Any]], path: str, columns: Sequence[str] = (), most: int | None = None
+    ) -> str:
+        """Log rows as a table; return ``columns`` of the first ``most`` as Markdown, linked by ``run_id``."""
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        self.run.log_table({name: [row.get(name) for row in rows] for name in names}, path)
+        lines = []
+        for row in rows[:most]:
+            first, *others = (_cell(row.get(name)) for name in columns or names)
+            lines.append([f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first, *others])
+        return report.table(columns or names, lines)
+
+
+def _cell(value: object) -> str:
+    """Return a value of a table: small parameters have four digits too, as a learning rate of 0.0001234."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 0.1 else report.number(value)
+    return "" if value is None else str(value)
 
 
 @dataclass(frozen=True)

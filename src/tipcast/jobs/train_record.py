@@ -15,7 +15,7 @@ import yaml
 from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
-from tipcast.config.schema import DoctorConfig, TrainConfig
+from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.evaluation.sums import even
@@ -250,7 +250,9 @@ def stepped(rates: Sequence[float]) -> dict[int, float]:
     return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
 
 
-def params(config: DoctorConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()) -> dict[str, Any]:
+def params(
+    config: DoctorConfig | ScoreConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()
+) -> dict[str, Any]:
     """Return what runs are compared by, without what the job logs ``later`` itself."""
     plain = to_plain(config)
     found = flatten({name: plain[name] for name in sections if name in plain})
