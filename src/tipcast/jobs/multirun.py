@@ -186,11 +186,15 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for kind in dict.fromkeys(training.plan.task.kind for training in trainings):
-        headline = evaluator(kind).headline
+        headline, own = evaluator(kind).headline, [each for each in trainings if each.plan.task.kind == kind]
         sides = [f"{side}/{headline.name}" for side in ("validation", "test")]
-        own: list[dict[str, Any]] = [
+        ended = [training for training in own if sides[-1] in training.metrics]
+        by = sides[0] if all(sides[0] in training.metrics for training in ended) else sides[-1]
+        ended.sort(key=lambda training: training.metrics[by], reverse=headline.maximize)
+        others = [training for training in own if sides[-1] not in training.metrics]
+        rows += [
             {
-                "rank": None,
+                "rank": rank if rank <= len(ended) else None,
                 "name": training.name,
                 "kind": kind,
                 "metrics": {name: training.metrics[name] for name in sides if name in training.metrics},
@@ -198,15 +202,8 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
                 "run_id": training.run_id,
                 "command": training.command,
             }
-            for training in trainings
-            if training.plan.task.kind == kind
+            for rank, training in enumerate([*ended, *others], 1)
         ]
-        ended = [row for row in own if row["metrics"]]
-        by = next((name for name in sides if all(name in row["metrics"] for row in ended)), sides[-1])
-        ended.sort(key=lambda row: row["metrics"][by], reverse=headline.maximize)
-        for rank, row in enumerate(ended, 1):
-            row["rank"] = rank
-        rows += [*ended, *(row for row in own if not row["metrics"])]
     return rows
 
 

@@ -49,11 +49,10 @@ PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "see
 
 @dataclass(frozen=True)
 class Candidate:
-    """A registered version, with its tags and MLflow's run that trained it."""
+    """A registered version, with MLflow's run that trained it."""
 
     fetched: Fetched
     run: Any
-    tags: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -164,7 +163,8 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         phases=clock.seconds,
     )
     lines = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in comparison.checks}
-    lines[config.alias] = f"still version {before or 'none'}" if problem else f"version {version} now"
+    now = f"version {version} now{', forced' if forced else ''}"
+    lines[config.alias] = f"still version {before or 'none'}" if problem else now
     lines |= {name: result[name] for name in ("metrics", "run", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
 
@@ -177,8 +177,7 @@ def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) 
         others = versions_of(client, fetched)
         what = "is named by no version, as an alias is" if others else "is not registered, so no alias can name it"
         raise TipcastError("M021", uri, what, f"use {others[0]}" if others else "train with tracking.register=NAME")
-    tags = client.get_model_version(fetched.name, fetched.version).tags
-    return Candidate(fetched, client.get_run(fetched.run_id), tags)
+    return Candidate(fetched, client.get_run(fetched.run_id))
 
 
 def compare(
@@ -193,7 +192,7 @@ def compare(
         limits = {name: getattr(config.data.limits, name) for name in given}
         data = tested(text, config.data, f"run {run_id}")
         data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
-    candidates, checks = [challenger], check_training(challenger)
+    candidates, checks = [challenger], check_training(client, challenger)
     if before is not None:
         uri = f"models:/{challenger.fetched.name}/{before}"
         try:
@@ -222,9 +221,10 @@ def compare(
     return Comparison(candidates, checks, test, recipe, data.limits)
 
 
-def check_training(candidate: Candidate) -> list[Check]:
+def check_training(client: Any, candidate: Candidate) -> list[Check]:
     """Check the end of its run, and the files' digests against the tags that only a checked registration writes."""
-    fetched, tags, status = candidate.fetched, candidate.tags, candidate.run.info.status
+    fetched, status = candidate.fetched, candidate.run.info.status
+    tags = client.get_model_version(fetched.name, fetched.version).tags
     wrong = [
         f"its tag {name} is {tags.get(name, 'not there')[:DIGEST]}, its file's {digest[:DIGEST]}"
         for name, digest in (("sha256", fetched.sha256), (MANIFEST_TAG, fetched.manifest_sha256))

@@ -18,6 +18,7 @@ from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
+from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
@@ -86,17 +87,11 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-@dataclass(frozen=True)
-class PreviousRun:
-    """A run to resume, which this process has the lease of."""
-
-    run: Run
-    tags: Mapping[str, str]
-
-
 @contextlib.contextmanager
-def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRun]:
-    """Find the run of a job that a user names, and hold its lease; S002, S003, T004."""
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[Run]:
+    """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004."""
+    if not name:
+        raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew")
     store, client = resolve(spec), open_store(spec)
     with failures(store):
         found = sweep_run(client, find_run(client, name, spec, job), job)
@@ -104,7 +99,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
         with leased(client, run.id):
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
-                yield PreviousRun(run, found.data.tags)
+                yield run
             except BaseException:
                 with contextlib.suppress(Exception):
                     if client.get_run(run.id).info.status == "RUNNING":  # what failed came before its opening
@@ -123,7 +118,7 @@ def run_context(
     params: Mapping[str, Any],
     tags: Mapping[str, object] | None = None,
     clock: Clock | None = None,
-    resume: PreviousRun | None = None,
+    resume: Run | None = None,
     lease: bool = False,
     parent: Run | None = None,
 ) -> Iterator[RunContext]:
@@ -131,7 +126,7 @@ def run_context(
 
     ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as off one to resume.
     """
-    source, clock, resumed = origin.source(), clock or Clock(), resume.run.id if resume else None
+    source, clock, resumed = origin.source(), clock or Clock(), resume.id if resume else None
     facts: dict[str, object] = {"job": job, "tipcast.version": __version__, "device": config.backend.name}
     facts |= {"command": command, **source.tags, **(tags or {})}
     with (

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
@@ -52,8 +52,10 @@ class SweepRecord:
         self.total = 0
         self._attempts: dict[int, int] = {}
 
-    def resume(self, children: Sequence[Child]) -> None:
-        """Count what earlier processes have done, whose child runs come by number and attempt."""
+    def resume(self) -> None:
+        """Close what earlier processes have left open, and count what they have done."""
+        self.children.close_open("the sweep's process was gone")
+        children = self.children.found()
         done = {child.number: child for child in children if child.status == "FINISHED"}
         LOG.info("resumed  trials done: %d", len(done))
         self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}

@@ -86,14 +86,13 @@ class Record:
             profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(uris)}
             self.run.log_dataset(uris[0], digest, title, name, profile)
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
-        listings = {"train": train, "test": test}
         read = {
             name: list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
-            for name, listing in listings.items()
+            for name, listing in (("train", train), ("test", test))
         }
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
-            self.run.log_table({name: [row[name] for row in report] for name in report[0]}, "tables/columns.json")
+            self.context.table(report, "tables/columns.json")
         counts = splits["test"].counts
         self.run.set_tags(
             {
