@@ -194,12 +194,12 @@ class SweepRecord:
         ]
         charts = self.children.charts(self.metric, maximize=self.objective.maximize)
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
+        params = ", ".join(f"`{name}` {value}" for name, value in values.items())
         shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
         parts = [
             f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
-            f"Best by {self.metric}: [trial {best.number}]({run.page(rows[0]['run_id'])}), **{best.score:.4f}**, with "
-            + ", ".join(f"`{name}` {value}" for name, value in values.items())
-            + ". It was fitted again over all workers and tested; the model below is that one.",
+            f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
+            f"with {params}. It was fitted again over all workers and tested; the model below is that one.",
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
