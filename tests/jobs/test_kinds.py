@@ -22,10 +22,6 @@ with warnings.catch_warnings():
 
     from tipcast.tracking.evaluator import TipcastEvaluator
 
-QUICK = (
-    "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2", "print=json",
-    "cluster.performance_report=false", "tracking.system_metrics=false",
-)  # fmt: skip
 KINDS = {
     "regression": ("task=tip_amount", "data.rows=6000", "model=xgboost", "model.params.n_estimators=20"),
     "multiclass": ("data=blobs", "task=target", "data.rows=4000", "data.test_rows=1000", "model=xgboost",
@@ -99,7 +95,7 @@ def _evaluated(kind: str, folder: Path, store: str, patch: pytest.MonkeyPatch) -
 def test_a_run_records_what_its_kind_is_judged_by(
     job: Job, store: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = job("train", *QUICK, *KINDS[kind])
+    ended = job("train", *KINDS[kind])
     judge, metrics = evaluator(kind), ended.run.data.metrics
     assert list(ended.said["metrics"])[0] == f"test/{judge.headline.name}"
     for split in ("test", "validation"):

@@ -43,7 +43,6 @@ def refusing() -> Iterator[int]:
 def test_few_tries_and_one_line_without_the_keys(
     refusing: int, closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F25."""
     (tmp_path / "trips.parquet").touch()
     for name, value in {**SECRETS, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)

@@ -8,13 +8,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import s3fs
-from moto.server import ThreadedMotoServer
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import FilesData
@@ -33,15 +32,8 @@ CANARIES = {
 
 
 @pytest.fixture
-def trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
-    """Two months in an object store, and the store's address."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem(key="k", secret="s", client_kwargs={"endpoint_url": endpoint})
-    store.mkdir("secrets")
+def trips(tmp_path: Path, bucket: Any) -> Iterator[str]:
+    """Two months in an object store."""
     draw = np.random.default_rng(0)
     for month in ("2019-01", "2019-02"):
         rows = 1500
@@ -57,18 +49,16 @@ def trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
             }
         )
         frame.to_parquet(tmp_path / "month.parquet")
-        store.put(str(tmp_path / "month.parquet"), f"secrets/yellow_tripdata_{month}.parquet")
+        bucket.put(str(tmp_path / "month.parquet"), f"trips/yellow_tripdata_{month}.parquet")
     (tmp_path / "month.parquet").unlink()
-    yield "s3://secrets/yellow_tripdata_2019-0{}.parquet", endpoint
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+    yield "s3://trips/yellow_tripdata_2019-0{}.parquet"
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
 
 
 @pytest.mark.usefixtures("small_pictures")
 def test_no_canary_is_found(
-    trips: tuple[str, str],
+    trips: str,
     tables: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,7 +71,7 @@ def test_no_canary_is_found(
     for name, value in CANARIES.items():
         if name.isupper():
             monkeypatch.setenv(name, value)
-    files, endpoint = trips
+    files, endpoint = trips, os.environ["AWS_ENDPOINT_URL"]
     words = ["data=files", f"data.train={files.format(1)}", f"data.test={files.format(2)}", "data.limits.min_rows=10"]
     words += ["print=json", "model=logistic", "cluster.n_workers=1", "tracking.register=tipcast", "debug=true"]
     words.append("cluster.performance_report=true")

@@ -10,9 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import datasets
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import train_test_split
 
 from tipcast.config import conf_files
 from tipcast.datasets.taxi.sample import sample_block
@@ -52,34 +49,6 @@ def test_a_shipped_question(job: Any, store: str, words: tuple[str, ...], headli
     answers = np.asarray(model.predict(given))
     assert len(answers) == len(given)
     assert np.isfinite(answers).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "metric", "within"),
-    [
-        ("breast_cancer", "auc", 0.005),
-        ("wine", "accuracy", 0.03),
-        ("diabetes", "r2", 0.02),
-    ],
-)
-def test_a_forest_of_tables_that_nobody_here_made_is_as_good_as_scikit_learns(
-    job: Any, tmp_path: Path, name: str, metric: str, within: float
-) -> None:
-    frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
-    sides = dict(zip(("train", "test"), train_test_split(frame, test_size=0.3, random_state=0), strict=True))
-    words = ["data=table", "task=target", "task.target=target", "task.validation=0", "model=random_forest"]
-    for side, rows in sides.items():
-        file = tmp_path / f"{side}.parquet"
-        rows.to_parquet(file)
-        words.append(f"data.{side}={file}")
-    done = job("train", *words)
-    x, y = (sides["test"].drop(columns="target"), sides["test"]["target"])
-    cls: Any = RandomForestRegressor if metric == "r2" else RandomForestClassifier
-    forest = cls(n_estimators=100, max_depth=10, max_features="sqrt", random_state=0)
-    forest.fit(sides["train"].drop(columns="target"), sides["train"]["target"])
-    own = roc_auc_score(y, forest.predict_proba(x)[:, 1]) if metric == "auc" else forest.score(x, y)
-    assert done.run.data.metrics[f"test/{metric}"] == pytest.approx(own, abs=within)
-    assert done.run.data.metrics["parity/max_abs_diff"] <= 1e-5
 
 
 def test_random_sides_of_one_table_come_of_one_reading(job: Any, tmp_path: Path) -> None:

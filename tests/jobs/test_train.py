@@ -29,7 +29,6 @@ from tests.waiting import wait_until
 
 from tipcast import cli
 from tipcast.config.compose import compose, to_object
-from tipcast.config.errors import TipcastError
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs.train_plan import make_plan
@@ -94,11 +93,11 @@ def test_the_last_line_says_everything(trained: Trained) -> None:
     assert list(said["phases"]) == PHASES
     assert shlex.split(said["command"])[1:3] == COMMAND[:2]
     assert len(trained.ended.stderr.splitlines()) < 10
-
-
-def test_nothing_else_is_left(trained: Trained) -> None:
     names = {path.name for path in trained.folder.iterdir()}
-    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}
+    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}, "nothing else is left"
+    note = trained.run.data.tags["mlflow.note.content"]
+    assert said["command"] in note
+    assert f"{said['metrics']['test/auc']:.3f}" in note
 
 
 def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> None:
@@ -218,12 +217,6 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
     assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
 
 
-def test_the_note(trained: Trained) -> None:
-    note = trained.run.data.tags["mlflow.note.content"]
-    assert trained.said["command"] in note
-    assert f"{trained.said['metrics']['test/auc']:.3f}" in note
-
-
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
 def test_the_registered_model_scores_raw_trips(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{trained.folder / 'mlflow.db'}")
@@ -250,15 +243,6 @@ def test_the_command_repeats_the_run(
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["metrics"] == trained.said["metrics"]
     assert again["run_id"] != trained.said["run_id"]
-
-
-@pytest.mark.parametrize("model", ["random_forest", "xgboost_forest"])
-def test_models(job: Callable[..., Any], model: str) -> None:
-    ended = job("train", f"model={model}", "data.rows=5000", "model.params.n_estimators=10")
-    assert ended.run.info.status == "FINISHED"
-    assert ended.run.info.run_name == f"{model} rows=5000 n_estimators=10"
-    assert ended.auc > 0.52
-    assert ended.run.data.metrics["parity/max_abs_diff"] <= 1e-5
 
 
 def test_without_validation(job: Callable[..., Any]) -> None:
@@ -307,27 +291,6 @@ def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
     ended = job("train", *_files(folder / "green_tripdata_2020-10.csv.gz", folder / "green_tripdata_2023-12.parquet"))
     assert ended.auc >= 0.665
     assert ended.run.data.params["task.threshold"] == "0.2"
-
-
-def test_files_of_differing_eras_train_together(job: Callable[..., Any], taxi: Path) -> None:
-    train = [
-        taxi / "drift" / "ge_renamed_columns" / "yellow_tripdata_sample_2018-01.csv",
-        taxi / "yellow" / "yellow_tripdata_2018-02_10k.parquet",
-    ]
-    ended = job("train", "model=logistic", *_files(train, taxi / "yellow" / "yellow_tripdata_2019-03_10k.parquet"))
-    metrics = ended.run.data.metrics
-    assert metrics["train/rows"] + metrics["validation/rows"] == pytest.approx(20_000, abs=40)
-    assert ended.auc > 0.52
-
-
-def test_a_mistake_in_the_data_fails_the_run(job: Callable[..., Any], store: str) -> None:
-    with pytest.raises(TipcastError) as caught:
-        job("train", "data.rows=5000", "data.limits.min_rows=1000000", "tracking.experiment=mistakes")
-    assert caught.value.code == "D014"
-    client = mlflow.MlflowClient(store)
-    (run,) = client.search_runs([client.get_experiment_by_name("mistakes").experiment_id])
-    assert run.info.status == "FAILED"
-    assert run.data.tags["error.code"] == "D014"
 
 
 def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,22 +15,19 @@ from tipcast.jobs import say
 from tipcast.measure.environment import check_rapids, check_versions, check_xgboost
 from tipcast.measure.origin import LIBRARIES
 
-PATIENCE_S = 60.0
-"""How long a check may take, beside what the configuration grants its cluster and its store."""
 SIDES = ("train", "test", "months")
 
 
 def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the error of the first check that fails."""
     checks, text = chosen(config), config.print is Output.text
-    limit_s = PATIENCE_S + max(config.cluster.wait_s + config.cluster.connect_timeout_s, config.tracking.wait_s)
     line, width = "{:<{width}}  {:<7}  {}", max(map(len, ("check", *checks)))
     if text:
         print(line.format("check", "state", "found", width=width), flush=True)
     findings: list[Finding] = []
     listed: list[dict[str, str]] = []
     for name, check in checks.items():
-        finding = examine(name, check, limit_s)
+        finding = examine(name, check)
         findings.append(finding)
         code = finding.problem.code if finding.problem else ""
         row = {"check": name, "state": finding.state.value, "found": finding.found, "fix": finding.fix, "code": code}
@@ -80,25 +76,14 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     }
 
 
-def examine(name: str, check: Callable[[], Finding], limit_s: float) -> Finding:
-    """Run a check; exceptions and timeouts become findings."""
-    ended: list[Finding] = []
-
-    def work() -> None:
-        try:
-            ended.append(check())
-        except TipcastError as problem:
-            ended.append(failed(problem))
-        except BaseException as problem:  # the table must be whole whatever a library does
-            what = redact(f"{type(problem).__name__}: {problem}".splitlines()[0])
-            unknown = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
-            unknown.__cause__ = problem
-            ended.append(failed(unknown))
-
-    thread = threading.Thread(target=work, daemon=True, name=f"doctor {name}")
-    thread.start()
-    thread.join(limit_s)
-    if ended:
-        return ended[0]
-    what = f"has not ended after {limit_s:g} s"
-    return failed(TipcastError("C022", name, what, "look at the disk, store, server or worker that it waits for"))
+def examine(name: str, check: Callable[[], Finding]) -> Finding:
+    """Run a check; whatever it raises becomes a finding."""
+    try:
+        return check()
+    except TipcastError as problem:
+        return failed(problem)
+    except (Exception, SystemExit) as problem:  # the table must be whole whatever a library does
+        what = redact(f"{type(problem).__name__}: {problem}".splitlines()[0])
+        unknown = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
+        unknown.__cause__ = problem
+        return failed(unknown)

@@ -18,7 +18,7 @@ from tipcast.compute.base import Session, count
 from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, must_be
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, ClusterSpec, LadderConfig, LocalCluster, LocalCudaCluster
 from tipcast.datasets.rows import held_out_rows
@@ -42,6 +42,8 @@ TIMED = ("read", "fit", "evaluate")
 """Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
 SHARED_ROWS = 5000
 """Test rows that the rungs' clusters are compared on."""
+UNSHOWN = ("cluster_s", "job_s", "difference", "run")
+"""Columns of the table that the note leaves out."""
 NOT_HERE = {"C002", "C010", "K006", "K007"}
 """Errors of a rung that this machine or this model does not have; other mistakes are every rung's."""
 
@@ -134,7 +136,7 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
     ):
         for size in sorted(set(usual if given is None else given)):
             if size < 1:
-                raise TipcastError("C003", name, f"must be at least 1, got {size}", "use 1 or more")
+                raise must_be(name, "at least 1", size)
             step = Rung(device, size, _cluster(config.cluster, device, size))
             if size > most[device]:
                 missing[step.name] = f"the machine has {most[device]} {name}"
@@ -260,7 +262,7 @@ def record(
     shared: SharedRows | None,
 ) -> None:
     """Record what the rungs took and whether they agree; ``rows`` as of ``compared``."""
-    run, headline, metrics = context.run, evaluator(plan.task.kind).headline, dict[str, float]()
+    run, metrics = context.run, dict[str, float]()
     names = {"speed_up": "speedup"} | {name: name for name in ("efficiency", "difference", "adjusted_rand")}
     for each, row in zip(results, rows, strict=True):
         metrics |= {f"seconds/{each.rung.key}_{name}": each.seconds[name] for name in TIMED}
@@ -268,27 +270,21 @@ def record(
     run.log_metrics(metrics)
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     run.set_tags({"ladder.verdict": verdict})
-    run.log_table({name: [row[name] for row in rows] for name in rows[0]}, "tables/ladder.json")
-    subtitle = f"{config.model.name}, {plan.train.name}, {plan.periods['train']}"
-    seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
-    pictures = {"plots/ladder.png": plots.ladder(seconds, subtitle)}
+    seconds = {each.rung.name: {name: each.seconds[name] for name in TIMED} for each in results}
+    pictures = {"plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")}
     if shared is not None and shared[0].shape[1] > 1:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         pictures["plots/centroids.png"] = draw(shared, results, subtitle)
     for path, picture in pictures.items():
         report.log_figure(run.log_bytes, picture, path)
-    rand = "adjusted_rand" in rows[0]
-    columns = ["where", *(f"{name}, s" for name in TIMED), "speed-up", "efficiency", headline.title]
-    columns += ["adjusted Rand", "agreement"] if rand else ["agreement"]
-    lines = []
-    for row in rows:
-        ratios = [f"{row['speed_up']:.2f} x", f"{row['efficiency']:.2f}", report.number(row[headline.name])]
-        ratios += [f"{row['adjusted_rand']:.4f}"] if rand else []
-        lines.append([row["rung"], *(f"{row[f'{name}_s']:.2f}" for name in TIMED), *ratios, row["verdict"]])
-    lines += [[name, *[""] * (len(columns) - 2), f"not run: {why}"] for name, why in missing.items()]
-    remark = f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md."
-    shown = [report.plot(run.id, path) for path in pictures]
-    run.note("\n\n".join([report.table(columns, lines), remark, *shown, report.repeat(context.command)]))
+    parts = [
+        context.table(rows, "tables/ladder.json", [name for name in rows[0] if name not in UNSHOWN]),
+        f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md.",
+        "\n".join(f"- {name} not run: {why}" for name, why in missing.items()),
+        *(report.plot(run.id, path) for path in pictures),
+        report.repeat(context.command),
+    ]
+    run.note("\n\n".join(parts))
 
 
 def draw(shared: SharedRows, results: Sequence[LadderResult], subtitle: str) -> bytes:

@@ -185,11 +185,15 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for kind in dict.fromkeys(training.plan.task.kind for training in trainings):
-        headline = evaluator(kind).headline
+        headline, own = evaluator(kind).headline, [each for each in trainings if each.plan.task.kind == kind]
         sides = [f"{side}/{headline.name}" for side in ("validation", "test")]
-        own: list[dict[str, Any]] = [
+        ended = [training for training in own if sides[-1] in training.metrics]
+        by = sides[0] if all(sides[0] in training.metrics for training in ended) else sides[-1]
+        ended.sort(key=lambda training: training.metrics[by], reverse=headline.maximize)
+        others = [training for training in own if sides[-1] not in training.metrics]
+        rows += [
             {
-                "rank": None,
+                "rank": rank if rank <= len(ended) else None,
                 "name": training.name,
                 "kind": kind,
                 "metrics": {name: training.metrics[name] for name in sides if name in training.metrics},
@@ -197,30 +201,16 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
                 "run_id": training.run_id,
                 "command": training.command,
             }
-            for training in trainings
-            if training.plan.task.kind == kind
+            for rank, training in enumerate([*ended, *others], 1)
         ]
-        ended = [row for row in own if row["metrics"]]
-        by = next((name for name in sides if all(name in row["metrics"] for row in ended)), sides[-1])
-        ended.sort(key=lambda row: row["metrics"][by], reverse=headline.maximize)
-        for rank, row in enumerate(ended, 1):
-            row["rank"] = rank
-        rows += [*ended, *(row for row in own if not row["metrics"])]
     return rows
 
 
 def _record(context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> None:
     """Record the leaderboard, and the metrics of its best as the parent's own."""
-    run = context.run
-    names = list(dict.fromkeys(name for row in board for name in row["metrics"]))
-    table = {key: [row[key] for row in board] for key in ("rank", "name", "kind", "status", "run_id", "command")}
-    table |= {name: [row["metrics"].get(name) for row in board] for name in names}
-    run.log_table(table, "tables/leaderboard.json")
-    run.log_metrics(metrics)
-    lines = []
-    for row in board:
-        values = [report.number(row["metrics"][name]) if name in row["metrics"] else "" for name in names]
-        title = f"[{row['name']}]({run.page(row['run_id'])})" if row["run_id"] else row["name"]
-        lines.append([str(row["rank"] or ""), title, *values, row["status"]])
-    text = report.table(["rank", "training", *names, "status"], lines)
-    run.note("\n\n".join([text, report.repeat(context.command)]))
+    columns = ("name", "rank", "kind", "status", "run_id", "command")
+    rows = [{**{name: row[name] for name in columns}, **row["metrics"]} for row in board]
+    values = dict.fromkeys(name for row in board for name in row["metrics"])
+    table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
+    context.run.log_metrics(metrics)
+    context.run.note(f"{table}\n\n{report.repeat(context.command)}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.evaluation import ranking
 from tipcast.search.space import MOST
 
@@ -58,10 +58,9 @@ def check_search(config: schema.SweepConfig) -> None:
     """Refuse a search that cannot be, whatever the data are."""
     spec = config.search
     if spec.name not in SEARCHES:
-        raise TipcastError("C003", "search.name", f"no such search: {spec.name}", f"use {', '.join(SEARCHES)}")
+        raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
     if (spec.trials or 0) > MOST:
-        what = f"must be at most {MOST:,}, got {spec.trials:,}"
-        raise TipcastError("C003", "search.trials", what, f"use {MOST:,} or fewer")
+        raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
     if spec.baseline and spec.name == "grid":
         what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
         raise TipcastError("C003", "search.baseline", what, fix)

@@ -13,7 +13,7 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.compute.session import check, session
 from tipcast.compute.workers import completed
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import failed_to, needs_value
 from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
 from tipcast.datasets.base import Dataset
@@ -30,10 +30,9 @@ LOG = logging.getLogger("tipcast")
 def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.data.months is None:
-        fix = "add data.months=2019-01..2019-03, or the files to prepare"
-        raise TipcastError("C004", "data.months", "needs a value", fix)
+        raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
     if not config.out.strip():
-        raise TipcastError("C004", "out", "needs a value", "add out=FOLDER or out=s3://BUCKET/PREFIX")
+        raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
     check(config.backend, config.cluster)
     clock = Clock()
     out = config.out
@@ -84,6 +83,6 @@ def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[Month], t
                 if worth_a_line(done, len(futures)):
                     LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry.rows:,}")
     except OSError as problem:
-        what = f"cannot be written: {problem.strerror or problem}"
-        raise TipcastError("D023", problem.filename or out, what, "check the path, rights and free space") from problem
+        fix = "check the path, rights and free space"
+        raise failed_to("written", problem.filename or out, problem.strerror or problem, fix, "D023") from problem
     return ours

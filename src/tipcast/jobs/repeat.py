@@ -67,20 +67,19 @@ class Original:
     def remark(self, metrics: Mapping[str, float]) -> str:
         """Return Markdown on what differs, and whether test metrics are the same."""
         page = f"#/experiments/{self.experiment_id}/runs/{self.run_id}?workflowType=machine_learning"
-        lines = [f"Repeats [run {self.run_id}]({page}). {self.compared(metrics)}"]
+        lines = [f"Repeats [run {self.run_id}]({page}): {self.compared(metrics)}."]
         return "\n".join([*lines, *(f"- {name}: {how}" for name, how in self.differs.items())])
 
     def compared(self, metrics: Mapping[str, float]) -> str:
-        """Say in a sentence whether test metrics are equal to the last bit."""
-        names = [name for name in metrics if name.startswith("test/") and name in self.metrics]
-        if not names:
-            return "There are no test metrics of both to compare."
-        others = [name for name in names if metrics[name] != self.metrics[name]]
-        if not others:
-            return f"All {len(names)} test metrics are equal to the last bit."
-        first = others[0]
-        how = f"{first} was {self.metrics[first]:.6g}, is {metrics[first]:.6g}"
-        return f"Of {len(names)} test metrics {len(others)} differ: {how}."
+        """Say which test metrics of both are not equal to the last bit."""
+        both = [name for name in metrics if name.startswith("test/") and name in self.metrics]
+        others = [name for name in both if metrics[name] != self.metrics[name]]
+        return f"test metrics differ: {', '.join(others)}" if others else "test metrics are equal to the last bit"
+
+
+def changed(what: str, was: str | None, now: str | None) -> str:
+    """Say what a fact was and is; nothing where that is the same."""
+    return "" if was == now else f"{what}{was or 'not known'}, now {now or 'not known'}"
 
 
 def original(config: MultirunConfig, plan: Plan) -> Original | None:
@@ -95,25 +94,21 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         run = runs.find_run(client, config.repeat)
         had = runs.versions_of(client, run)
     tags, here = run.data.tags, source()
-    pairs: dict[str, list[tuple[str, str | None, str | None]]] = {
-        "backend": [("", tags.get("device"), config.backend.name)],
+    dirty = (("then", had.get(runs.DIRTY) == "true"), ("now", here.diff))
+    facts = {
+        "backend": [changed("", tags.get("device"), config.backend.name)],
         "code": [
-            ("tipcast ", had.get(runs.RELEASE), __version__),
-            ("commit ", had.get(runs.COMMIT), here.commit),
+            changed("tipcast ", had.get(runs.RELEASE), __version__),
+            changed("commit ", had.get(runs.COMMIT), here.commit),
+            *(f"uncommitted changes {when}" for when, there in dirty if there),
         ],
         "data": [
-            ("train ", tags.get("data.digest"), plan.train.digest[:DIGEST]),
-            ("test ", tags.get("data.test_digest"), plan.test.digest[:DIGEST]),
+            changed("train ", tags.get("data.digest"), plan.train.digest[:DIGEST]),
+            changed("test ", tags.get("data.test_digest"), plan.test.digest[:DIGEST]),
         ],
+        "versions": moved(had),
     }
-    differs = {
-        name: "; ".join(f"{what}{was or 'not known'}, now {now or 'not known'}" for what, was, now in of if was != now)
-        for name, of in pairs.items()
-    }
-    if changed := [when for when, dirty in (("then", had.get(runs.DIRTY) == "true"), ("now", here.diff)) if dirty]:
-        differs["code"] = "; ".join(filter(None, [differs["code"], f"uncommitted changes {' and '.join(changed)}"]))
-    differs["versions"] = "; ".join(moved(had))
-    differs = {name: how for name, how in differs.items() if how}
+    differs = {name: "; ".join(filter(None, of)) for name, of in facts.items() if any(of)}
     if "data" in differs and not config.other_data:
         what = f"the data here are not those that it was trained on: digest of {differs['data']}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"

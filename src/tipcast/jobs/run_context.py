@@ -21,6 +21,7 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
+from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
@@ -63,18 +64,31 @@ class RunContext:
         run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, "run": self.run.link}
         return {**run, **facts, "command": self.command}
 
+    def table(
+        self, rows: Sequence[Mapping[str, Any]], path: str, columns: Sequence[str] = (), most: int | None = None
+    ) -> str:
+        """Log rows as a table; return ``columns`` of the first ``most`` as Markdown, linked by ``run_id``."""
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        self.run.log_table({name: [row.get(name) for row in rows] for name in names}, path)
+        lines = []
+        for row in rows[:most]:
+            first, *others = (_cell(row.get(name)) for name in columns or names)
+            lines.append([f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first, *others])
+        return report.table(columns or names, lines)
 
-@dataclass(frozen=True)
-class PreviousRun:
-    """A run to resume, which this process has the lease of."""
 
-    run: Run
-    tags: Mapping[str, str]
+def _cell(value: object) -> str:
+    """Return a value of a table: small parameters have four digits too, as a learning rate of 0.0001234."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 0.1 else report.number(value)
+    return "" if value is None else str(value)
 
 
 @contextlib.contextmanager
-def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRun]:
-    """Find the run of a job that a user names, and hold its lease; S002, S003, T004."""
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[Run]:
+    """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004."""
+    if not name:
+        raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew")
     store, client = resolve(spec), open_store(spec)
     with failures(store):
         found = find_run(client, name, spec, job)
@@ -84,7 +98,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[PreviousRu
         with leased(client, run.id):
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
-                yield PreviousRun(run, found.data.tags)
+                yield run
             except BaseException:
                 with contextlib.suppress(Exception):
                     if client.get_run(run.id).info.status == "RUNNING":  # what failed came before its opening
@@ -103,7 +117,7 @@ def run_context(
     params: Mapping[str, Any],
     tags: Mapping[str, object] | None = None,
     clock: Clock | None = None,
-    resume: PreviousRun | None = None,
+    resume: Run | None = None,
     lease: bool = False,
     parent: Run | None = None,
 ) -> Iterator[RunContext]:
@@ -111,7 +125,7 @@ def run_context(
 
     ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as off one to resume.
     """
-    source, clock, resumed = origin.source(), clock or Clock(), resume.run.id if resume else None
+    source, clock, resumed = origin.source(), clock or Clock(), resume.id if resume else None
     facts: dict[str, object] = {"job": job, "tipcast.version": __version__, "device": config.backend.name}
     facts |= {"command": command, **source.tags, **(tags or {})}
     with (

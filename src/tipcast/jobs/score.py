@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import flatten, redact, to_plain
+from tipcast.config.plain import redact, to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
 from tipcast.measure.clock import Clock
@@ -31,7 +31,6 @@ LOG = logging.getLogger("tipcast")
 LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
 PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS, "compression")
-NOT_PARAMS = ("cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s")
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
 Done = tuple[ScorePlan, Sequence[Item], Mapping[str, Any]]
@@ -113,14 +112,12 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
 def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) -> AbstractContextManager[RunContext]:
     """Open the run with what is known before any worker starts: which model, and which configuration."""
     from tipcast.jobs.run_context import run_context
+    from tipcast.jobs.train_record import params
 
-    plain = to_plain(config)
-    params = flatten({name: plain[name] for name in PARAMS})
-    params = {name: value for name, value in params.items() if not name.startswith(NOT_PARAMS)}
     tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
     tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
     name = f"score {fetched.name or 'model'}"
-    return run_context(config, command, job="score", name=name, params=params, tags=tags, clock=clock)
+    return run_context(config, command, job="score", name=name, params=params(config, PARAMS), tags=tags, clock=clock)
 
 
 def about(record: ScoreRecord, refused: Sequence[Item]) -> dict[str, Any]:

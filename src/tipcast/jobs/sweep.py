@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import scipy.special  # noqa: F401 - early, see train
-import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
@@ -22,7 +19,7 @@ from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
 from tipcast.evaluation import ranking
 from tipcast.jobs import preflight, say, sweep_plan
-from tipcast.jobs.run_context import PreviousRun, previous_run, run_context, without_keys
+from tipcast.jobs.run_context import previous_run, run_context, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
@@ -34,7 +31,6 @@ from tipcast.search import space as spaces
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import searcher
 from tipcast.search.trial import Objective
-from tipcast.tracking.children import Child, Children
 from tipcast.tracking.run import CONFIG
 
 LOG = logging.getLogger("tipcast")
@@ -50,11 +46,13 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
     check_session(config.backend, config.cluster)
     clock = Clock()
     with ExitStack() as stack:
-        previous = stack.enter_context(load_previous_sweep(config)) if config.resume is not None else None
-        if previous:
-            config = apply_overrides(config, previous.config, command)
-        else:
+        previous = None
+        if config.resume is None:
             config = sweep_plan.without_fixed(config, command)
+        else:
+            previous = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
+            text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
+            config = apply_overrides(config, restored(text, config, f"run {previous.id}"), command)
         check_model(config, config.task.kind)
         preflight.check_search(config)
         with clock.phase("list"), progress("list"):
@@ -62,32 +60,27 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         space = spaces.merged(config.model, config.search.space, alone=config.search.name == "grid")
         spaces.check(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
-        study = sweep_plan.identity(previous.plain if previous else to_plain(config), plan)
+        study = sweep_plan.identity(config, plan)
         if previous:
-            if study != previous.run.tags.get(STUDY):
+            tags = previous.client.get_run(previous.id).data.tags
+            if study != tags.get(STUDY):
                 what = "its data or its configuration are not what they were"
-                raise TipcastError("S003", previous.run.run.id, what, "put the data back, or start a new sweep")
-            first = previous.run.tags.get("command", command)  # repeats the whole, which may have more trials now
-            if config.search.trials != previous.config.search.trials:
+                raise TipcastError("S003", previous.id, what, "put the data back, or start a new sweep")
+            first = tags.get("command", command)  # repeats the whole, which may have more trials now
+            if "search.trials" in given_keys(command):
                 first = f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
             command = first
         objective = Objective(study, metric.name, metric.maximize)
-        context = stack.enter_context(
-            run_context(
-                config,
-                command,
-                job="sweep",
-                name=f"{config.search.name} search of {config.model.name}",
-                params=params(config, later=["search.trials", *(f"model.params.{name}" for name in space)]),
-                tags={STUDY: study},
-                clock=clock,
-                resume=previous.run if previous else None,
-                lease=True,
-            )
-        )
+        name = f"{config.search.name} search of {config.model.name}"
+        recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
+        opened = run_context(
+            config, command, job="sweep", name=name, params=recorded, tags={STUDY: study}, clock=clock,
+            resume=previous, lease=True,
+        )  # fmt: skip
+        context = stack.enter_context(opened)
         sweep = SweepRecord(context, config, plan, space, objective)
         if previous:
-            sweep.resume(previous.children)
+            sweep.resume()
         with sweep.closed():
             workers = context.start_workers()
             search(sweep, workers, clock)
@@ -136,32 +129,6 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
             facts.append(f"{sweep.done} of {sweep.total} trials")
     if pool.timed_out:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
-
-
-@dataclass(frozen=True)
-class PreviousSweep:
-    """What the earlier processes of a sweep left."""
-
-    run: PreviousRun
-    config: SweepConfig
-    plain: Mapping[str, Any]
-    """Its configuration as it was written."""
-    children: list[Child]
-    """By number and attempt."""
-
-
-@contextlib.contextmanager
-def load_previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep]:
-    """Hold the lease of the sweep that the command line names, and close what its last process left open."""
-    if not config.resume:
-        raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin a sweep")
-    with previous_run(config.tracking, config.resume, "sweep") as previous:
-        run = previous.run
-        text = Path(run.client.download_artifacts(run.id, CONFIG)).read_text(encoding="utf-8")
-        own = restored(text, config, f"run {run.id}")
-        children = Children(run)
-        children.close_open("the sweep's process was gone")
-        yield PreviousSweep(previous, own, yaml.safe_load(text), children.found())
 
 
 def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:

@@ -7,12 +7,12 @@ import hashlib
 import json
 import shlex
 import uuid
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Array, Session
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.datasets.base import merged
 from tipcast.evaluation import evaluator
@@ -75,11 +75,9 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
     )
 
 
-def identity(plain: Mapping[str, Any], plan: Plan) -> str:
-    """Return a digest of the data and of all else that decides what trials are proposed and what comes of them.
-
-    ``plain`` is the configuration as ``config.yaml`` of the sweep's run has it.
-    """
+def identity(config: SweepConfig, plan: Plan) -> str:
+    """Return a digest of the data and of all else that decides what trials are proposed and what comes of them."""
+    plain = to_plain(config)
     search, model = plain["search"], plain["model"]
     without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}
     facts = {

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
@@ -52,8 +52,10 @@ class SweepRecord:
         self.total = 0
         self._attempts: dict[int, int] = {}
 
-    def resume(self, children: Sequence[Child]) -> None:
-        """Count what earlier processes have done, whose child runs come by number and attempt."""
+    def resume(self) -> None:
+        """Close what earlier processes have left open, and count what they have done."""
+        self.children.close_open("the sweep's process was gone")
+        children = self.children.found()
         done = {child.number: child for child in children if child.status == "FINISHED"}
         LOG.info("resumed  trials done: %d", len(done))
         self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
@@ -190,12 +192,24 @@ class SweepRecord:
             }
             for rank, trial in enumerate(self.ranked, 1)
         ]
-        run.log_table({name: [row.get(name) for row in rows] for name in rows[0]}, "sweep/leaderboard.json")
-        pictures = [report.plot(run.id, path) for path in self._plots()]
-        run.note("\n\n".join([*self._note(rows), *pictures, stored.get("mlflow.note.content", "")]))
+        charts = self.children.charts(self.metric, maximize=self.objective.maximize)
+        values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
+        params = ", ".join(f"`{name}` {value}" for name, value in values.items())
+        shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
+        parts = [
+            f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
+            f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
+            f"with {params}. It was fitted again over all workers and tested; the model below is that one.",
+            f"[Compare all trials as charts]({charts})",
+            self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
+            *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
+            *self._plots(),
+            stored.get("mlflow.note.content", ""),
+        ]
+        run.note("\n\n".join(parts))
 
     def _plots(self) -> list[str]:
-        """Log the plots; return the paths of those that the note shows."""
+        """Log the plots; return what the note shows of them."""
         run, ranked = self.run, self.ranked
         about = f"{self.config.model.name}, {self.config.search.name} search, "
         curves: dict[str, dict[str, list[float]]] = {}
@@ -211,28 +225,7 @@ class SweepRecord:
         if not curves:
             return []
         report.log_figure(run.log_bytes, plots.roc_overlay(curves, f"{about}{len(ranked)} trials"), "sweep/roc.png")
-        return ["sweep/roc.png"]
-
-    def _note(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Write the paragraphs of the note in Markdown, of the leaderboard's rows."""
-        best, charts = self.best, self.children.charts(self.metric, maximize=self.objective.maximize)
-        params = ", ".join(f"`{name}` {_value(value)}" for name, value in best.params.items())
-        low, high = (f"{self.metric}_{end}" for end in ("low", "high"))
-        lines = []
-        for row in rows[:SHOWN]:
-            between = f" ({row[low]:.4f} to {row[high]:.4f})" if low in row else ""
-            values = ["" if row[name] is None else _value(row[name]) for name in self.space]
-            name = f"{row['rank']}: [trial {row['trial']}]({self.run.page(row['run_id'])})"
-            lines.append([name, f"{row[self.metric]:.4f}{between}", f"{row['seconds']:.1f}", *values])
-        title = f"{self.metric} (95 % interval)" if low in rows[0] else self.metric
-        parts = [
-            f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
-            f"Best by {self.metric}: [trial {best.number}]({self.run.page(rows[0]['run_id'])}), **{best.score:.4f}**, "
-            f"with {params}. It was fitted again over all workers and tested; the model below is that one.",
-            f"[Compare all trials as charts]({charts})",
-            report.table(["rank", title, "seconds", *self.space], lines),
-        ]
-        return parts if len(self.trials) == self.total else [*parts, f"{self.how_to_go_on()}."]
+        return [report.plot(run.id, "sweep/roc.png")]
 
 
 def _trial(child: Child, metric: str) -> Trial:
@@ -251,7 +244,3 @@ def _trial(child: Child, metric: str) -> Trial:
         worker=child.tags.get(WORKER, ""),
         attempt=child.attempt,
     )
-
-
-def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tipcast.compute.base import Session
-from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Dataset, Listing, timed
@@ -78,9 +77,6 @@ def make_plan(config: TrainConfig) -> Plan:
     """List the files of both sides and decide the split; every mistake that footers show ends here."""
     dataset = open_dataset(config.data)
     task = make_task(config.task, dataset)
-    if task.kind not in config.model.kinds:
-        what = f"{task.kind} is not what {config.model.name} does"
-        raise TipcastError("C003", "task.kind", what, f"use a model of kind {task.kind}")
     if config.task.kind is None:
         check_model(config, task.kind)
     if task.kind == "classification" and task.function is None:

@@ -15,7 +15,7 @@ import yaml
 from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
-from tipcast.config.schema import DoctorConfig, TrainConfig
+from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.evaluation.sums import even
@@ -86,14 +86,13 @@ class Record:
             profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(uris)}
             self.run.log_dataset(uris[0], digest, title, name, profile)
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
-        listings = {"train": train, "test": test}
         read = {
             name: list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
-            for name, listing in listings.items()
+            for name, listing in (("train", train), ("test", test))
         }
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
-            self.run.log_table({name: [row[name] for row in report] for name in report[0]}, "tables/columns.json")
+            self.context.table(report, "tables/columns.json")
         counts = splits["test"].counts
         self.run.set_tags(
             {
@@ -254,7 +253,9 @@ def stepped(rates: Sequence[float]) -> dict[int, float]:
     return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
 
 
-def params(config: DoctorConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()) -> dict[str, Any]:
+def params(
+    config: DoctorConfig | ScoreConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()
+) -> dict[str, Any]:
     """Return what runs are compared by, without what the job logs ``later`` itself."""
     plain = to_plain(config)
     found = flatten({name: plain[name] for name in sections if name in plain})

@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -115,7 +115,7 @@ def installed(name: str) -> str | None:
     return None
 
 
-def misfits(asked: Iterable[str], extra: str, version_of: Callable[[str], str | None] = installed) -> dict[str, str]:
+def misfits(asked: Iterable[str], extra: str) -> dict[str, str]:
     """Return name -> in words what of an extra's requirements is missing or outside its range.
 
     They are as metadata has them: ``pandas<3.1,>=3.0``, ``uv>=0.7; extra == "cpu"``.
@@ -125,7 +125,7 @@ def misfits(asked: Iterable[str], extra: str, version_of: Callable[[str], str | 
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
             continue
         name = canonicalize_name(requirement.name)
-        version = version_of(name)
+        version = installed(name)
         if version is None:
             wrong[name] = f"{name} is missing"
         elif not requirement.specifier.contains(version, prereleases=True):
