@@ -123,11 +123,11 @@ CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): os.getcwd}}}"
         ("{launcher: {_target_: os.getcwd}}", ["-m", "seed=1,2", "task=mine"]),
         ("{sweeper: {_target_: os.getcwd}}", ["-m", "seed=1,2", "task=mine"]),
         ("{sweeper: {params: {seed: '1,2'}}}", ["-m", "task=mine"]),
-        ("{callbacks: {x: {_target_: os.getcwd}}}", ["hydra.run.dir=x", "task=mine"]),
+        ("{callbacks: {x: {_target_: os.getcwd}}}", ["--cfg", "job", "task=mine"]),
         (f"{{job_logging: {CALLS}}}", ["-m", "task=high_tip,mine"]),
         (f"{{hydra_logging: {CALLS}}}", ["--hydra-help", "task=mine"]),
         ("{job: {env_set: {PATH: /}}}", ["-m", "task=high_tip,mine"]),
-        ("{job: {chdir: true}}", ["hydra.run.dir=x", "task=mine"]),
+        ("{job: {chdir: true}}", ["task=mine"]),
         ("{mode: MULTIRUN}", ["task=mine"]),
     ],
 )
@@ -137,14 +137,6 @@ def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(
     (own / "task" / "mine.yaml").write_text(f"# @package _global_\nhydra: {keys}\n")
     assert "error[C006] --config-dir" in refused(capsys, "train", "--config-dir", str(own), *words)
     assert [path.name for path in Path().iterdir()] == ["own"], "no object was made, no folder, no run"
-
-
-def test_folders_of_hydra_get_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["data.months=2019-01", "out=months", "data.rows=200", "print=none", "cluster.processes=false"]
-    said(capsys, "prepare", *words, "hydra.run.dir=one")
-    said(capsys, "prepare", "-m", *words, "hydra.sweep.dir=two")
-    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name for name in files if not name.startswith("months/")} <= {"two/multirun.yaml"}
 
 
 def test_verbose_sets_levels_of_loggers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,13 +155,15 @@ def test_verbose_sets_levels_of_loggers(capsys: pytest.CaptureFixture[str]) -> N
         (["--config-name=sweep"], "the job's name"),
         (["-cn", "sweep"], "the job's name"),
         (["--experimental-rerun", "x"], "a run's tag command"),
-        (["hydra/launcher=dask"], "hydra.run.dir, hydra.sweep.dir, hydra.verbose"),
-        (["hydra/sweeper=optuna"], "hydra.run.dir"),
-        (["hydra.job.chdir=true"], "hydra.run.dir"),
-        (["hydra.mode=MULTIRUN"], "hydra.run.dir"),
-        (["hydra.searchpath=[file:///x]"], "hydra.run.dir"),
-        (["hydra.output_subdir=x"], "hydra.run.dir"),
-        (["+hydra.callbacks.x._target_=os.getcwd"], "hydra.run.dir"),
+        (["hydra/launcher=dask"], "hydra.verbose"),
+        (["hydra/sweeper=optuna"], "hydra.verbose"),
+        (["hydra.run.dir=x"], "hydra.verbose"),
+        (["hydra.sweep.dir=x"], "hydra.verbose"),
+        (["hydra.job.chdir=true"], "hydra.verbose"),
+        (["hydra.mode=MULTIRUN"], "hydra.verbose"),
+        (["hydra.searchpath=[file:///x]"], "hydra.verbose"),
+        (["hydra.output_subdir=x"], "hydra.verbose"),
+        (["+hydra.callbacks.x._target_=os.getcwd"], "hydra.verbose"),
     ],
 )
 def test_what_is_refused_says_what_to_use(words: list[str], fix: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,4 +211,4 @@ def test_a_signal_while_composing_is_no_mistake(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(hydra, "main", main)
     with pytest.raises(Ended):
-        compose("train", ["--multirun"])
+        compose("train", ["--cfg=job"])
