@@ -181,6 +181,7 @@ def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> 
     ("frame", "line"),
     [
         (pd.DataFrame({"a": [1, 2], "x": [1j, 2]}), "D008.*cannot be written as Parquet.*complex.*astype"),
+        (pd.DataFrame({"a": [1, 2], "x": [2**70, 1]}), r"D008.*whole numbers beyond 64 bits in column \['x'\].*astype"),
         (pd.DataFrame({"a": [1, "b"]}), "D008.*cannot be written as Parquet.*column a"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "D006.*'a' is there twice"),
         (pd.DataFrame({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),

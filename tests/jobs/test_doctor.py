@@ -17,7 +17,7 @@ from tests.conftest import NO_PAGES
 from tipcast import cli
 from tipcast.compute import gpus
 from tipcast.config.compose import compose, to_object
-from tipcast.config.errors import State, TipcastError, ok
+from tipcast.config.errors import Finding, State, TipcastError
 from tipcast.jobs import doctor
 from tipcast.jobs.doctor import chosen, examine
 from tipcast.measure import environment
@@ -155,7 +155,7 @@ def test_gpus_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def versions_checked(*_: object) -> Any:
         shown.extend(capsys.readouterr().out.splitlines())
-        return ok("all")
+        return Finding("all")
 
     monkeypatch.setattr(doctor, "check_versions", versions_checked)
     assert cli.main(["doctor", "backend=gpu", f"tracking.uri={store}"]) == 2
@@ -181,12 +181,12 @@ def test_whatever_a_check_raises_is_a_line() -> None:
     assert finding.problem.code == "C022"
     assert isinstance(finding.problem.__cause__, ValueError), "debug=true shows where"
     assert "SystemExit" in examine("leaving", leaving, 5).found
-    assert examine("fine", lambda: ok("well"), 5) == ok("well")
+    assert examine("fine", lambda: Finding("well"), 5) == Finding("well")
 
 
 def test_a_check_that_does_not_end_is_a_line() -> None:
     never = threading.Event()
-    finding = examine("stuck", lambda: ok(str(never.wait(120))), 0.2)
+    finding = examine("stuck", lambda: Finding(str(never.wait(120))), 0.2)
     never.set()
     assert finding.problem
     assert (finding.problem.code, finding.problem.what) == ("C022", "has not ended after 0.2 s")

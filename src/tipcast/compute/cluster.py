@@ -142,11 +142,11 @@ def _check_local(spec: schema.LocalCluster) -> None:
     if (spec.n_workers or 1) > most:
         raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer, or null")
     try:
-        enough = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) >= dask.utils.parse_bytes(LEAST_MEMORY)
-    except ValueError:
-        enough = False
-    if not enough:
-        raise must_be("cluster.memory_limit", f"at least {LEAST_MEMORY}", spec.memory_limit, "write it as 8GiB")
+        memory = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY)
+    except ValueError as problem:
+        raise must_be("cluster.memory_limit", "a size", spec.memory_limit, "write it as 8GiB") from problem
+    if memory < dask.utils.parse_bytes(LEAST_MEMORY):
+        raise must_be("cluster.memory_limit", f"at least {LEAST_MEMORY}", spec.memory_limit)
 
 
 def _check_scheduler(spec: schema.SchedulerCluster) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tipcast.compute.findings import check_gpus, check_scheduler, check_workers
-from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
+from tipcast.config.errors import Finding, State, TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import DoctorConfig, Output, SchedulerCluster
 from tipcast.datasets.registry import open_dataset
@@ -58,7 +58,7 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         workers = partial(check_workers, backend, cluster)
 
     def check_data(side: str) -> Finding:  # lists it as a job does, but downloads nothing
-        return ok(open_dataset(config.data).describe(side))
+        return Finding(open_dataset(config.data).describe(side))
 
     def check_store() -> Finding:
         from tipcast.tracking import run  # MLflow, while other checks go on
@@ -68,7 +68,7 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     data = {f"data.{side}": partial(check_data, side) for side in SIDES if getattr(config.data, side) is not None}
     if not data:
         what, fix = "no period is named, so no rows were looked for", "add data.train=... and data.test=..."
-        data = {"data": partial(warning, what, fix)}
+        data = {"data": partial(Finding, what, fix)}
     return {
         "gpus": partial(check_gpus, backend, cluster),
         "packages": partial(check_versions, backend.name),
@@ -82,23 +82,24 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
 
 def examine(name: str, check: Callable[[], Finding], limit_s: float) -> Finding:
     """Run a check; exceptions and timeouts become findings."""
-    ended: list[Finding] = []
+    ended: list[Finding | TipcastError] = []
 
     def work() -> None:
         try:
             ended.append(check())
         except TipcastError as problem:
-            ended.append(failed(problem))
+            ended.append(problem)
         except BaseException as problem:  # the table must be whole whatever a library does
             what = redact(f"{type(problem).__name__}: {problem}".splitlines()[0])
             unknown = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
             unknown.__cause__ = problem
-            ended.append(failed(unknown))
+            ended.append(unknown)
 
     thread = threading.Thread(target=work, daemon=True, name=f"doctor {name}")
     thread.start()
     thread.join(limit_s)
-    if ended:
-        return ended[0]
-    what = f"has not ended after {limit_s:g} s"
-    return failed(TipcastError("C022", name, what, "look at the disk, store, server or worker that it waits for"))
+    what, fix = f"has not ended after {limit_s:g} s", "look at the disk, store, server or worker that it waits for"
+    answer = ended[0] if ended else TipcastError("C022", name, what, fix)
+    if isinstance(answer, Finding):
+        return answer
+    return Finding(f"{answer.where}: {answer.what}", answer.fix, answer)

@@ -33,7 +33,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import Finding, TipcastError, ok, warning
+from tipcast.config.errors import Finding, TipcastError
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -335,7 +335,9 @@ def check_store(spec: TrackingSpec) -> Finding:
             client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
     found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
-    return warning(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ok(found)
+    return (
+        Finding(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else Finding(found)
+    )
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
