@@ -108,9 +108,13 @@ def test_config_dir_with_multirun(own: Path, capsys: pytest.CaptureFixture[str])
     file.parent.mkdir()
     file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
     words = ["data=small", "backend=glob(c*)", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
-    lines = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words).splitlines()
-    assert [json.loads(line)["out"] for line in lines] == ["one", "two", "one", "two"]
-    assert all("--config-dir=" in json.loads(line)["command"] for line in lines)
+    text = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["out"] for line in lines] == ["one", "two", "one", "two"]
+    assert [line["written"] for line in lines] == [1, 1, 1, 1]
+    assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"
+    assert all("--config-dir=" in line["command"] for line in lines)
+    assert {path.name for path in Path().iterdir()} == {"own", "one", "two"}
 
 
 CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): os.getcwd}}}"

@@ -54,7 +54,7 @@ def unreadable(problem: Exception) -> TipcastError:
         where = f"{_shown(Path(mark.name))}, line {mark.line + 1}, column {mark.column + 1}"
         fix = "mend that line: indent with blanks, quote a text that has any of : # [ ] { } * & !"
         return TipcastError("C012", where, f"is no YAML: {problem.problem or problem.context}", fix)
-    if isinstance(problem, OSError) and problem.filename is not None:
+    if isinstance(problem, OSError) and str(problem.filename).endswith(".yaml"):
         return failed_to("read", _shown(Path(problem.filename)), problem.strerror, "check its permissions", "C012")
     files = [path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))]
     return next(filter(None, map(fault, files)), TipcastError("C005", "command line", str(problem), "see --help"))

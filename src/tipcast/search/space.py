@@ -29,7 +29,6 @@ MOST = 10_000
 class Axis:
     """The values that one parameter may take."""
 
-    name: str
     kind: str
     """``int`` or ``float``, evenly between bounds; ``int_log`` or ``log``, evenly in the logarithm; ``list``."""
     low: float = 0.0
@@ -124,7 +123,7 @@ def _axis(name: str, form: Any) -> Axis:
     if isinstance(form, list | tuple):
         unlike = len(set(map(repr, form))) == len(form) > 0
         if unlike and not any(isinstance(value, Mapping) for value in form):
-            return Axis(name, "list", values=tuple(form))
+            return Axis("list", values=tuple(form))
     elif isinstance(form, Mapping) and len(form) == 1:
         ((kind, bounds),) = form.items()
         numbers = bounds if isinstance(bounds, list | tuple) else []
@@ -133,6 +132,6 @@ def _axis(name: str, form: Any) -> Axis:
             low, high = numbers
             whole = kind not in WHOLE or (low == int(low) and high == int(high))
             if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
-                return Axis(name, kind, low, high)
+                return Axis(kind, low, high)
     fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
     raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)

@@ -69,6 +69,9 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
         ("--from=", "C005"),
         ("data.storage_options.secret=hunter2", "C007"),
         ("+tracking.password=hunter2", "C007"),
+        ("tracking.password=hunter2", "C007"),
+        ("--data.storage_options.secret=hunter2", "C007"),
+        ("+x.api_key=hunter2", "C007"),
     ],
 )
 def test_refused(argument: str, code: str) -> None:
