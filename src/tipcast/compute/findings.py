@@ -47,18 +47,12 @@ def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Find
 
 
 def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
-    """Compare the workers that a cluster would have with this machine, without starting any; see ``session.check``."""
+    """Compare the workers of a cluster here with this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
-    wanted = getattr(cluster, "n_workers", None)
-    if isinstance(cluster, schema.LocalCluster):
-        return _on_cores(cluster)
-    if isinstance(cluster, schema.LocalCudaCluster):
+    if not isinstance(cluster, schema.LocalCluster):
         there = len(gpus.visible())
-        return Finding(f"{count(wanted or there, 'worker')} on {count(there, 'GPU')}")
-    return Finding(f"{wanted or 'workers'} on cluster={cluster.kind}; they start with a job, not with the doctor")
-
-
-def _on_cores(cluster: schema.LocalCluster) -> Finding:
+        wanted = getattr(cluster, "n_workers", None) or there
+        return Finding(f"{count(wanted, 'worker')} on {count(there, 'GPU')}")
     workers, threads = clusters.shared_out(cluster)
     found = f"{count(workers, 'worker')} of {count(threads, 'thread')} on {count(clusters.cores(), 'core')}"
     limit = dask.utils.parse_bytes(cluster.memory_limit) if cluster.memory_limit else 0
