@@ -132,6 +132,7 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["tracking.tags={a;1}"], "C005", ["'key=[a, b]'"]),
         (["data.train=a,b"], "C005", ["data.train", "'key=[a, b]' for a list"]),
         (["tracking.run_name=a?;b"], "C005", ["\"key='a, b'\""]),
+        (["task.target=Sold for (€)"], "C005", ["quote the value"]),
         (["seed==5"], "C005", ["\"key='a, b'\""]),
         (["tracking.run_name=a,b"], "C005", ["\"key='a, b'\""]),
         (["seed=1,2"], "C005", ["add --multirun"]),
