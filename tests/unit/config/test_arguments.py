@@ -37,7 +37,7 @@ PAYLOADS = [
         (["--data.train", "[2019-01,2019-02]"], ["data.train=[2019-01,2019-02]"]),
         (["--cfg", "job", "seed=1", "-p", "data"], ["--cfg=job", "seed=1", "--package=data"]),
         (
-            ["-c=hydra", "--info", "--info", "config", "-r", "-i", "seed=1"],
+            ["-c=hydra", "--info", "--info", "config", "-r", "--run", "-i", "seed=1"],
             ["--cfg=hydra", "--info=all", "--info=config", "--info=all", "seed=1"],
         ),
         (["~data.test", "+data.x=1", "-m"], ["~data.test", "+data.x=1", "-m"]),
