@@ -27,17 +27,17 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1466,
-    "config": 1607,
+    "compute": 1431,
+    "config": 1579,
     "datasets": 4411,
     "evaluation": 2267,
     "jobs": 2812,
-    "measure": 424,
+    "measure": 423,
     "models": 2015,
     "scoring": 1333,
-    "search": 1060,
+    "search": 1027,
     "tasks": 270,
-    "tipcast": 568,
+    "tipcast": 562,
     "tracking": 2104,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

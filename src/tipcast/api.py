@@ -253,14 +253,13 @@ def _written(frame: Any, path: Path, side: str) -> str:
         frame.to_parquet(str(path), **{"write_index" if dask else "index": False})
     except OSError:  # as of a full disk
         raise
-    except OverflowError as problem:  # which does not name the column, as the others do
-        objects = [name for name, kind in kinds.items() if str(kind) == "object"]
-        large = [name for name in objects if any(isinstance(item, int) and abs(item) >= 2**63 for item in frame[name])]
-        why, fix = f"whole numbers beyond 64 bits in column {large}", "make them real numbers, as by astype(float)"
-        raise failed_to("written as Parquet", where, why, fix, "D008") from problem
     except Exception as problem:  # pandas, cuDF and pyarrow have many
+        why: object = problem
+        if isinstance(problem, OverflowError):  # which names no column
+            large = [name for name in names if any(type(item) is int and abs(item) >= 2**63 for item in frame[name])]
+            why = f"whole numbers beyond 64 bits in column {large}"
         fix = "turn the column that it names into one type, as by astype(str), or leave it out"
-        raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
+        raise failed_to("written as Parquet", where, why, fix, "D008") from problem
     return str(path)
 
 

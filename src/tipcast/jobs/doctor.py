@@ -33,15 +33,14 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     for name, check in checks.items():
         finding = examine(name, check, limit_s)
         findings.append(finding)
-        code = finding.problem.code if finding.problem else ""
-        row = {"check": name, "state": finding.state.value, "found": finding.found, "fix": finding.fix, "code": code}
-        listed.append(row)
+        state, code = finding.state.value, finding.problem.code if finding.problem else ""
+        listed.append({"check": name, "state": state, "found": finding.found, "fix": finding.fix, "code": code})
         if text:  # as soon as it is known: some take long
             shown = " ".join([*finding.found.split(), *([f"[{code}]"] if code else [])])
-            print(line.format(name, finding.state.value, shown, width=width), flush=True)
+            print(line.format(name, state, shown, width=width), flush=True)
             if finding.fix:
                 print(line.format("", "", f"fix: {finding.fix}", width=width), flush=True)
-    counted = ", ".join(f"{sum(row['state'] == state.value for row in listed)} {state.value}" for state in State)
+    counted = ", ".join(f"{sum(row['state'] == each.value for row in listed)} {each.value}" for each in State)
     if text:
         print(counted, flush=True)
     result = {"checks": listed, "counted": counted, "command": command}

@@ -92,17 +92,14 @@ def requirements(extra: str) -> list[str]:
 
 def check_versions(extra: str) -> Finding:
     """Compare what is installed with what tipcast asks for; C020 for what is missing or outside its range."""
-    asked = requirements(extra)
-    wrong = misfits(asked, extra)
-    fix = f"pip install -r requirements/{extra}.txt, or install {NAME}[{extra}] anew"
+    wrong, asked = misfits(requirements(extra), extra), f"{NAME}[{extra}]"
+    fix = f"pip install -r requirements/{extra}.txt, or install {asked} anew"
     grave = [text for name, text in wrong.items() if name not in TOOLS]
     if grave:
-        raise TipcastError("C020", f"{NAME}[{extra}]", "; ".join(grave), fix)
+        raise TipcastError("C020", asked, "; ".join(grave), fix)
     if wrong:
         return Finding("; ".join(f"{text}: needed by {TOOLS[name]}" for name, text in wrong.items()), fix)
-    return Finding(
-        f"Python {platform.python_version()} and all that {NAME}[{extra}] {__version__} asks for, in its ranges"
-    )
+    return Finding(f"Python {platform.python_version()} and all that {asked} {__version__} asks for, in its ranges")
 
 
 def installed(name: str) -> str | None:

@@ -334,10 +334,8 @@ def check_store(spec: TrackingSpec) -> Finding:
         if spec.register:
             client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    found = f"{redact_address(store)} takes runs, {artifacts} artifacts"
-    return (
-        Finding(f"{found}; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else Finding(found)
-    )
+    stays, fix = (f"; the probe stays: {kept}", f"delete the run {run.run_id} by hand") if kept else ("", "")
+    return Finding(f"{redact_address(store)} takes runs, {artifacts} artifacts{stays}", fix)
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
