@@ -100,24 +100,25 @@ def test_from_any_thread_one_after_another(store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "code"),
+    ("call", "line"),
     [
         (lambda: tipcast.train(data={"rowz": 1}), "C001"),
         (lambda: tipcast.train(model="xgbost"), "C002"),
         (lambda: tipcast.train(overrides=["--cfg", "job"]), "C005"),
         (lambda: tipcast.train(seed=[1, 2]), "C003"),
-        (lambda: tipcast.sweep(model=["xgboost", "svc"]), "C"),
+        (lambda: tipcast.sweep(model=["xgboost", "svc"]), "C00"),
         (lambda: tipcast.score("models:/a/1", "no.parquet", "no/such/../"), "C011"),
+        (lambda: tipcast.sweep(multirun="seed=1,2"), "C005.*overrides: ask for 2 jobs of sweep. Fix: call it once"),
+        (lambda: tipcast.train(target="a"), "C003.*target: belongs to a DataFrame"),
     ],
 )
 def test_mistakes_are_errors_with_a_code(
-    call: Callable[[], object], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[[], object], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = state()
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError, match=line):
         call()
-    assert caught.value.code.startswith(code)
     assert state() == before
     assert not list(tmp_path.iterdir())
 
@@ -161,11 +162,6 @@ def test_a_sweep_tells_its_best_and_its_trials(store: str) -> None:
     assert found.metrics["test/auc"] > 0.4
 
 
-def test_one_call_is_one_job() -> None:
-    with pytest.raises(TipcastError, match="C005.*overrides: ask for 2 jobs of sweep. Fix: call it once for each"):
-        tipcast.sweep(multirun="seed=1,2")
-
-
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
 def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"age": [20, 40, None, 60], "month": pd.period_range("2019-01", periods=4, freq="M")})
@@ -181,6 +177,7 @@ def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> 
     ("frame", "line"),
     [
         (pd.DataFrame({"a": [1, 2], "x": [1j, 2]}), "D008.*cannot be written as Parquet.*complex.*astype"),
+        (pd.DataFrame({"a": [1, 2], "x": [2**70, 1]}), r"D008.*whole numbers beyond 64 bits in column \['x'\].*astype"),
         (pd.DataFrame({"a": [1, "b"]}), "D008.*cannot be written as Parquet.*column a"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "D006.*'a' is there twice"),
         (pd.DataFrame({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
@@ -189,11 +186,6 @@ def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> 
 def test_a_data_frame_that_cannot_be_written(frame: pd.DataFrame, line: str) -> None:
     with pytest.raises(TipcastError, match=line):
         tipcast.train(data=frame, target="a")
-
-
-def test_a_target_needs_a_data_frame() -> None:
-    with pytest.raises(TipcastError, match="C003.*target"):
-        tipcast.train(target="a")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hydra._internal.utils import get_args_parser
 from tipcast import cli
 from tipcast.config import conf_files
 from tipcast.config.arguments import SHOWN
+from tipcast.config.compose import compose
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "command_line.md"
 
@@ -90,12 +91,6 @@ def test_hydra_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "train", "-h") == said(capsys, "train", "--help")
 
 
-@pytest.mark.parametrize("flag", ["--run", "-r"])
-def test_run_is_what_happens_anyway(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["data.months=2019-01", "data.rows=200", "print=json", "cluster.processes=false"]
-    assert json.loads(said(capsys, "prepare", flag, "out=one", *words))["written"] == 1
-
-
 def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--config-dir", str(own)], [f"-cd={own}"], [f"--config-dir={own}"]):
         assert yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"]["threshold"] == 0.3
@@ -108,9 +103,13 @@ def test_config_dir_with_multirun(own: Path, capsys: pytest.CaptureFixture[str])
     file.parent.mkdir()
     file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
     words = ["data=small", "backend=glob(c*)", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
-    lines = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words).splitlines()
-    assert [json.loads(line)["out"] for line in lines] == ["one", "two", "one", "two"]
-    assert all("--config-dir=" in json.loads(line)["command"] for line in lines)
+    text = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["out"] for line in lines] == ["one", "two", "one", "two"]
+    assert [line["written"] for line in lines] == [1, 1, 1, 1]
+    assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"
+    assert all("--config-dir=" in line["command"] for line in lines)
+    assert {path.name for path in Path().iterdir()} == {"own", "one", "two"}
 
 
 CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): os.getcwd}}}"
@@ -123,11 +122,11 @@ CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): os.getcwd}}}"
         ("{launcher: {_target_: os.getcwd}}", ["-m", "seed=1,2", "task=mine"]),
         ("{sweeper: {_target_: os.getcwd}}", ["-m", "seed=1,2", "task=mine"]),
         ("{sweeper: {params: {seed: '1,2'}}}", ["-m", "task=mine"]),
-        ("{callbacks: {x: {_target_: os.getcwd}}}", ["hydra.run.dir=x", "task=mine"]),
+        ("{callbacks: {x: {_target_: os.getcwd}}}", ["--cfg", "job", "task=mine"]),
         (f"{{job_logging: {CALLS}}}", ["-m", "task=high_tip,mine"]),
         (f"{{hydra_logging: {CALLS}}}", ["--hydra-help", "task=mine"]),
         ("{job: {env_set: {PATH: /}}}", ["-m", "task=high_tip,mine"]),
-        ("{job: {chdir: true}}", ["hydra.run.dir=x", "task=mine"]),
+        ("{job: {chdir: true}}", ["task=mine"]),
         ("{mode: MULTIRUN}", ["task=mine"]),
     ],
 )
@@ -139,20 +138,12 @@ def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(
     assert [path.name for path in Path().iterdir()] == ["own"], "no object was made, no folder, no run"
 
 
-def test_folders_of_hydra_get_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["data.months=2019-01", "out=months", "data.rows=200", "print=none", "cluster.processes=false"]
-    said(capsys, "prepare", *words, "hydra.run.dir=one")
-    said(capsys, "prepare", "-m", *words, "hydra.sweep.dir=two")
-    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name for name in files if not name.startswith("months/")} <= {"two/multirun.yaml"}
-
-
-def test_verbose_sets_levels_of_loggers(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["prepare", "data.months=2019-01", "data.rows=200", "print=none", "cluster.processes=false"]
-    said(capsys, *words, "out=a", "hydra.verbose=[fsspec]")
+def test_verbose_sets_levels_of_loggers() -> None:
+    compose("train", ["hydra.verbose=[fsspec]"])
     assert logging.getLogger("fsspec").level == logging.DEBUG
     logging.getLogger("fsspec").setLevel(logging.NOTSET)
-    said(capsys, *words, "out=b", "hydra.verbose=true")
+    compose("train", ["-m", "hydra.verbose=true", "seed=1,2"])
+    assert logging.getLogger().level == logging.DEBUG
 
 
 @pytest.mark.parametrize(
@@ -163,13 +154,20 @@ def test_verbose_sets_levels_of_loggers(capsys: pytest.CaptureFixture[str]) -> N
         (["--config-name=sweep"], "the job's name"),
         (["-cn", "sweep"], "the job's name"),
         (["--experimental-rerun", "x"], "a run's tag command"),
-        (["hydra/launcher=dask"], "hydra.run.dir, hydra.sweep.dir, hydra.verbose"),
-        (["hydra/sweeper=optuna"], "hydra.run.dir"),
-        (["hydra.job.chdir=true"], "hydra.run.dir"),
-        (["hydra.mode=MULTIRUN"], "hydra.run.dir"),
-        (["hydra.searchpath=[file:///x]"], "hydra.run.dir"),
-        (["hydra.output_subdir=x"], "hydra.run.dir"),
-        (["+hydra.callbacks.x._target_=os.getcwd"], "hydra.run.dir"),
+        *(
+            ([word], "of Hydra's own keys use hydra.verbose")
+            for word in (
+                "hydra/launcher=dask",
+                "hydra/sweeper=optuna",
+                "hydra.run.dir=x",
+                "hydra.sweep.dir=x",
+                "hydra.job.chdir=true",
+                "hydra.mode=MULTIRUN",
+                "hydra.searchpath=[file:///x]",
+                "hydra.output_subdir=x",
+                "+hydra.callbacks.x._target_=os.getcwd",
+            )  # fmt: skip
+        ),
     ],
 )
 def test_what_is_refused_says_what_to_use(words: list[str], fix: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,12 +180,8 @@ def test_what_is_refused_says_what_to_use(words: list[str], fix: str, capsys: py
 
 
 def test_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "+model.params.max_leaves=8",
-        "~model.params.gamma",
-        "++model.params.max_depth=3",
-        "experiment=categorical_zones",
-    ]
-    found = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words[:3]))["model"]["params"]
+    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
+    found = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words))["model"]["params"]
     assert (found["max_leaves"], found["max_depth"], "gamma" in found) == (8, 3, False)
-    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "--cfg", "job", words[3])
+    text = said(capsys, "sweep", "--cfg", "job", "experiment=categorical_zones")
+    assert "categorical:\n  - PULocationID\n" in text

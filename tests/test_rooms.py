@@ -27,17 +27,17 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1454,
-    "config": 1607,
+    "compute": 1419,
+    "config": 1579,
     "datasets": 4417,
     "evaluation": 2267,
-    "jobs": 2684,
-    "measure": 423,
+    "jobs": 2683,
+    "measure": 422,
     "models": 2025,
     "scoring": 1224,
-    "search": 1060,
+    "search": 1027,
     "tasks": 270,
-    "tipcast": 568,
+    "tipcast": 562,
     "tracking": 1993,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

@@ -254,8 +254,12 @@ def _written(frame: Any, path: Path, side: str) -> str:
     except OSError:  # as of a full disk
         raise
     except Exception as problem:  # pandas, cuDF and pyarrow have many
+        why: object = problem
+        if isinstance(problem, OverflowError):  # which names no column
+            large = [name for name in names if any(type(item) is int and abs(item) >= 2**63 for item in frame[name])]
+            why = f"whole numbers beyond 64 bits in column {large}"
         fix = "turn the column that it names into one type, as by astype(str), or leave it out"
-        raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
+        raise failed_to("written as Parquet", where, why, fix, "D008") from problem
     return str(path)
 
 

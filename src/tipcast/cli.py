@@ -48,14 +48,7 @@ FOLLOW_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job and return the exit code of the process.
-
-    Parameters
-    ----------
-    arguments
-        The command line without the program's name; by default that of the process.
-
-    """
+    """Run the job of a command line without the program's name, by default the process's; return the exit code."""
     DEBUG.clear()
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word not in LEVELS]
@@ -186,10 +179,7 @@ class _Stop:
         raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
 
     def again(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised.
-
-        Once it has come, nothing else that is dropped is told.
-        """
+        """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
         if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
             number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM
             self._until = 0.0

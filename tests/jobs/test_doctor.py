@@ -15,7 +15,7 @@ from tests.conftest import NO_PAGES
 from tipcast import cli
 from tipcast.compute import gpus
 from tipcast.config.compose import compose, to_object
-from tipcast.config.errors import State, TipcastError, ok
+from tipcast.config.errors import Finding, State, TipcastError
 from tipcast.jobs import doctor
 from tipcast.jobs.doctor import chosen, examine
 from tipcast.measure import environment
@@ -147,7 +147,7 @@ def test_gpus_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def versions_checked(*_: object) -> Any:
         shown.extend(capsys.readouterr().out.splitlines())
-        return ok("all")
+        return Finding("all")
 
     monkeypatch.setattr(doctor, "check_versions", versions_checked)
     assert cli.main(["doctor", "backend=gpu", f"tracking.uri={store}"]) == 2
@@ -173,7 +173,7 @@ def test_whatever_a_check_raises_is_a_line() -> None:
     assert finding.problem.code == "C022"
     assert isinstance(finding.problem.__cause__, ValueError), "debug=true shows where"
     assert "SystemExit" in examine("leaving", leaving).found
-    assert examine("fine", lambda: ok("well")) == ok("well")
+    assert examine("fine", lambda: Finding("well")) == Finding("well")
 
 
 def test_an_unknown_failure_ends_the_job_after_the_table(

@@ -55,7 +55,8 @@ def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
     for name in workers.QUIET:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = dask.config.set(_settings(spec, frame_library))
-    with settings, OPENERS[type(spec)](spec) as client, workers.at_work(client, spec.wait_s):
+    _, opened = KINDS[type(spec)]
+    with settings, opened(spec) as client, workers.at_work(client, spec.wait_s):
         try:
             if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
                 client.register_plugin(workers.Quiet())
@@ -133,7 +134,8 @@ def check(spec: schema.ClusterSpec) -> None:
     if kind is None or spec.kind != kind:
         fix = f"leave it out and choose cluster={kind or 'local'}, or another of {', '.join(schema.CLUSTERS)}"
         raise must_be("cluster.kind", kind or "that of a cluster", spec.kind, fix)
-    CHECKS[type(spec)](spec)
+    check_kind, _ = KINDS[type(spec)]
+    check_kind(spec)
 
 
 def _check_local(spec: schema.LocalCluster) -> None:
@@ -142,11 +144,11 @@ def _check_local(spec: schema.LocalCluster) -> None:
     if (spec.n_workers or 1) > most:
         raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer, or null")
     try:
-        enough = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY) >= dask.utils.parse_bytes(LEAST_MEMORY)
-    except ValueError:
-        enough = False
-    if not enough:
-        raise must_be("cluster.memory_limit", f"at least {LEAST_MEMORY}", spec.memory_limit, "write it as 8GiB")
+        memory = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY)
+    except ValueError as problem:
+        raise must_be("cluster.memory_limit", "a size", spec.memory_limit, "write it as 8GiB") from problem
+    if memory < dask.utils.parse_bytes(LEAST_MEMORY):
+        raise must_be("cluster.memory_limit", f"at least {LEAST_MEMORY}", spec.memory_limit)
 
 
 def _check_scheduler(spec: schema.SchedulerCluster) -> None:
@@ -214,14 +216,9 @@ async def _answer(spec: schema.SchedulerCluster, arguments: dict[str, Any]) -> N
     (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
 
 
-OPENERS: Mapping[type, Callable[[Any], AbstractContextManager[Client]]] = {
-    schema.LocalCluster: _local,
-    schema.LocalCudaCluster: cuda_cluster.opened,
-    schema.SchedulerCluster: _scheduler,
+KINDS: Mapping[type, tuple[Callable[[Any], None], Callable[[Any], AbstractContextManager[Client]]]] = {
+    schema.LocalCluster: (_check_local, _local),
+    schema.LocalCudaCluster: (cuda_cluster.check, cuda_cluster.opened),
+    schema.SchedulerCluster: (_check_scheduler, _scheduler),
 }
-"""Class of a specification -> the context manager that opens such a cluster and connects."""
-CHECKS: Mapping[type, Callable[[Any], None]] = {
-    schema.LocalCluster: _check_local,
-    schema.LocalCudaCluster: cuda_cluster.check,
-    schema.SchedulerCluster: _check_scheduler,
-}
+"""Class of a specification -> its check, and the context manager that opens such a cluster and connects."""

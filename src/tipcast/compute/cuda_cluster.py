@@ -24,7 +24,14 @@ starts, which does no harm here: these workers are killed with the job."""
 def check(spec: schema.LocalCudaCluster) -> None:
     """Refuse early what Dask-CUDA would: bad sizes, settings that exclude each other, more workers than GPUs."""
     for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
-        _check_size(f"cluster.{name}", getattr(spec, name))
+        value = getattr(spec, name)
+        try:
+            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            fix = "write a share as 0.5, bytes as 8GiB, none as null"
+            raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
     if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
         fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
         raise incompatible("cluster.rmm_async", "cluster.rmm_pool_size or cluster.rmm_managed", fix)
@@ -33,15 +40,6 @@ def check(spec: schema.LocalCudaCluster) -> None:
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
         fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
         raise TipcastError("K006", "cluster.n_workers", what, fix)
-
-
-def _check_size(key: str, value: Any) -> None:
-    try:
-        good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
-    except (ValueError, TypeError):
-        good = False
-    if not good:
-        raise must_be(key, "a share or a size", repr(value), "write a share as 0.5, bytes as 8GiB, none as null")
 
 
 def environment(spec: schema.LocalCudaCluster) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
 from tipcast.config import schema
-from tipcast.config.errors import Finding, TipcastError, ok, warning
+from tipcast.config.errors import Finding, TipcastError
 
 LEAST_DRIVER = 580
 """Least driver for CUDA 13, which the gpu extra's RAPIDS packages are built for."""
@@ -30,44 +30,38 @@ def check_gpus(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Find
     found = gpus.visible()
     if not found:
         if backend.name != "gpu":
-            return ok("none; backend=cpu needs none")
+            return Finding("none; backend=cpu needs none")
         if not cluster.kind.startswith("local"):
-            return ok(f"none here; the workers of cluster={cluster.kind} need them")
+            return Finding(f"none here; the workers of cluster={cluster.kind} need them")
         fix = "run nvidia-smi and look at CUDA_VISIBLE_DEVICES, or use backend=cpu"
         raise TipcastError("C010", "backend=gpu", "no NVIDIA GPU is visible on this machine", fix)
     kinds, driver = Counter(f"{gpu.name} {gpu.memory_bytes / GIB:.0f} GiB" for gpu in found), found[0].driver
     shown = f"{', '.join(f'{number} x {kind}' for kind, number in kinds.items())}, driver {driver}"
     if backend.name != "gpu":
-        return ok(f"{shown}; backend={backend.name} uses none")
+        return Finding(f"{shown}; backend={backend.name} uses none")
     major = driver.partition(".")[0]
     if major.isdigit() and int(major) < LEAST_DRIVER:
         fix = "update the driver, or install NVIDIA's cuda-compat package"
-        return warning(f"{shown}: CUDA 13 asks for driver {LEAST_DRIVER} or later", fix)
-    return ok(shown)
+        return Finding(f"{shown}: CUDA 13 asks for driver {LEAST_DRIVER} or later", fix)
+    return Finding(shown)
 
 
 def check_workers(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Finding:
-    """Compare the workers that a cluster would have with this machine, without starting any; see ``session.check``."""
+    """Compare the workers of a cluster here with this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
-    wanted = getattr(cluster, "n_workers", None)
-    if isinstance(cluster, schema.LocalCluster):
-        return _on_cores(cluster)
-    if isinstance(cluster, schema.LocalCudaCluster):
+    if not isinstance(cluster, schema.LocalCluster):
         there = len(gpus.visible())
-        return ok(f"{count(wanted or there, 'worker')} on {count(there, 'GPU')}")
-    return ok(f"{wanted or 'workers'} on cluster={cluster.kind}; they start with a job, not with the doctor")
-
-
-def _on_cores(cluster: schema.LocalCluster) -> Finding:
+        wanted = getattr(cluster, "n_workers", None) or there
+        return Finding(f"{count(wanted, 'worker')} on {count(there, 'GPU')}")
     workers, threads = clusters.shared_out(cluster)
     found = f"{count(workers, 'worker')} of {count(threads, 'thread')} on {count(clusters.cores(), 'core')}"
     limit = dask.utils.parse_bytes(cluster.memory_limit) if cluster.memory_limit else 0
     if workers * limit > MEMORY_LIMIT:
         what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
-        return warning(f"{found}; {what}", "lower cluster.memory_limit or cluster.n_workers")
+        return Finding(f"{found}; {what}", "lower cluster.memory_limit or cluster.n_workers")
     if workers * threads > clusters.cores():
-        return warning(f"{found}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
-    return ok(found)
+        return Finding(f"{found}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
+    return Finding(found)
 
 
 def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluster, packages: Sequence[str]) -> Finding:
@@ -78,36 +72,44 @@ def check_scheduler(backend: schema.BackendSpec, cluster: schema.SchedulerCluste
     """
     session.check(backend, cluster)
     with clusters.connect(cluster, "pandas") as client:
-        versions = _versions(client, packages, cluster.address)
+        apart = _differences(client, packages, cluster.address)
         if backend.name == "gpu":
             session.own_gpus(client)
         threads = client.nthreads().values()
     found = f"{cluster.address}: workers {len(threads)}, wanted {cluster.n_workers}, threads {sum(threads)}"
-    apart = _differences(versions)
     grave = [text for name, text in apart.items() if name in MUST_EQUAL]
     if grave:
         raise TipcastError("K005", cluster.address, "; ".join(grave), SAME)
     if apart:
-        return warning(f"{found}; {'; '.join(apart.values())}", SAME)
-    return ok(f"{found}; same versions")
+        return Finding(f"{found}; {'; '.join(apart.values())}", SAME)
+    return Finding(f"{found}; same versions")
 
 
 def _tipcast() -> str:
     return __version__
 
 
-def _versions(client: Client, packages: Sequence[str], address: str) -> dict[str, dict[str, str]]:
-    """Return who -> what -> version: of this process, the scheduler and each worker."""
+def _differences(client: Client, packages: Sequence[str], address: str) -> dict[str, str]:
+    """Return package -> how its versions on the scheduler and the workers differ from ours, in words.
+
+    K005 a worker without tipcast.
+    """
     own: dict[str, Any] = client.run(_tipcast, on_error="return")
     silent = [str(answer) for answer in own.values() if not isinstance(answer, str)]
     if silent:
         what = f"{len(silent)} of {len(own)} workers lack tipcast, or have another version: {silent[0]}"
         raise TipcastError("K005", address, what, SAME)
     asked: Any = client.get_versions(packages=list(packages))
-    found = {who: _plain(asked[side]) for who, side in (("here", "client"), ("scheduler", "scheduler"))}
-    found |= {worker: _plain(asked["workers"].get(worker, {})) | {"tipcast": own[worker]} for worker in own}
-    found["here"]["tipcast"] = __version__
-    return found
+    workers = [_plain(asked["workers"].get(worker, {})) | {"tipcast": own[worker]} for worker in own]
+    apart: dict[str, str] = {}
+    for name, mine in (_plain(asked["client"]) | {"tipcast": __version__}).items():
+        others = Counter(theirs.get(name, "none") for theirs in workers)
+        if name in {"python", "dask", "distributed"}:  # a scheduler needs no more
+            others[_plain(asked["scheduler"]).get(name, "none")] += 1
+        told = [f"{version} on {number}" for version, number in others.items() if version != mine]
+        if told:
+            apart[name] = f"{name} {mine} here, {', '.join(told)} there"
+    return apart
 
 
 def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
@@ -118,18 +120,3 @@ def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
             name = "xgboost" if name.startswith("xgboost") else name.removesuffix("-cu13")
             found[name] = ".".join(version.split(".")[:2]) if name == "python" else version
     return found
-
-
-def _differences(versions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return package -> how its versions differ from ours, in words; a scheduler needs Python and Dask only."""
-    apart: dict[str, str] = {}
-    for name, mine in versions["here"].items():
-        others = Counter(
-            theirs.get(name, "none")
-            for who, theirs in versions.items()
-            if who != "here" and (who != "scheduler" or name in {"python", "dask", "distributed"})
-        )
-        told = [f"{version} on {number}" for version, number in others.items() if version != mine]
-        if told:
-            apart[name] = f"{name} {mine} here, {', '.join(told)} there"
-    return apart

@@ -34,8 +34,7 @@ REPORT_FROM_S = 30.0
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     """Refuse before anything is opened what ``session`` would refuse.
 
-    C003 for a backend or a kind of cluster that is not there, or two that do not go together, C009 for an address that
-    needs TLS, K006 no GPU, K007 packages that are missing.
+    C003 an unknown backend or kind of cluster, or two that do not go together, C009, K006 and K007 of these.
     """
     if backend.name not in NOT_FOR:
         raise unknown("backend.name", "backend", backend.name, NOT_FOR, "C003")

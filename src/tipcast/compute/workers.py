@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from importlib.machinery import ModuleSpec
 from typing import Any, TypeVar
 
 import dask
@@ -52,13 +51,11 @@ def environment() -> dict[str, str]:
 class Nanny(distributed.Nanny):
     """A nanny that survives a worker process that ends, or hangs, while it starts.
 
-    Dask's own starts the next process through the same object. Where a worker is killed before its nanny has read that
-    it is up, that start goes on waiting and takes the next one's word for that from the queue; the nanny believes for
-    ever that its worker is starting, and can neither restart nor close it.
+    Dask's own starts the next process through the same object, so that a start that was cut short takes the next one's
+    word from its queue, and the nanny believes for ever that its worker is starting.
     """
 
     async def instantiate(self) -> Status:
-        """Start a worker process."""
         if self.process is not None and self.process.status is Status.stopped:
             self.process = None
         return await super().instantiate()
@@ -78,17 +75,13 @@ class Quiet(WorkerPlugin):
     name = "tipcast-quiet"
 
     def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
-        """Silence the loggers of this worker's process."""
         for name in QUIET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def known(client: Client) -> dict[str, Any]:
-    """Return what the scheduler knows about each worker, by address.
-
-    Not by ``Client.scheduler_info``: the client's periodic refresh asks for no workers and may overwrite the answer
-    before it is returned.
-    """
+    """Return what the scheduler knows about each worker, by address."""
+    # Not by Client.scheduler_info: the client's periodic refresh may overwrite the answer before it is returned.
     answer = client.sync(client.scheduler.identity, n_workers=-1) if client.scheduler else {"workers": {}}
     found: dict[str, Any] = answer["workers"]
     return found
@@ -242,30 +235,21 @@ def _close(cluster: SpecCluster) -> None:
         LOG.debug("the cluster did not close: %r", problem)
 
 
-_held: list[ModuleSpec | None] = []
-"""The spec that ``__main__`` had before, once for each open cluster."""
-_holding = threading.Lock()
-
-
 @contextlib.contextmanager
 def _main_not_run() -> Iterator[None]:
     """Keep worker processes from running this process's script, which would start the job again without a main guard.
 
     Python runs the main script in every process that it spawns, except a package's (``python -m PACKAGE``). Workers
-    do not need it: Dask pickles what it defines by value. Other processes spawned meanwhile do not see it either.
+    do not need it: Dask pickles what it defines by value.
     """
     main = sys.modules["__main__"]
-    with _holding:
-        _held.append(_held[0] if _held else getattr(main, "__spec__", None))
-        if _held[0] is None or not _held[0].name.endswith("__main__"):
-            main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+    before = getattr(main, "__spec__", None)
+    if before is None or not before.name.endswith("__main__"):
+        main.__spec__ = importlib.util.find_spec("tipcast.__main__")
     try:
         yield
     finally:
-        with _holding:
-            before = _held.pop()
-            if not _held:
-                main.__spec__ = before
+        main.__spec__ = before
 
 
 def _kill(cluster: SpecCluster) -> None:

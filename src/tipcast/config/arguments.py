@@ -33,7 +33,7 @@ SHORT = {
     "-c": "--cfg", "-p": "--package", "-i": "--info", "-cd": "--config-dir", "-cp": "--config-path",
     "-cn": "--config-name",
 }  # fmt: skip
-HYDRA_KEYS = {"hydra.run.dir", "hydra.sweep.dir", "hydra.verbose"}
+HYDRA_KEYS = {"hydra.verbose"}
 """The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
 OPEN = (
     "tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=", "storage_options.",

@@ -22,6 +22,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.core.utils import configure_log
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.plugins.completion_plugin import CompletionPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
@@ -29,7 +30,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, help, schema
 from tipcast.config.arguments import CONFIG_DIR, HELP, HYDRA_KEYS, MULTIRUN, as_given
-from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
@@ -37,12 +37,13 @@ from tipcast.config.schema import check_bounds
 QUIET = {
     "hydra.run.dir": ".", "hydra.output_subdir": "null", "hydra/job_logging": "none", "hydra/hydra_logging": "none",
 }  # fmt: skip
-"""Hydra writes nothing into the working directory."""
+"""Hydra sets no logging up, and would write nothing into the working directory."""
+SHOWING = ("--cfg", "--info", "--hydra-help", "--resolve")
+"""Flags after which Hydra shows something and no job runs."""
 
 FOLDER = "--config-dir="
 ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logging", "job.env_set", "job.chdir"]
 """Keys below ``hydra`` that can name classes, and so run code, or change the process."""
-
 
 SHELLS = ("bash", "zsh", "fish")
 QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
@@ -57,13 +58,13 @@ class Composed:
 
 
 def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None) -> list[Composed]:
-    """Run Hydra's command line for a job, a file of conf/, with flags and overrides of ``arguments.to_overrides``.
+    """Do for a job, a file of conf/, what Hydra's command line does with flags and overrides of ``to_overrides``.
 
     The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has. Returns one resolved
     configuration, several with ``--multirun``, none where a flag only printed something.
 
-    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
-    cannot be read, C021 a folder of Hydra's that cannot be written.
+    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C006 an own file that could
+    run code, C012 a file of conf/ that cannot be read.
     """
     _register()
     flags = [item for item in overrides if item.startswith("-")]
@@ -78,13 +79,11 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
             config, asked = _parted(_by_api(job, overrides))
             print(help.text(job, config, asked.runtime.choices))
             return []
-        if conf_files.own_dir() is not None:
-            _check_own(job, overrides, several=bool(MULTIRUN & set(flags)))
-        if flags or any(override.lstrip("+~").startswith("hydra") for override in overrides):
-            made = _by_command_line(job, flags, overrides)
-        else:
-            made = [_alone(job, overrides)]
-        return [Composed(each.config, [word for word in each.overrides if word not in chosen]) for each in made]
+        if any(flag.startswith(SHOWING) for flag in flags):
+            _show(job, flags, overrides)
+            return []
+        several = _combinations(overrides) if MULTIRUN & set(flags) else [overrides]
+        return [_alone(job, words, chosen) for words in several]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
     except SystemExit as problem:  # of Hydra's parser of flags, which has said why
@@ -122,16 +121,33 @@ def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
     return [*(f"{group}={schema.RECORDED}" for group in bases), f"seed={recorded['seed']}"]
 
 
-def _alone(job: str, overrides: Sequence[str]) -> Composed:
-    """Compose one configuration by Hydra's Compose API, in half the time of its command line; it runs no job."""
+def _combinations(overrides: Sequence[str]) -> list[list[str]]:
+    """Return the overrides of each job that ``--multirun`` asks for, as Hydra's own sweeper combines them."""
+    with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
+        parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+        combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
+    return combined
+
+
+def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Composed:
+    """Compose one configuration, and name the overrides that repeat it: a user's own folder, none that ``chosen`` has.
+
+    By Hydra's Compose API: its command line takes twice as long, and would make objects of what a file names.
+    """
     config = _by_api(job, overrides)
     HydraConfig.instance().set_config(config)  # ${hydra:...}
     try:
         config, asked = _parted(config)
+        _check_own(job, asked)
         OmegaConf.resolve(config)
     finally:
         HydraConfig.instance().cfg = None
-    return _done(config, asked)
+    configure_log(OmegaConf.create({"root": None}), asked.verbose)
+    folder = conf_files.own_dir()
+    own = [] if folder is None else [f"{FOLDER}{folder}"]
+    given: Any = OmegaConf.to_container(asked.overrides.task, resolve=False)
+    return Composed(config, [*own, *(word for word in given if word not in chosen)])
 
 
 def _parted(config: DictConfig) -> tuple[DictConfig, Any]:
@@ -142,32 +158,20 @@ def _parted(config: DictConfig) -> tuple[DictConfig, Any]:
     return config, asked
 
 
-def _by_command_line(job: str, flags: Sequence[str], overrides: Sequence[str]) -> list[Composed]:
-    composed: list[Composed] = []
-    unresolved: list[OmegaConfBaseException] = []
-
-    def capture(config: DictConfig) -> None:
-        try:
-            OmegaConf.resolve(config)
-        except OmegaConfBaseException as problem:  # raised in here, Hydra would print it
-            unresolved.append(problem)
-        composed.append(_done(config, HydraConfig.get()))
-
+def _show(job: str, flags: Sequence[str], overrides: Sequence[str]) -> None:
+    """Let Hydra's command line print what its flags ask for."""
+    _check_own(job, _by_api(job, overrides).hydra)
     keys = {override.partition("=")[0] for override in overrides}
+    quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
     words = sys.argv
-    with temporary_folder() as folder:
-        quiet = [f"{key}={value}" for key, value in (QUIET | {"hydra.sweep.dir": folder}).items() if key not in keys]
-        sys.argv = [f"tipcast {job}", *flags, *overrides, *quiet, *conf_files.search_path()]  # argparse: flags first
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
-        try:
-            hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(capture)()
-        finally:
-            sys.argv = words
-            del os.environ["HYDRA_FULL_ERROR"]
-            GlobalHydra.instance().clear()
-    for problem in unresolved:
-        raise problem
-    return composed
+    sys.argv = [f"tipcast {job}", *flags, *overrides, *quiet, *conf_files.search_path()]  # argparse: flags first
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(lambda _: None)()
+    finally:
+        sys.argv = words
+        del os.environ["HYDRA_FULL_ERROR"]
+        GlobalHydra.instance().clear()
 
 
 def _by_api(job: str, overrides: Sequence[str], *, own: bool = True) -> DictConfig:
@@ -178,35 +182,17 @@ def _by_api(job: str, overrides: Sequence[str], *, own: bool = True) -> DictConf
         return hydra.compose(job, [*overrides, *folders], return_hydra_config=True)
 
 
-def _check_own(job: str, overrides: Sequence[str], *, several: bool) -> None:
-    """Refuse what files of a user's own set of Hydra's that could run code, before Hydra makes objects of it.
+def _check_own(job: str, asked: Any) -> None:
+    """Refuse what files of a user's own set of Hydra's that could run code, where Hydra made objects of it."""
+    if conf_files.own_dir() is None:
+        return
 
-    With ``--multirun`` Hydra takes its launcher, its sweeper and its callbacks from the overrides of one value, and
-    the logging of each run from all.
-    """
+    def active(part: Any) -> list[Any]:
+        return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(part, key)})) for key in ACTIVE]
 
-    def active(words: Sequence[str], *, own: bool) -> list[Any]:
-        asked = _by_api(job, words, own=own).hydra
-        return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(asked, key)})) for key in ACTIVE]
-
-    shipped, words = active([], own=False), [list(overrides)]
-    if several:
-        with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
-            loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
-            parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
-            single = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
-            words = [single, *BasicSweeper.split_arguments(parsed, None)[0]]
-    if any(active(each, own=True) != shipped for each in words):
+    if active(asked) != active(_by_api(job, [], own=False).hydra):
         what = "a file there sets keys of Hydra's"
         raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
-
-
-def _done(config: DictConfig, asked: Any) -> Composed:
-    """Return a configuration with the overrides that repeat it, among them a user's own folder."""
-    folder = conf_files.own_dir()
-    own = [] if folder is None else [f"{FOLDER}{folder}"]
-    given: Any = OmegaConf.to_container(asked.overrides.task, resolve=False)
-    return Composed(config, [*own, *given])
 
 
 def to_object(config: DictConfig) -> Any:

@@ -49,16 +49,13 @@ def search_path() -> list[str]:
 
 
 def unreadable(problem: Exception) -> TipcastError:
-    """Return what PyYAML, the system or Hydra says of a file (C012), a folder to write to (C021), or flags (C005)."""
+    """Return what PyYAML, the system or Hydra says of a file (C012), or of flags (C005)."""
     if isinstance(problem, yaml.MarkedYAMLError) and (mark := problem.problem_mark or problem.context_mark):
         where = f"{_shown(Path(mark.name))}, line {mark.line + 1}, column {mark.column + 1}"
         fix = "mend that line: indent with blanks, quote a text that has any of : # [ ] { } * & !"
         return TipcastError("C012", where, f"is no YAML: {problem.problem or problem.context}", fix)
-    if isinstance(problem, OSError) and problem.filename is not None:
-        path, said = Path(problem.filename), problem.strerror
-        if path.suffix == ".yaml":
-            return failed_to("read", _shown(path), said, "check its permissions", "C012")
-        return failed_to("written", path, said, "name another folder, or leave hydra.run.dir as it is", "C021")
+    if isinstance(problem, OSError) and str(problem.filename).endswith(".yaml"):
+        return failed_to("read", _shown(Path(problem.filename)), problem.strerror, "check its permissions", "C012")
     files = [path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))]
     return next(filter(None, map(fault, files)), TipcastError("C005", "command line", str(problem), "see --help"))
 

@@ -106,24 +106,13 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found."""
+    """What a check found: one that has a fix is a warning, one with the error that a job would end with a failure."""
 
-    state: State
     found: str
     fix: str = ""
-    problem: TipcastError | None = None  # that a job would end with; there is one with State.fail only
+    problem: TipcastError | None = None
 
-
-def ok(found: str) -> Finding:
-    """Return a finding that needs nothing."""
-    return Finding(State.ok, found)
-
-
-def warning(found: str, fix: str) -> Finding:
-    """Return a finding that a user should know of."""
-    return Finding(State.warning, found, fix)
-
-
-def failed(problem: TipcastError) -> Finding:
-    """Return the finding that an error is."""
-    return Finding(State.fail, f"{problem.where}: {problem.what}", problem.fix, problem)
+    @property
+    def state(self) -> State:
+        """How the check has ended."""
+        return State.fail if self.problem else State.warning if self.fix else State.ok

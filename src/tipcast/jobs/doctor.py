@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tipcast.compute.findings import check_gpus, check_scheduler, check_workers
-from tipcast.config.errors import Finding, State, TipcastError, failed, ok, warning
+from tipcast.config.errors import Finding, State, TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import DoctorConfig, Output, SchedulerCluster
 from tipcast.datasets.registry import open_dataset
@@ -29,15 +29,14 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     for name, check in checks.items():
         finding = examine(name, check)
         findings.append(finding)
-        code = finding.problem.code if finding.problem else ""
-        row = {"check": name, "state": finding.state.value, "found": finding.found, "fix": finding.fix, "code": code}
-        listed.append(row)
+        state, code = finding.state.value, finding.problem.code if finding.problem else ""
+        listed.append({"check": name, "state": state, "found": finding.found, "fix": finding.fix, "code": code})
         if text:  # as soon as it is known: some take long
             shown = " ".join([*finding.found.split(), *([f"[{code}]"] if code else [])])
-            print(line.format(name, finding.state.value, shown, width=width), flush=True)
+            print(line.format(name, state, shown, width=width), flush=True)
             if finding.fix:
                 print(line.format("", "", f"fix: {finding.fix}", width=width), flush=True)
-    counted = ", ".join(f"{sum(row['state'] == state.value for row in listed)} {state.value}" for state in State)
+    counted = ", ".join(f"{sum(row['state'] == each.value for row in listed)} {each.value}" for each in State)
     if text:
         print(counted, flush=True)
     result = {"checks": listed, "counted": counted, "command": command}
@@ -54,7 +53,7 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         workers = partial(check_workers, backend, cluster)
 
     def check_data(side: str) -> Finding:  # lists it as a job does, but downloads nothing
-        return ok(open_dataset(config.data).describe(side))
+        return Finding(open_dataset(config.data).describe(side))
 
     def check_store() -> Finding:
         from tipcast.tracking import run  # MLflow, while other checks go on
@@ -64,7 +63,7 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     data = {f"data.{side}": partial(check_data, side) for side in SIDES if getattr(config.data, side) is not None}
     if not data:
         what, fix = "no period is named, so no rows were looked for", "add data.train=... and data.test=..."
-        data = {"data": partial(warning, what, fix)}
+        data = {"data": partial(Finding, what, fix)}
     return {
         "gpus": partial(check_gpus, backend, cluster),
         "packages": partial(check_versions, backend.name),
@@ -80,10 +79,10 @@ def examine(name: str, check: Callable[[], Finding]) -> Finding:
     """Run a check; whatever it raises becomes a finding."""
     try:
         return check()
-    except TipcastError as problem:
-        return failed(problem)
-    except (Exception, SystemExit) as problem:  # the table must be whole whatever a library does
-        what = redact(f"{type(problem).__name__}: {problem}".splitlines()[0])
-        unknown = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
-        unknown.__cause__ = problem
-        return failed(unknown)
+    except TipcastError as error:
+        problem = error
+    except (Exception, SystemExit) as error:  # the table must be whole whatever a library does
+        what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
+        problem = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
+        problem.__cause__ = error
+    return Finding(f"{problem.where}: {problem.what}", problem.fix, problem)

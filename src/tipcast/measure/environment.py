@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tipcast import __version__
 from tipcast.config.conf_files import conf_dir
-from tipcast.config.errors import Finding, TipcastError, ok, warning
+from tipcast.config.errors import Finding, TipcastError
 
 NAME = "tipcast"
 TOOLS = {"uv": "mlflow run --env-manager uv"}
@@ -54,7 +54,7 @@ def check_xgboost(cuda: bool) -> Finding:
     if cuda and not compiled:
         fix = "pip uninstall xgboost-cpu, then pip install xgboost"
         raise TipcastError("C020", "xgboost", f"{told}: it cannot train on a GPU", fix)
-    return ok(told)
+    return Finding(told)
 
 
 def check_rapids(needed: bool) -> Finding:
@@ -63,7 +63,7 @@ def check_rapids(needed: bool) -> Finding:
     missing = [package for package, builds in found.items() if not builds]
     fix = "pip install -r requirements/gpu.txt, or make the environment of conda.yaml"
     if len(missing) == len(RAPIDS) and not needed:
-        return ok("not installed and not needed")
+        return Finding("not installed and not needed")
     if missing and needed:
         raise TipcastError("C020", "RAPIDS", f"lacks {', '.join(missing)}", fix)
     builds = {name: version for each in found.values() for name, version in each.items()}
@@ -72,7 +72,7 @@ def check_rapids(needed: bool) -> Finding:
     told = ", ".join(f"{name} {version}" for name, version in builds.items())
     if needed and (len(releases) > 1 or len(cudas) > 1 or len(builds) > len(RAPIDS)):
         raise TipcastError("C020", "RAPIDS", f"is of several releases or builds: {told}", fix)
-    return ok(told)
+    return Finding(told)
 
 
 def requirements(extra: str) -> list[str]:
@@ -92,15 +92,14 @@ def requirements(extra: str) -> list[str]:
 
 def check_versions(extra: str) -> Finding:
     """Compare what is installed with what tipcast asks for; C020 for what is missing or outside its range."""
-    asked = requirements(extra)
-    wrong = misfits(asked, extra)
-    fix = f"pip install -r requirements/{extra}.txt, or install {NAME}[{extra}] anew"
+    wrong, asked = misfits(requirements(extra), extra), f"{NAME}[{extra}]"
+    fix = f"pip install -r requirements/{extra}.txt, or install {asked} anew"
     grave = [text for name, text in wrong.items() if name not in TOOLS]
     if grave:
-        raise TipcastError("C020", f"{NAME}[{extra}]", "; ".join(grave), fix)
+        raise TipcastError("C020", asked, "; ".join(grave), fix)
     if wrong:
-        return warning("; ".join(f"{text}: needed by {TOOLS[name]}" for name, text in wrong.items()), fix)
-    return ok(f"Python {platform.python_version()} and all that {NAME}[{extra}] {__version__} asks for, in its ranges")
+        return Finding("; ".join(f"{text}: needed by {TOOLS[name]}" for name, text in wrong.items()), fix)
+    return Finding(f"Python {platform.python_version()} and all that {asked} {__version__} asks for, in its ranges")
 
 
 def installed(name: str) -> str | None:

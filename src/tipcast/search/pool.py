@@ -28,6 +28,7 @@ MEMORY_TOPIC = "worker-restart-memory"
 """Where Dask's nannies log that they end a worker for its memory."""
 MEMORY_LOOKS, MEMORY_LOOK_S = 6, 0.1
 """How often that is looked for after a worker's death, and the seconds between."""
+MORE_MEMORY = "give workers more memory (cluster.memory_limit), or search on fewer rows"
 
 
 @dataclass
@@ -148,14 +149,12 @@ class Pool:
             if self._workers.slots or self._workers.busy:
                 idle_since = self._now()
             elif self._now() - idle_since > self._workers.wait_s:
-                raise self._workers.idle()
+                raise idle(self._workers.wait_s)
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
         self._running.remove(job)
-        problem: BaseException | None = None
-        if job.future.status == "error":
-            problem = job.future.exception()
-        elif job.future.status == "cancelled":  # for which Dask has no exception
+        problem = job.future.exception() if job.future.status == "error" else None
+        if job.future.status == "cancelled":  # for which Dask has no exception
             problem = CancelledError(job.future.key)
         job.future.release()  # or Dask computes it again if the worker dies
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
@@ -242,19 +241,19 @@ class TrialWorkers:
             try:
                 self.client.wait_for_workers(1, timeout=self.wait_s)
             except TimeoutError:
-                raise self.idle() from None
+                raise idle(self.wait_s) from None
             self.look()
             found = self.client.run(worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return")
             for read in found.values():
-                if not isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
-                    if isinstance(read, BaseException):
-                        raise read
+                if isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
+                    problem = read
+                elif isinstance(read, BaseException):
+                    raise read
+                else:
                     return read  # type: ignore[no-any-return]
-                problem = read
             if any(self.ended_for_memory(address) for address in found):
-                break
-        fix = "give workers more memory (cluster.memory_limit), or search on fewer rows"
-        raise TipcastError("K003", "all workers", f"lost while they read the rows: {problem}", fix)
+                break  # the next would run out of memory as well
+        raise TipcastError("K003", "all workers", f"lost while they read the rows: {problem}", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
         """Send a trial to a worker; Dask would send it to a busy one, for it does not count what has seceded."""
@@ -297,15 +296,15 @@ class TrialWorkers:
                 return True
         return False
 
-    def idle(self) -> TipcastError:
-        """Return the error of workers that do nothing."""
-        what = f"not at work for {self.wait_s:g} s: paused for lack of memory, or gone"
-        fix = "give workers more memory (cluster.memory_limit), or search on fewer rows"
-        return TipcastError("K003", "all workers", what, fix)
-
     def _report(self, event: tuple[float, Any]) -> None:
         trial = Trial(**json.loads(event[1]))
         self.reports[trial.number, trial.attempt] = trial
+
+
+def idle(wait_s: float) -> TipcastError:
+    """Return the error of workers that do nothing."""
+    what = f"not at work for {wait_s:g} s: paused for lack of memory, or gone"
+    return TipcastError("K003", "all workers", what, MORE_MEMORY)
 
 
 @final
@@ -319,7 +318,6 @@ class NoRetries(SchedulerPlugin):
         self._scheduler: Any = None
 
     async def start(self, scheduler: Any) -> None:
-        """Keep the scheduler."""
         self._scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
@@ -57,28 +57,21 @@ def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = 
     possible = points + (baseline is not None and not inside(space, baseline))
     if possible < wanted:
         logging.getLogger("tipcast").warning("there are %d points to try only: as many trials", possible)
-    draws = {} if baseline is None else {repr(dict(baseline)): baseline}
-    for params in _drawn(space, seed, points):
-        if len(draws) >= wanted:
-            break
-        draws.setdefault(repr(params), params)
-    return [Proposal(number, params) for number, params in enumerate(draws.values())]
-
-
-def _drawn(space: Space, seed: int, points: float) -> Iterator[Params]:
-    """Draw from a space: each point of a small one once, in an order that the seed decides."""
     import optuna  # takes a second, which no start of another job should
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
-    if points <= MOST:
+    if points <= MOST:  # each point of a small space once, in an order that the seed decides
         every = {
             name: range(len(axis.values)) if axis.kind == "list" else axis.points(MOST) for name, axis in space.items()
         }
         sampler = optuna.samplers.GridSampler(every, seed)
     study, searched = optuna.create_study(sampler=sampler), _distributions(space)
-    for _ in itertools.count() if points > MOST else range(int(points)):
-        yield _values(space, study.ask(searched).params)
+    draws = {} if baseline is None else {repr(dict(baseline)): baseline}
+    while len(draws) < min(wanted, possible):
+        params = _values(space, study.ask(searched).params)
+        draws.setdefault(repr(params), params)
+    return [Proposal(number, params) for number, params in enumerate(draws.values())]
 
 
 @final

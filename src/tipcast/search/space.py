@@ -18,18 +18,17 @@ from tipcast.models import build
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
 LOGARITHMIC = ("log", "int_log")
-FORMS = "{int: [4, 12]}, {int_log: [50, 800]}, {float: [0.5, 1]}, {log: [0.01, 0.3]}, {range: [4, 13, 2]} or a list"
+FORMS = "{int: [4, 12]}, {int_log: [50, 800]}, {float: [0.5, 1]}, {log: [0.01, 0.3]} or a list"
 INSIDE = 0.382
 """Where between a range's bounds a value is tried out beforehand that is seldom a whole number."""
 MOST = 10_000
-"""Trials of a search, values of one range, and combinations of a grid."""
+"""Trials of a search, and combinations of a grid."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """The values that one parameter may take."""
 
-    name: str
     kind: str
     """``int`` or ``float``, evenly between bounds; ``int_log`` or ``log``, evenly in the logarithm; ``list``."""
     low: float = 0.0
@@ -44,7 +43,8 @@ class Axis:
         if self.kind in WHOLE and self.high - self.low < number:
             return tuple(range(int(self.low), int(self.high) + 1))
         spaced = (np.geomspace if self.kind in LOGARITHMIC else np.linspace)(self.low, self.high, number)
-        inner = [round(value) if self.kind in WHOLE else _short(value) for value in spaced.tolist()[1:-1]]
+        # Eight digits are enough to search by, and to type again.
+        inner = [round(value) if self.kind in WHOLE else float(f"{value:.8g}") for value in spaced.tolist()[1:-1]]
         return tuple(dict.fromkeys((self.tried[0], *inner, self.tried[1])))
 
     @property
@@ -79,16 +79,10 @@ def inside(space: Space, params: Mapping[str, Any]) -> bool:
     return all(name in params and axis.contains(params[name]) for name, axis in space.items())
 
 
-def _short(value: float) -> float:
-    """Return a number of eight digits, enough to search by and to type again."""
-    return float(f"{value:.8g}")
-
-
 def parse(space: Mapping[str, Any]) -> dict[str, Axis]:
-    """Read a space as yaml has it: parameter -> one of ``FORMS``; null leaves the parameter out.
+    """Read a space as yaml has it, sorted by name: parameter -> one of ``FORMS``; null leaves the parameter out.
 
-    Axes are sorted by name: the order in which a file or a command line names them is of no effect. C003 for a form
-    that is none of these, an empty list, a value twice, bounds that are reversed or cannot be.
+    C003 for a form that is none of these, an empty list, a value twice, bounds that are reversed or cannot be.
     """
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
@@ -127,35 +121,17 @@ def check(model: ModelSpec, space: Space, device: str, categorical: Sequence[str
 
 def _axis(name: str, form: Any) -> Axis:
     if isinstance(form, list | tuple):
-        values = tuple(form)
-        if (
-            values
-            and not any(isinstance(value, Mapping) for value in values)
-            and len(set(map(repr, values))) == len(values)
-        ):
-            return Axis(name, "list", values=values)
+        unlike = len(set(map(repr, form))) == len(form) > 0
+        if unlike and not any(isinstance(value, Mapping) for value in form):
+            return Axis("list", values=tuple(form))
     elif isinstance(form, Mapping) and len(form) == 1:
         ((kind, bounds),) = form.items()
         numbers = bounds if isinstance(bounds, list | tuple) else []
         finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
-        if kind == "range" and finite and (steps := _steps(numbers)):
-            return Axis(name, "list", values=steps)
         if kind in RANGES and finite and len(numbers) == 2:
             low, high = numbers
             whole = kind not in WHOLE or (low == int(low) and high == int(high))
             if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
-                return Axis(name, kind, low, high)
+                return Axis(kind, low, high)
     fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
     raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
-
-
-def _steps(numbers: Sequence[float]) -> tuple[Any, ...]:
-    """Return the values of a range, none where it cannot be."""
-    if not 2 <= len(numbers) <= 3:
-        return ()
-    start, stop, step = (*numbers, 1)[:3]
-    count = math.ceil((stop - start) / step - 1e-9) if step > 0 else 0
-    if count > MOST:
-        return ()
-    whole = isinstance(start, int) and isinstance(step, int)
-    return tuple(start + i * step if whole else _short(start + i * step) for i in range(count))

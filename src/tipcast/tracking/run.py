@@ -33,7 +33,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import Finding, TipcastError, failed_to, ok
+from tipcast.config.errors import Finding, TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -333,7 +333,7 @@ def check_store(spec: TrackingSpec) -> Finding:
         if spec.register:
             client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    return ok(f"{redact_address(store)} takes runs, {artifacts} artifacts")
+    return Finding(f"{redact_address(store)} takes runs, {artifacts} artifacts")
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:

@@ -27,6 +27,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
 
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
+HIDDEN = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "DATABRICKS_TOKEN")
 
 
 def _listening() -> set[tuple[str, int]]:
@@ -48,17 +49,13 @@ BEFORE: set[tuple[str, int]] = set()
 def processes() -> Iterator[Client]:
     """A cluster of one worker process, opened with MLflow's variables set."""
     BEFORE.update(_listening())
-    patch = pytest.MonkeyPatch()
-    patch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
-    patch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    patch.setenv("MLFLOW_TRACKING_URI", "sqlite:///driver.db")
-    patch.setenv("MLFLOW_S3_ENDPOINT_URL", SECRET)
-    patch.setenv("DATABRICKS_TOKEN", SECRET)
-    for name in WAITING:
-        patch.delenv(name, raising=False)
-    with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
-        yield client
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in HIDDEN:
+            patch.setenv(name, SECRET)
+        for name in WAITING:
+            patch.delenv(name, raising=False)
+        with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
+            yield client
 
 
 def test_every_listener_is_on_loopback(processes: Client) -> None:
@@ -69,8 +66,7 @@ def test_every_listener_is_on_loopback(processes: Client) -> None:
 
 def test_workers_know_nothing_of_mlflow_and_how_to_wait(processes: Client) -> None:
     (seen,) = processes.run(lambda: dict(os.environ)).values()
-    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI"):
-        assert not seen.get(name), name
+    assert [name for name in HIDDEN if seen.get(name)] == []
     assert WAITING.items() <= seen.items()
     assert seen["OMP_NUM_THREADS"] == "1"
     assert "MALLOC_TRIM_THRESHOLD_" not in seen
@@ -249,8 +245,10 @@ def test_only_the_loopback_goes_without_tls(address: str, code: str | None) -> N
 def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(TipcastError, match=r"C003.*unknown backend 'abacus'"):
         check(BackendSpec("abacus"), LocalCluster("local"))
-    with pytest.raises(TipcastError, match=r"C003.*cluster\.memory_limit"):
+    with pytest.raises(TipcastError, match=r"C003.*cluster\.memory_limit: must be at least 512MiB, got 1KiB"):
         check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))
+    with pytest.raises(TipcastError, match=r"memory_limit: must be a size, got 8 gigs\. Fix: write it as 8GiB"):
+        check(BackendSpec("cpu"), LocalCluster("local", memory_limit="8 gigs"))
     with pytest.raises(TipcastError, match=r"C003.*cluster\.kind"):
         check(BackendSpec("cpu"), ClusterSpec("cloud"))
 
@@ -279,11 +277,7 @@ def test_cores_are_those_of_this_process() -> None:
     ],
 )
 def test_cores_are_shared_out(
-    monkeypatch: pytest.MonkeyPatch,
-    there: int,
-    n_workers: int | None,
-    threads: int | None,
-    expected: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch, there: int, n_workers: int | None, threads: int | None, expected: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(cluster, "cores", lambda: there)
     assert shared_out(LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)) == expected

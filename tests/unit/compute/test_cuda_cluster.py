@@ -65,7 +65,7 @@ def test_bad_settings(settings: dict[str, Any], told: str) -> None:
 def test_every_kind_is_known_and_its_settings_are_checked(
     name: str, kind: type[schema.ClusterSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "CHECKS", dict.fromkeys(cluster.CHECKS, lambda _: None))
+    monkeypatch.setattr(cluster, "KINDS", dict.fromkeys(cluster.KINDS, (lambda _: None, None)))
     cluster.check(kind(name))
     with pytest.raises(TipcastError, match=rf"C003.*cluster\.kind.*must be {name}, got nope.*cluster={name}"):
         cluster.check(kind("nope"))

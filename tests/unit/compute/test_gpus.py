@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 
 import distributed
 import numpy as np
@@ -59,34 +58,26 @@ def test_order_and_end_are_cudas(monkeypatch: pytest.MonkeyPatch, named: str | N
     assert gpus._handles(Nvml()) == expected
 
 
-@pytest.fixture
-def single() -> Iterator[Client]:
-    """One worker of one thread."""
+GPU = gpus.Gpu(0, "H", 1, "1", "GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "visible", "told"),
+    [
+        (1, 1, [], "worker without a GPU"),
+        (1, 2, [GPU], "worker with several threads"),
+        (2, 1, [GPU], "GPU-1: more than one worker"),
+    ],
+)
+def test_workers_that_share_a_gpu_are_refused(
+    workers: int, threads: int, visible: list[gpus.Gpu], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "visible", lambda: visible)
+    options = {"processes": False, **NO_PAGES}
     with (
-        distributed.LocalCluster(processes=False, n_workers=1, threads_per_worker=1, **NO_PAGES) as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
-        yield connected
-
-
-def test_workers_without_gpus_are_named(single: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(TipcastError, match="K006.*worker without a GPU.*dask cuda worker"):
-        session.own_gpus(single)
-
-
-def test_workers_of_several_threads_are_refused(client: Client) -> None:
-    with pytest.raises(TipcastError, match="K006.*several threads.*dask cuda worker"):
-        session.own_gpus(client)
-
-
-def test_workers_that_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "visible", lambda: [gpus.Gpu(0, "H", 1, "1", "GPU-1")])
-    options = {"processes": False, "threads_per_worker": 1, **NO_PAGES}
-    with (
-        distributed.LocalCluster(n_workers=2, **options) as cluster,
+        distributed.LocalCluster(n_workers=workers, threads_per_worker=threads, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
-        pytest.raises(TipcastError, match="K006.*GPU-1.*more than one worker"),
+        pytest.raises(TipcastError, match=f"K006.*{told}.*dask cuda worker"),
     ):
         session.own_gpus(client)
 

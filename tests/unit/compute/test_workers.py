@@ -81,19 +81,12 @@ def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
     close(timeout=10)
 
 
-def test_jobs_that_overlap_leave_the_main_module_as_it_was() -> None:
+def test_workers_do_not_run_the_main_module_which_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     main = sys.modules["__main__"]
-    before = main.__spec__
-    one, other = worker_processes._main_not_run(), worker_processes._main_not_run()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main, "__spec__", None)
-        one.__enter__()
-        other.__enter__()
-        one.__exit__(None, None, None)
-        assert main.__spec__.name == "tipcast.__main__", "the other is open"
-        other.__exit__(None, None, None)
-        assert main.__spec__ is None
-    assert main.__spec__ is before
+    monkeypatch.setattr(main, "__spec__", None)
+    with worker_processes._main_not_run():
+        assert main.__spec__.name == "tipcast.__main__"
+    assert main.__spec__ is None
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ PAYLOADS = [
         (["--data.train", "[2019-01,2019-02]"], ["data.train=[2019-01,2019-02]"]),
         (["--cfg", "job", "seed=1", "-p", "data"], ["--cfg=job", "seed=1", "--package=data"]),
         (
-            ["-c=hydra", "--info", "--info", "config", "-r", "-i", "seed=1"],
+            ["-c=hydra", "--info", "--info", "config", "-r", "--run", "-i", "seed=1"],
             ["--cfg=hydra", "--info=all", "--info=config", "--info=all", "seed=1"],
         ),
         (["~data.test", "+data.x=1", "-m"], ["~data.test", "+data.x=1", "-m"]),
@@ -69,6 +69,9 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
         ("--from=", "C005"),
         ("data.storage_options.secret=hunter2", "C007"),
         ("+tracking.password=hunter2", "C007"),
+        ("tracking.password=hunter2", "C007"),
+        ("--data.storage_options.secret=hunter2", "C007"),
+        ("+x.api_key=hunter2", "C007"),
     ],
 )
 def test_refused(argument: str, code: str) -> None:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tipcast.config.errors import EXIT_CODES, MAX_LINE, State, TipcastError, failed, ok, warning
+from tipcast.config.errors import EXIT_CODES, MAX_LINE, Finding, State, TipcastError
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
@@ -36,13 +36,7 @@ def test_survives_the_way_from_a_worker() -> None:
     assert (error.code, error.where, error.what, error.fix) == ("D005", "f", "w", "h")
 
 
-def test_an_error_is_a_finding_with_its_fix() -> None:
+def test_what_a_check_found_has_a_state() -> None:
     problem = TipcastError("D001", "trips.csv", "no such file", "check the path")
-    finding = failed(problem)
-    assert (finding.state, finding.found, finding.fix) == (State.fail, "trips.csv: no such file", "check the path")
-    assert finding.problem is problem
-
-
-def test_nothing_else_ends_a_job() -> None:
-    slow = warning("little room", "free some")
-    assert (ok("2 cores").problem, slow.problem, slow.state) == (None, None, State.warning)
+    states = [finding.state for finding in (Finding("2 cores"), Finding("a", "free some"), Finding("a", "b", problem))]
+    assert states == [State.ok, State.warning, State.fail]

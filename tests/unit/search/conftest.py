@@ -45,16 +45,8 @@ def study() -> Callable[..., Study]:
     """Make a study of some rows of one month, the last six days held out."""
 
     def made(spec: ModelSpec, rows: int = 4000, again: bool = False) -> Study:
-        data = SampleData(
-            source="sample",
-            train="2019-01",
-            test="2019-02",
-            months=None,
-            rows=rows,
-            seed=0,
-            colour="yellow",
-            block_rows=rows // 3,
-        )
+        months = {"train": "2019-01", "test": "2019-02", "months": None}
+        data = SampleData(source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3)
         recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - 6 * DAY)

@@ -84,9 +84,6 @@ class Workers:
     def ended_for_memory(self, worker: str) -> bool:
         return worker in self.memory
 
-    def idle(self) -> TipcastError:
-        return TipcastError("K003", "all workers", "idle", "")
-
     def report(self, future: Future) -> None:
         number, params = future.proposal.number, future.proposal.params
         score = 0.5 + params["depth"] / 100
