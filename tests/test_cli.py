@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
@@ -223,29 +222,21 @@ def test_what_is_logged(words: list[str], variable: str, level: int, monkeypatch
     assert cli.main(["train"]) == 2
 
 
+@pytest.mark.parametrize(("notes", "line"), [((), ""), (("a run is closed",), ": a run is closed")])
 def test_an_interruption_says_that_a_run_was_closed_only_where_one_was(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    notes: tuple[str, ...], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object, notes: tuple[str, ...] = ()) -> int:
+    """A process that goes on keeps its handlers."""
+
+    def interrupted(*_: object) -> int:
         problem = KeyboardInterrupt()
         for note in notes:
             problem.add_note(note)
         raise problem
 
-    monkeypatch.setattr(cli, "_run", interrupted)
-    assert cli.main(["train"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-    monkeypatch.setattr(cli, "_run", functools.partial(interrupted, notes=("a run is closed",)))
-    assert cli.main(["train"]) == 130
-    assert capsys.readouterr().err == "interrupted: a run is closed\n"
-
-
-def test_a_process_that_goes_on_keeps_its_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> int:
-        raise KeyboardInterrupt
-
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     monkeypatch.setattr(cli, "_run", interrupted)
     assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == f"interrupted{line}\n"
     assert [signal.getsignal(number) for number in numbers] == before

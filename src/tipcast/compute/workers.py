@@ -105,9 +105,9 @@ def at_work(
 ) -> Iterator[None]:
     """End a block when all workers have been paused for lack of memory for ``wait_s``, idle, with tasks waiting.
 
-    Dask leaves them paused where what they hold cannot be moved to disk, and whoever waits for a task waits for ever.
     K003 after that time; the client is closed by then. ``pause`` waits between two looks.
     """
+    # Dask leaves workers paused where what they hold cannot be moved to disk: whoever waits for a task waits for ever.
     over, given_up = threading.Event(), threading.Event()
 
     def look() -> None:

@@ -20,6 +20,8 @@ from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, S
 def test_hidden_gpus_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus.visible() == []
+    gpus.watch()
+    assert gpus.peak_bytes() is None
     with pytest.raises(TipcastError, match="K006"):
         gpus.check(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
     gpus.check(BackendSpec("cpu"), LocalCluster("local"))
@@ -80,12 +82,6 @@ def test_workers_that_share_a_gpu_are_refused(
         pytest.raises(TipcastError, match=f"K006.*{told}.*dask cuda worker"),
     ):
         session.own_gpus(client)
-
-
-def test_nothing_is_watched_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    gpus.watch()
-    assert gpus.peak_bytes() is None
 
 
 def test_the_idle_part_of_a_pool_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
