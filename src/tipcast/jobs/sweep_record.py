@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
-import numpy as np
-
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import plots, report
@@ -27,8 +25,6 @@ LOG = logging.getLogger("tipcast")
 
 WORKER = "trial.worker"
 """Tag of a child."""
-DRAWN = 5
-"""Trials whose ROC curves are drawn."""
 SHOWN = 10
 """Trials of the leaderboard in the note."""
 
@@ -191,27 +187,13 @@ class SweepRecord:
             for rank, trial in enumerate(self.ranked, 1)
         ]
         run.log_table({name: [row.get(name) for row in rows] for name in rows[0]}, "sweep/leaderboard.json")
-        pictures = [report.plot(run.id, path) for path in self._plots()]
-        run.note("\n\n".join([*self._note(rows), *pictures, stored.get("mlflow.note.content", "")]))
-
-    def _plots(self) -> list[str]:
-        """Log the plots; return the paths of those that the note shows."""
-        run, ranked = self.run, self.ranked
-        about = f"{self.config.model.name}, {self.config.search.name} search, "
-        curves: dict[str, dict[str, list[float]]] = {}
-        for trial in ranked[:DRAWN]:
-            if curve := self.children.curve(self.runs[trial.number], CURVE):
-                title = f"trial {trial.number}: {self.objective.metric} {trial.score:.4f}"
-                curves[title] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": curve}
-        own = [trial for trial in ranked if inside(self.space, trial.params)]
+        own = [trial for trial in self.ranked if inside(self.space, trial.params)]
         if own and (shares := importance(own, self.space, self.objective)):
-            of, title = f"{about}{len(own)} trials", "Parameter importance"
-            picture = plots.importance(shares, of, kind="variance of the score", title=title)
+            about = f"{self.config.model.name}, {self.config.search.name} search, {len(own)} trials"
+            kind, title = "variance of the score", "Parameter importance"
+            picture = plots.importance(shares, about, kind=kind, title=title)
             run.log_bytes(picture, "sweep/parameter_importance.png")
-        if not curves:
-            return []
-        report.log_figure(run.log_bytes, plots.roc_overlay(curves, f"{about}{len(ranked)} trials"), "sweep/roc.png")
-        return ["sweep/roc.png"]
+        run.note("\n\n".join([*self._note(rows), stored.get("mlflow.note.content", "")]))
 
     def _note(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """Write the paragraphs of the note in Markdown, of the leaderboard's rows."""

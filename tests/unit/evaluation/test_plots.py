@@ -25,9 +25,6 @@ from tipcast.evaluation.sums import Difference, Interval
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
-HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
-GRID = [j / 50 for j in range(51)]
-CURVES = {f"run {i}: AUC 0.7{9 - i}": {"fpr": GRID, "tpr": [j ** (0.4 + 0.1 * i) for j in GRID]} for i in range(7)}
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
 AUC = Metric("auc", True, label="AUC")
 
@@ -107,8 +104,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "scores": lambda: plots.scores(found, SUBTITLE),
         "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
-        "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
-        "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
         "difference": lambda: plots.difference(
             _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
         ),
@@ -183,19 +178,6 @@ def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["pickup_hour", "PULocationID", "passenger_count"]
     assert [bar.get_width() for bar in axes.patches] == [0.6, 0.3, 0.1]
     assert axes.yaxis_inverted()
-
-
-def test_history_marks_the_best_round(drawn: list[Figure]) -> None:
-    plots.history(HISTORY, "auc", SUBTITLE, best=1)
-    assert "best round 2: 0.6800" in words(drawn[0])
-    assert {"train", "validation"} <= set(words(drawn[0]))
-
-
-@pytest.mark.parametrize(
-    "rounds", [{}, {"train": {"auc": [0.7]}}, {"train": {"auc": [0.7, 0.7]}, "validation": {"auc": [0.7, 0.7]}}]
-)
-def test_short_histories(rounds: dict[str, dict[str, list[float]]]) -> None:
-    assert plots.history(rounds, "auc", SUBTITLE, best=None).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("nothing", [{}, {"a": 0.0}])
