@@ -7,7 +7,6 @@ displays load pyplot, whose state all threads share: here are plain lines.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +17,12 @@ from numpy.typing import NDArray
 
 from tipcast.evaluation import style
 from tipcast.evaluation.style import BLUE, BOX, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE, PAIR, TEXT
-from tipcast.evaluation.sums import Z95, Floats, Ints, wilson
+from tipcast.evaluation.sums import Floats, Ints, wilson
 
 if TYPE_CHECKING:
-    from tipcast.evaluation.base import Metric
     from tipcast.evaluation.classification import ClassificationEvaluation
     from tipcast.evaluation.clustering import Map
     from tipcast.evaluation.regression import RegressionEvaluation
-    from tipcast.evaluation.sums import Difference
 
 VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
 """From the lowest value of a feature to the highest."""
@@ -45,7 +42,6 @@ MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
 SWARM_BINS = 60
 """Of a beeswarm to each side of 0: points of one are beside each other."""
-DIFFERENCE_BINS = 40
 
 
 def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
@@ -239,41 +235,6 @@ def clusters(view: Map, counts: Ints, subtitle: str) -> bytes:
     axes.scatter(x, y, s=areas, alpha=0.9, clip_on=False, **look)
     for at in range(len(counts) if len(counts) <= MOST_NAMED else 0):
         style.write(axes, x[at], y[at], str(at), ha="center", va="center", bbox=None, zorder=7)
-    return style.png(figure)
-
-
-def difference(apart: Difference, margin: float, subtitle: str, *, first: str, second: str, metric: Metric) -> bytes:
-    """Draw the distribution of the headline's difference, ``first`` less ``second``, with its 95 % interval.
-
-    ``margin`` is the largest loss that is let pass, 0 or more.
-    """
-    (low, high), sampled = (apart.interval.low, apart.interval.high), "asymptotic distribution"
-    normal = NormalDist(apart.value, max((high - low) / (2 * Z95), 1e-12))
-    reach = 3.7 * normal.stdev
-    if len(apart.replicates):
-        sampled, reach = f"{len(apart.replicates):,} bootstrap replicates", np.abs(apart.replicates - apart.value).max()
-    names = f"{metric.title} of {first} less that of {second}", sampled
-    figure, axes = style.page(f"Difference of {metric.title}", subtitle, *names)
-    spread = max(float(reach), margin / 4, 1e-6)
-    bins = np.linspace(apart.value - spread, apart.value + spread, DIFFERENCE_BINS + 1)
-    part = np.diff([normal.cdf(edge) for edge in bins])
-    if len(apart.replicates):
-        part = np.histogram(apart.replicates, bins)[0] / len(apart.replicates)
-    limit = -margin if metric.maximize else margin
-    axes.stairs(part, bins, fill=True, color=BLUE, alpha=0.55)
-    axes.axvspan(low, high, color=BLUE, alpha=0.08, linewidth=0)
-    axes.axvline(apart.value, color=BLUE, linewidth=2.5)
-    axes.axvline(limit, color=ORANGE, linewidth=1.8, linestyle=DASHES)
-    axes.axvline(0, color=FAINT, linewidth=1.5)
-    text = f"{apart.value:+.5f} ({low:+.5f} to {high:+.5f})"
-    style.write(axes, 0.98, 0.975, text, ha="right", va="top", transform=axes.transAxes)
-    top, side = float(part.max()) * 1.35, "left" if limit < apart.value else "right"
-    style.write(axes, limit, top * 0.9, f" margin {limit:g} ", ORANGE, ha=side, va="top")
-    axes.margins(x=0.06)
-    axes.set_ylim(0, top)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
     return style.png(figure)
 
 

@@ -17,16 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import plots, style
-from tipcast.evaluation.base import Metric
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.regression import RegressionEvaluation
-from tipcast.evaluation.sums import Difference, Interval
+from tipcast.evaluation.sums import Interval
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
-AUC = Metric("auc", True, label="AUC")
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +47,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 
 THEN = "validation rows at training"
-
-
-def _difference(value: float) -> Difference:
-    replicates = np.random.default_rng(0).normal(value, 0.0005, 500) if value else np.zeros(500)
-    low, high = np.quantile(replicates, (0.025, 0.975))
-    return Difference(value, Interval(float(low), float(high)), replicates, 5000, 5000)
 
 
 def _regression() -> RegressionEvaluation:
@@ -104,9 +96,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "scores": lambda: plots.scores(found, SUBTITLE),
         "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
-        "difference": lambda: plots.difference(
-            _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
-        ),
         "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
         "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
         "called": lambda: plots.distribution([0.2, 0.8], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
@@ -201,21 +190,6 @@ def held_by_pyplot() -> list[int]:
     return [] if module is None else module.get_fignums()
 
 
-@pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])
-def test_difference(drawn: list[Figure], value: float, margin: float) -> None:
-    found = _difference(value)
-    plots.difference(found, margin, SUBTITLE, first="version 3", second="version 2", metric=AUC)
-    (figure,) = drawn
-    axes = figure.axes[0]
-    texts = [text.get_text() for text in axes.texts]
-    assert any(f"{value:+.5f}" in text for text in texts)
-    assert any(f"{-margin:g}" in text for text in texts)
-    assert axes.get_xlabel() == "AUC of version 3 less that of version 2"
-    left, right = axes.get_xlim()
-    assert left < -margin < right
-    assert left < found.interval.low <= found.interval.high < right
-
-
 def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matplotlib's C++ turns what is raised below it into errors of its own."""
     figure = Figure()
@@ -230,15 +204,6 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
         style.png(figure)
-
-
-def test_an_asymptotic_difference_of_what_is_better_lower(drawn: list[Figure]) -> None:
-    found = Difference(0.02, Interval(0.01, 0.03), np.empty(0), 5000, 5000)
-    metric = Metric("rmse", False, label="RMSE")
-    plots.difference(found, 0.001, SUBTITLE, first="version 3", second="version 2", metric=metric)
-    assert {"RMSE of version 3 less that of version 2", "asymptotic distribution", " margin 0.001 "} <= set(
-        words(drawn[0])
-    )
 
 
 @pytest.mark.parametrize("many", [3, 8, 60])
