@@ -109,7 +109,7 @@ OF_CONFIGURATION = {
     "sweep task.validation=0": "task.validation: trials are compared on validation rows",
     "ladder tolerance=-1": "tolerance: must be at least 0, got -1",
     "prepare data.months=2019-01 out=o row_group_rows=0": "row_group_rows: must be at least 1, got 0",
-    "promote model_uri=models:/a/1 replicates=9": "replicates: must be at least 100, got 9",
+    "promote model_uri=models:/a/1 margin=-1": "margin: must be at least 0, got -1",
     "score model_uri=models:/a/1 input=x output=y block_bytes=9": "block_bytes: must be at least 1024, got 9",
     "train tracking.wait_s=inf": "tracking.wait_s: must be 0 to below 1000000, got inf",
     "train tracking.max_retries=-1": "tracking.max_retries: must be at least 0, got -1",

@@ -40,7 +40,7 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, folder: Path, 
     assert job("promote", f"model_uri=models:/{name}/1").said["moved"]
     with pytest.raises(TipcastError, match="D014.*10 usable rows, at least 11"):
         job("promote", f"model_uri=models:/{name}/2", "data.limits.min_rows=11")
-    assert job("promote", f"model_uri=models:/{name}/2", "replicates=100", "margin=9").said["moved"]
+    assert job("promote", f"model_uri=models:/{name}/2", "margin=9").said["moved"]
     rows = pd.read_parquet(folder / "test.parquet", columns=COLUMNS)
     rows.loc[3, COLUMNS[1]] = np.inf
     rows.to_parquet(folder / "new.parquet", index=False)
@@ -98,6 +98,6 @@ def test_a_model_of_many_features_is_promoted(job: Any, tmp_path: Path) -> None:
     words = ["data=table", f"data.train={tmp_path}/wide.parquet", "task.target=y", "model=ridge", "task.validation=0"]
     trained = [job("train", *words, f"model.params.alpha={alpha}", "tracking.register=wide") for alpha in (0.1, 100)]
     assert job("promote", "model_uri=models:/wide/1").said["moved"]
-    done = job("promote", "model_uri=models:/wide/2", "replicates=100", "margin=0")
+    done = job("promote", "model_uri=models:/wide/2", "margin=0")
     errors = [each.run.data.metrics["test/rmse"] for each in trained]
     assert done.said["moved"] == (errors[1] < errors[0])

@@ -131,12 +131,12 @@ def test_train_sweep_promote_and_score(
     rows = ("data.rows=6000", "tracking.register=tips")
     trained = job("train", "model=logistic", *rows)
     assert trained.said["model_uri"] == "models:/tips/1"
-    first = job("promote", "model_uri=models:/tips/1", "replicates=100")
+    first = job("promote", "model_uri=models:/tips/1")
     assert first.said["moved"]
     assert first.said["holder"] is None
     swept = job("sweep", "search.trials=2", "model.params.n_estimators=20", *rows)
     assert swept.said["trials"]["finished"] == 2
-    second = job("promote", f"model_uri={swept.said['model_uri']}", "replicates=100", "margin=0.2")
+    second = job("promote", f"model_uri={swept.said['model_uri']}", "margin=0.2")
     assert second.said["moved"]
     assert second.said["holder"] == "1"
     client = mlflow.MlflowClient(store)

@@ -56,7 +56,7 @@ def client(store: str, versions: str) -> Iterator[Any]:
 @pytest.fixture
 def promote(job: Job, client: Any) -> Job:
     """Promote a version."""
-    return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}", "replicates=200", *words)
+    return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}", *words)
 
 
 def _hold(client: Any, version: str, alias: str = "champion") -> None:
@@ -80,7 +80,7 @@ def _run_of(client: Any, version: str) -> str:
 
 def test_the_first_needs_no_comparison(job: Job, client: Any) -> None:
     _hold(client, WORSE, "challenger")
-    said = job("promote", f"model_uri=models:/{NAME}@challenger", "replicates=100").said
+    said = job("promote", f"model_uri=models:/{NAME}@challenger").said
     assert (said["moved"], said["forced"], said["holder"]) == (True, False, None)
     assert all(check["passed"] for check in said["checks"].values())
     assert said["checks"]["comparison"]["what"] == "there is no champion to compare with"
@@ -116,7 +116,7 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     (entry,) = ended.run.inputs.dataset_inputs
     assert entry.tags[0].value == "test"
     files = {file.path for file in client.list_artifacts(said["run_id"], "plots")}
-    assert files == {"plots/roc.png", "plots/roc_small.png", "plots/auc_difference.png"}
+    assert files == {"plots/roc.png", "plots/roc_small.png"}
     version = client.get_model_version(NAME, BETTER).tags
     assert version["alias.champion.after"] == WORSE
     assert f"{metrics['difference/auc']:+.5f}" in version["alias.champion.why"]
@@ -290,9 +290,7 @@ def test_what_is_not_named_by_a_version(job: Job, client: Any) -> None:
     assert caught.value.code == "M021"
 
 
-@pytest.mark.parametrize(
-    "word", ["alias=v3", "alias=latest", "margin=-0.1", "margin=nan", "replicates=10", "seed=-1", "model_uri=tips"]
-)
+@pytest.mark.parametrize("word", ["alias=v3", "alias=latest", "margin=-0.1", "margin=nan", "model_uri=tips"])
 def test_a_value_that_makes_no_sense(job: Job, store: str, word: str) -> None:
     with pytest.raises(TipcastError) as caught:
         job("promote", f"model_uri=models:/{NAME}/1", word)
@@ -306,7 +304,7 @@ def test_as_a_user_sees_it(
     capsys.readouterr()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     uri = f"model_uri=models:/{NAME}/{WORSE}"
-    words = ["promote", uri, "replicates=100", *QUICK_TRAIN[1:], *QUICK[1:]]
+    words = ["promote", uri, *QUICK_TRAIN[1:], *QUICK[1:]]
     assert cli.main(words) == 6
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
@@ -349,7 +347,7 @@ def numbers(store: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_numbers_are_compared_by_their_rmse(job: Job, store: str, numbers: str) -> None:
     def promote(version: int, *words: str) -> Any:
-        return job("promote", f"model_uri=models:/{numbers}/{version}", "replicates=100", *words)
+        return job("promote", f"model_uri=models:/{numbers}/{version}", *words)
 
     client = mlflow.MlflowClient(store)
     first = promote(1)
@@ -361,7 +359,7 @@ def test_numbers_are_compared_by_their_rmse(job: Job, store: str, numbers: str) 
     assert metrics["difference/rmse"] == pytest.approx(metrics["challenger/rmse"] - metrics["champion/rmse"])
     assert metrics["difference/rmse_low"] < metrics["difference/rmse"] < metrics["difference/rmse_high"] < 0
     files = {Path(file.path).name for file in client.list_artifacts(ended.said["run_id"], "plots")}
-    assert files == {"predicted.png", "predicted_small.png", "rmse_difference.png"}
+    assert files == {"predicted.png", "predicted_small.png"}
     assert "of the same rows' squared errors" in ended.run.data.tags["mlflow.note.content"]
     with pytest.raises(TipcastError, match=r"comparison: RMSE \+\d\.\d+ .*, at most 0.001"):
         promote(1)

@@ -365,9 +365,7 @@ class PromoteConfig(DoctorConfig):
     alias: str = MISSING  # that the version is to get
     margin: float = bounded(0)
     certain: bool = MISSING
-    replicates: int = bounded(100)
     force: bool = MISSING
-    seed: int = bounded(0, below=2**31)
 
 
 RECORDED = "recorded"  # option of data, task and model that an earlier run had

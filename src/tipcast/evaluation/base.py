@@ -161,13 +161,10 @@ class Evaluator(ABC):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Evaluate parts, of this process without what only figures need."""
 
-    def difference(
-        self, parts: Parts, evaluations: tuple[Evaluation, Evaluation], *, replicates: int, seed: int
-    ) -> Difference:
+    def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> Difference:
         """Compare two models' headline on the same rows, the first less the second, with an interval; or M021.
 
         ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these.
-        ``replicates`` and ``seed`` are of a bootstrap, where the interval is of one.
         """
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"

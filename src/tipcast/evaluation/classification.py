@@ -29,8 +29,8 @@ from tipcast.evaluation.sums import (
     Ints,
     Parts,
     added,
-    bootstrap,
     kept,
+    summed,
     values_of,
     wilson,
 )
@@ -157,7 +157,7 @@ class Classification(Evaluator):
         Metric("f1", True),
     )
     interval_remark = "Beside an AUC is its 95 % interval by DeLong, which is asymptotic."
-    difference_remark = "That of the difference is of a paired bootstrap."
+    difference_remark = "That of the difference is DeLong's of paired curves."
     figure = "plots/roc.png"
     threshold = 0.5
 
@@ -182,10 +182,25 @@ class Classification(Evaluator):
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
         return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: Any, *, replicates: int, seed: int) -> Difference:
-        """Compare two models' AUC by a paired bootstrap, see ``bootstrap``."""
-        aucs = evaluations[0].headline, evaluations[1].headline
-        return bootstrap(parts, aucs, replicates=replicates, seed=seed)
+    def difference(self, parts: Parts, evaluations: Any) -> Difference:
+        """Compare two models' AUC by DeLong's variance of paired curves: that of their components' differences.
+
+        All of -1..1 where a class has fewer than two rows. See ``area_under``.
+        """
+        both = [each.sums for each in evaluations]
+        curves = [(scores, *misses(p, n)) for scores, p, n in (sums.vertices() for sums in both)]
+        if both[0].ranked.size:  # of few rows all scores are here, both models' in the order of the rows
+            (first, labels), (second, _) = (sums.ranked for sums in both)
+            held, parts = curves, Parts(([first], [second], [labels]))
+        else:  # once on each worker, not in each task
+            held = parts.client.submit(list, curves, pure=False)
+        parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
+        sums, half = parts.add(_apart, summed), 0.0
+        for rows, total, squares in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
+            spare = max(squares - total * total / rows, 0.0)
+            half = math.hypot(half, Z95 * math.sqrt(spare / (rows - 1) / rows) if rows > 1 else math.inf)
+        value = evaluations[0].headline - evaluations[1].headline
+        return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
@@ -342,17 +357,39 @@ def area_under(positives: Floats, negatives: Floats) -> tuple[float, Interval]:
 
     """
     numbers = positives.sum(), negatives.sum()
-    below, above = np.cumsum(positives) - positives, np.cumsum(negatives) - negatives
+    above = np.cumsum(negatives) - negatives
     auc = float((positives * (2 * above + negatives)).sum() / (2 * numbers[0] * numbers[1]))
     if min(numbers) < 2:
         return auc, Interval(0.0, 1.0)
-    # of the components' complements, so that nothing cancels when the AUC is close to 1
-    misses = 1 - (above + negatives / 2) / numbers[1], (below + positives / 2) / numbers[0]
     miss, variance = 1.0 - auc, 0.0
-    for rows, number, share in zip((positives, negatives), numbers, misses, strict=True):
+    for rows, number, share in zip((positives, negatives), numbers, misses(positives, negatives), strict=True):
         variance += max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
     half = Z95 * math.sqrt(variance)
     return auc, Interval(max(auc - half, 0.0), min(auc + half, 1.0))
+
+
+def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
+    """Return (vertices,) the complements of a positive's and of a negative's component at each score.
+
+    Of these nothing cancels where an AUC is close to 1.
+    """
+    below, above = np.cumsum(positives) - positives, np.cumsum(negatives) - negatives
+    return 1 - (above + negatives / 2) / negatives.sum(), (below + positives / 2) / positives.sum()
+
+
+def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
+    """Return of a part's positives, then its negatives, rows and sums of the components' differences and squares."""
+    labels = values_of(labels)
+    xp, sides = module_of(labels), []
+    for scores, (borders, *of_class) in zip((first, second), curves, strict=True):
+        scores = values_of(scores).astype(xp.float64)
+        at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1  # the vertex that the score is counted at
+        sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
+    found = []
+    for label in (1, 0):
+        apart = (sides[1] - sides[0])[labels == label]
+        found += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
+    return found
 
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:

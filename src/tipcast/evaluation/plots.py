@@ -7,7 +7,6 @@ displays load pyplot, whose state all threads share: here are plain lines.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,18 +17,13 @@ from numpy.typing import NDArray
 
 from tipcast.evaluation import style
 from tipcast.evaluation.style import BLUE, BOX, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE, PAIR, TEXT
-from tipcast.evaluation.sums import Z95, Floats, Ints, wilson
+from tipcast.evaluation.sums import Floats, Ints, wilson
 
 if TYPE_CHECKING:
-    from tipcast.evaluation.base import Metric
     from tipcast.evaluation.classification import ClassificationEvaluation
     from tipcast.evaluation.clustering import Map
     from tipcast.evaluation.regression import RegressionEvaluation
-    from tipcast.evaluation.sums import Difference
 
-COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#8a6d00")
-"""Of the Okabe-Ito palette, the yellow darkened: lines on white."""
-STYLES: tuple[Any, ...] = ("-", DASHES, ":")
 VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
 """From the lowest value of a feature to the highest."""
 BAR: dict[str, Any] = {"height": 0.62, "alpha": 0.85, "zorder": 3}
@@ -48,12 +42,14 @@ MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
 SWARM_BINS = 60
 """Of a beeswarm to each side of 0: points of one are beside each other."""
-DIFFERENCE_BINS = 40
 
 
 def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
     """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
-    figure, axes = style.roc_page("ROC curve", subtitle)
+    box = 0.165, 0.115, 0.74, 0.74
+    figure, axes = style.page("ROC curve", subtitle, "false-positive rate", "true-positive rate", box)
+    axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
+    style.shares(axes)
     evaluation, looks = next(iter(evaluations.values())), ((BLUE, 2.8), (ORANGE, 1.8))
     (right, wrong), recall = evaluation.confusion[0], evaluation.metrics["recall"]
     style.ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
@@ -242,63 +238,6 @@ def clusters(view: Map, counts: Ints, subtitle: str) -> bytes:
     return style.png(figure)
 
 
-def difference(apart: Difference, margin: float, subtitle: str, *, first: str, second: str, metric: Metric) -> bytes:
-    """Draw the distribution of the headline's difference, ``first`` less ``second``, with its 95 % interval.
-
-    ``margin`` is the largest loss that is let pass, 0 or more.
-    """
-    (low, high), sampled = (apart.interval.low, apart.interval.high), "asymptotic distribution"
-    normal = NormalDist(apart.value, max((high - low) / (2 * Z95), 1e-12))
-    reach = 3.7 * normal.stdev
-    if len(apart.replicates):
-        sampled, reach = f"{len(apart.replicates):,} bootstrap replicates", np.abs(apart.replicates - apart.value).max()
-    names = f"{metric.title} of {first} less that of {second}", sampled
-    figure, axes = style.page(f"Difference of {metric.title}", subtitle, *names)
-    spread = max(float(reach), margin / 4, 1e-6)
-    bins = np.linspace(apart.value - spread, apart.value + spread, DIFFERENCE_BINS + 1)
-    part = np.diff([normal.cdf(edge) for edge in bins])
-    if len(apart.replicates):
-        part = np.histogram(apart.replicates, bins)[0] / len(apart.replicates)
-    limit = -margin if metric.maximize else margin
-    axes.stairs(part, bins, fill=True, color=BLUE, alpha=0.55)
-    axes.axvspan(low, high, color=BLUE, alpha=0.08, linewidth=0)
-    axes.axvline(apart.value, color=BLUE, linewidth=2.5)
-    axes.axvline(limit, color=ORANGE, linewidth=1.8, linestyle=DASHES)
-    axes.axvline(0, color=FAINT, linewidth=1.5)
-    text = f"{apart.value:+.5f} ({low:+.5f} to {high:+.5f})"
-    style.write(axes, 0.98, 0.975, text, ha="right", va="top", transform=axes.transAxes)
-    top, side = float(part.max()) * 1.35, "left" if limit < apart.value else "right"
-    style.write(axes, limit, top * 0.9, f" margin {limit:g} ", ORANGE, ha=side, va="top")
-    axes.margins(x=0.06)
-    axes.set_ylim(0, top)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    return style.png(figure)
-
-
-def history(
-    history: Mapping[str, Mapping[str, Sequence[float]]], metric: str, subtitle: str, *, best: int | None = None
-) -> bytes:
-    """Draw a metric against boosting rounds of each data set; ``best`` is the round (from 0) that is kept."""
-    lines = [(name, list(values[metric])) for name, values in history.items() if metric in values]
-    colors = (MUTED,) * (len(lines) - 2) + (ORANGE, BLUE)[max(2 - len(lines), 0) :]
-    longest = max((len(values) for _, values in lines), default=1)
-    figure, axes = style.page(f"Training history: {metric}", subtitle, "boosting round", metric)
-    for (name, values), color in zip(lines, colors, strict=True):
-        marker = "o" if longest == 1 else None
-        axes.plot(range(1, len(values) + 1), values, color=color, linewidth=2.5, marker=marker, label=name)
-    axes.set_xlim(min(1, longest - 1), max(longest, 2))
-    if best is not None and lines:
-        value = lines[-1][1][best]
-        axes.axvline(best + 1, **GUIDE, zorder=1)
-        style.ring(axes, best + 1, value, f"best round {best + 1}: {value:.4f}")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    if lines:
-        style.key(axes, "best")
-    return style.png(figure)
-
-
 def importance(
     importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
 ) -> bytes:
@@ -357,17 +296,6 @@ def _swarm(bins: Floats) -> Floats:
     number[order] = np.arange(len(bins)) - np.repeat(starts, counts)
     sides = np.where(number % 2 == 0, 1, -1) * np.ceil(number / 2)
     return 0.8 * sides / max(float(counts.max(initial=1)), 12.0)
-
-
-def roc_overlay(curves: Mapping[str, Mapping[str, Sequence[float]]], subtitle: str) -> bytes:
-    """Draw ROC curves (label -> ``fpr``, ``tpr``), the first in front; where colors end, dashes tell them apart."""
-    figure, axes = style.roc_page("ROC curves of the best trials", subtitle)
-    for at, (label, table) in reversed([*enumerate(curves.items())]):
-        dashes, color = divmod(at, len(COLORS))
-        look: dict[str, Any] = {"color": COLORS[color], "linestyle": STYLES[dashes % len(STYLES)], "linewidth": 2.2}
-        axes.plot(table["fpr"], table["tpr"], label=label, **look)
-    style.key(axes, "lower right", reverse=True)
-    return style.png(figure)
 
 
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:

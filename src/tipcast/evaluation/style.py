@@ -75,14 +75,6 @@ def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options
     axes.text(x, y, text, **{"color": color, "fontsize": SMALL, "family": FONT, "bbox": ground, "zorder": 6, **options})
 
 
-def roc_page(title: str, subtitle: str) -> tuple[Figure, Axes]:
-    """Return a page for ROC curves, with the line of chance."""
-    figure, axes = page(title, subtitle, "false-positive rate", "true-positive rate", (0.165, 0.115, 0.74, 0.74))
-    axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
-    shares(axes)
-    return figure, axes
-
-
 def rows(
     title: str,
     subtitle: str,

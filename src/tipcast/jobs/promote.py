@@ -22,7 +22,7 @@ from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
-from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import SHOWN, Evaluation, bounds
 from tipcast.evaluation.sums import Difference, Parts
 from tipcast.jobs import say
@@ -44,7 +44,7 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
-PARAMS = ("model_uri", "alias", "margin", "certain", "replicates", "force", "seed")
+PARAMS = ("model_uri", "alias", "margin", "certain", "force")
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
         checks.append(Check("comparison", False, "there is no target that both could be compared by"))
     else:
         parts, both = Parts((*predictions, test.y), client), (evaluations[0], evaluations[1])
-        difference = judge.difference(parts, both, replicates=config.replicates, seed=config.seed)
+        difference = judge.difference(parts, both)
         headline, margin, comparison.difference = judge.headline, config.margin, difference
         limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
         what = f"{headline.title} {_with_interval(difference)}, {limit}"
@@ -312,10 +312,6 @@ def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -
     drawn = judge.figures(dict(zip(names, evaluations, strict=True)), subtitle, comparison.recipe.task.classes)
     path, picture = next(drawn)
     report.log_figure(run.log_bytes, picture, path)
-    if difference:
-        metric = judge.headline
-        picture = plots.difference(difference, config.margin, subtitle, metric=metric, first=names[0], second=names[1])
-        run.log_bytes(picture, f"plots/{metric.name}_difference.png")
     checks = [
         {"check": check.name, "result": "passed" if check.passed else "failed", "what": check.what}
         for check in comparison.checks

@@ -9,11 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, final
 
-import numpy as np
-
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SweepConfig
-from tipcast.evaluation import plots, report
+from tipcast.evaluation import plots
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
@@ -27,8 +25,6 @@ LOG = logging.getLogger("tipcast")
 
 WORKER = "trial.worker"
 """Tag of a child."""
-DRAWN = 5
-"""Trials whose ROC curves are drawn."""
 SHOWN = 10
 """Trials of the leaderboard in the note."""
 
@@ -192,6 +188,12 @@ class SweepRecord:
             }
             for rank, trial in enumerate(self.ranked, 1)
         ]
+        own = [trial for trial in self.ranked if inside(self.space, trial.params)]
+        if own and (shares := importance(own, self.space, self.objective)):
+            about = f"{self.config.model.name}, {self.config.search.name} search, {len(own)} trials"
+            kind, title = "variance of the score", "Parameter importance"
+            picture = plots.importance(shares, about, kind=kind, title=title)
+            run.log_bytes(picture, "sweep/parameter_importance.png")
         charts = self.children.charts(self.metric, maximize=self.objective.maximize)
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
         params = ", ".join(f"`{name}` {value}" for name, value in values.items())
@@ -203,29 +205,9 @@ class SweepRecord:
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
-            *self._plots(),
             stored.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
-
-    def _plots(self) -> list[str]:
-        """Log the plots; return what the note shows of them."""
-        run, ranked = self.run, self.ranked
-        about = f"{self.config.model.name}, {self.config.search.name} search, "
-        curves: dict[str, dict[str, list[float]]] = {}
-        for trial in ranked[:DRAWN]:
-            if curve := self.children.curve(self.runs[trial.number], CURVE):
-                title = f"trial {trial.number}: {self.objective.metric} {trial.score:.4f}"
-                curves[title] = {"fpr": np.linspace(0, 1, len(curve)).tolist(), "tpr": curve}
-        own = [trial for trial in ranked if inside(self.space, trial.params)]
-        if own and (shares := importance(own, self.space, self.objective)):
-            of, title = f"{about}{len(own)} trials", "Parameter importance"
-            picture = plots.importance(shares, of, kind="variance of the score", title=title)
-            run.log_bytes(picture, "sweep/parameter_importance.png")
-        if not curves:
-            return []
-        report.log_figure(run.log_bytes, plots.roc_overlay(curves, f"{about}{len(ranked)} trials"), "sweep/roc.png")
-        return [report.plot(run.id, "sweep/roc.png")]
 
 
 def _trial(child: Child, metric: str) -> Trial:

@@ -123,7 +123,7 @@ class Record:
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def figures(self, outcome: Outcome) -> None:
-        """Record the evaluator's figures and tables, the importance of features and the history of the fit."""
+        """Record the evaluator's figures and tables, and the importance of features."""
         from tipcast.evaluation import plots  # a thread has loaded Matplotlib meanwhile
 
         test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
@@ -142,11 +142,6 @@ class Record:
         if fitted.importance:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
-        if fitted.history:
-            metric = list(next(iter(fitted.history.values())))[-1]
-            best = fitted.info.get("best_iteration")
-            drawn = plots.history(fitted.history, metric, trained, best=None if best is None else int(best))
-            log(drawn, "plots/history.png")
 
     def contributions(self, workers: Session, saved: NativeFile, outcome: Outcome) -> None:
         """Draw what each feature contributes to the predictions of some test rows, at even distances."""

@@ -133,11 +133,6 @@ class Children:
         ]
         return sorted(children, key=lambda child: (child.number, child.attempt))
 
-    def curve(self, run_id: str, name: str) -> list[float]:
-        """Return a curve's values, by their steps."""
-        points = self._parent.client.get_metric_history(run_id, name)
-        return [float(point.value) for point in sorted(points, key=lambda point: (point.step, point.timestamp))]
-
     def charts(self, metric: str, *, maximize: bool = True) -> str:
         """Return the page that shows the children as charts, best first, relative to those of the store's server."""
         wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'", safe="")

@@ -94,5 +94,5 @@ def test_refuses(client: Client) -> None:
         JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame), where="data.test")
     assert caught.value.code == "D030"
     with pytest.raises(TipcastError) as caught:
-        JUDGE.difference(Parts([]), (None, None), replicates=100, seed=0)
+        JUDGE.difference(Parts([]), (None, None))
     assert caught.value.code == "M021"

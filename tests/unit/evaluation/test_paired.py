@@ -1,17 +1,18 @@
-"""The paired bootstrap against DeLong's formula for two models, and what its interval promises."""
+"""The difference of two models' AUC against DeLong's definition and a bootstrap."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client
+from sklearn.metrics import roc_auc_score
 from tests.unit.evaluation.conftest import spread
 
-from tipcast.evaluation import sums
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.sums import Difference, Parts, area, bootstrap
+from tipcast.evaluation.sums import Difference, Interval, Parts
 
 Z95 = 1.959963984540054
 
@@ -42,61 +43,52 @@ def _delong(labels: Any, first: Any, second: Any) -> tuple[float, float]:
     return float(kernels.mean()), float(np.sqrt(variance))
 
 
-def _found(client: Client, labels: Any, first: Any, second: Any, cuts: tuple[int, ...] = (), **more: Any) -> Difference:
-    columns = [spread(client, values, cuts) for values in (first, second, labels)]
-    aucs = tuple(Classification().evaluate(client, scores, columns[2]).headline for scores in columns[:2])
-    return bootstrap(Parts(columns, client), aucs, **{"replicates": 2000, "seed": 0, **more})
+def _bootstrap(labels: Any, first: Any, second: Any) -> tuple[float, float]:
+    """Return the 95 % bounds of the difference by a paired bootstrap, stratified by class."""
+    r, sides = np.random.default_rng(0), [np.flatnonzero(labels == label) for label in (1, 0)]
+    drawn = []
+    for _ in range(1000):
+        at = np.concatenate([r.choice(side, len(side)) for side in sides])
+        drawn.append(roc_auc_score(labels[at], first[at]) - roc_auc_score(labels[at], second[at]))
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
 
 
+def _found(client: Client, labels: Any, first: Any, second: Any, *, binned: bool = False) -> Difference:
+    columns = [spread(client, values, (700, 701, 2200)) for values in (first, second, labels)]
+    both = [Classification().evaluate(client, scores, columns[2]) for scores in columns[:2]]
+    if binned:  # as of many rows, whose scores are not kept
+        both = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in both]
+    return Classification().difference(Parts(columns, client), both)
+
+
+@pytest.mark.parametrize("binned", [False, True])
 @pytest.mark.parametrize("better", [0.0, 0.3])
-def test_agrees_with_delong(client: Client, better: float) -> None:
+def test_agrees_with_delongs_definition(client: Client, better: float, binned: bool) -> None:
     labels, first, second = _rows(3000, 1, better)
     value, error = _delong(labels, first, second)
-    found = _found(client, labels, first, second, cuts=(700, 701, 2200))
+    found = _found(client, labels, first, second, binned=binned)
     assert found.value == pytest.approx(value, abs=1e-12)
-    assert found.replicates.std() == pytest.approx(error, rel=0.06)
-    assert found.interval.low == pytest.approx(value - Z95 * error, abs=0.25 * error)
-    assert found.interval.high == pytest.approx(value + Z95 * error, abs=0.25 * error)
-    assert (found.rows, found.resampled) == (3000, 3000)
+    bounds = (value - Z95 * error, value + Z95 * error)
+    assert (found.interval.low, found.interval.high) == pytest.approx(bounds, abs=1e-4 if binned else 1e-12)
     assert (found.interval.low > 0) == (better > 0)
 
 
-def test_of_many_rows_a_part_is_resampled_and_scaled(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, first, second = _rows(6000, 2, 0.2)
-    value, error = _delong(labels, first, second)
-    monkeypatch.setattr(sums, "MOST_ROWS", 1000)
-    found = _found(client, labels, first, second, cuts=(1001, 3500))
-    assert found.resampled == 1000
-    assert found.value == pytest.approx(value, abs=1e-12), "the difference itself is of all rows"
-    assert found.replicates.mean() == pytest.approx(value, abs=0.2 * error)
-    assert found.replicates.std() == pytest.approx(error, rel=0.15)
+def test_agrees_with_a_paired_bootstrap(client: Client) -> None:
+    labels, first, second = _rows(3000, 2, 0.2)
+    _, error = _delong(labels, first, second)
+    found = _found(client, labels, first, second).interval
+    assert (found.low, found.high) == pytest.approx(_bootstrap(labels, first, second), abs=0.25 * error)
 
 
-def test_rows_are_taken_at_even_distances_across_parts(client: Client) -> None:
-    values = np.arange(100)
-    cuts = (13, 14, 50)
-    parts = np.split(values, cuts)
-    taken, before = [], 0
-    for part in parts:
-        taken += list(sums.sample(part, part, part, -before % 7, 7)[0])
-        before += len(part)
-    assert taken == list(range(0, 100, 7))
-
-
-def test_the_seed_decides_and_not_the_parts(client: Client) -> None:
-    labels, first, second = _rows(500, 3)
-    one = _found(client, labels, first, second, replicates=100)
-    again = _found(client, labels, first, second, cuts=(100, 333), replicates=100)
-    other = _found(client, labels, first, second, replicates=100, seed=1)
-    np.testing.assert_array_equal(one.replicates, again.replicates)
-    assert not np.array_equal(one.replicates, other.replicates)
-
-
-def test_a_model_against_itself_differs_by_nothing(client: Client) -> None:
-    labels, first, _ = _rows(400, 4)
-    found = _found(client, labels, first, first, replicates=100)
+@pytest.mark.parametrize("binned", [False, True])
+def test_a_model_against_itself_differs_by_nothing(client: Client, binned: bool) -> None:
+    labels, first, _ = _rows(3000, 4)
+    found = _found(client, labels, first, first, binned=binned)
     assert (found.value, found.interval.low, found.interval.high) == (0, 0, 0)
 
 
-def test_area_counts_pairs() -> None:
-    assert area(np.array([2, 1]), np.array([0, 1]), 3) == (1 + 1 + 1 + 0.5) / 4
+def test_of_one_positive_nothing_is_known() -> None:
+    labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])
+    both = [Classification().evaluate_here(each, labels) for each in (scores, scores[::-1])]
+    assert Classification().difference(Parts([]), both).interval == Interval(-1.0, 1.0)

@@ -17,19 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import plots, style
-from tipcast.evaluation.base import Metric
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.regression import RegressionEvaluation
-from tipcast.evaluation.sums import Difference, Interval
+from tipcast.evaluation.sums import Interval
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
-HISTORY = {"train": {"auc": [0.6, 0.7, 0.8]}, "validation": {"auc": [0.6, 0.68, 0.66]}}
-GRID = [j / 50 for j in range(51)]
-CURVES = {f"run {i}: AUC 0.7{9 - i}": {"fpr": GRID, "tpr": [j ** (0.4 + 0.1 * i) for j in GRID]} for i in range(7)}
 SPREAD = [float(value) for value in np.histogram(np.random.default_rng(0).beta(3, 5, 5000), 50, (0, 1))[0] / 5000]
-AUC = Metric("auc", True, label="AUC")
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +47,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 
 THEN = "validation rows at training"
-
-
-def _difference(value: float) -> Difference:
-    replicates = np.random.default_rng(0).normal(value, 0.0005, 500) if value else np.zeros(500)
-    low, high = np.quantile(replicates, (0.025, 0.975))
-    return Difference(value, Interval(float(low), float(high)), replicates, 5000, 5000)
 
 
 def _regression() -> RegressionEvaluation:
@@ -107,11 +96,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "scores": lambda: plots.scores(found, SUBTITLE),
         "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
         "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
-        "history": lambda: plots.history(HISTORY, "auc", SUBTITLE, best=1),
-        "roc_overlay": lambda: plots.roc_overlay(CURVES, SUBTITLE),
-        "difference": lambda: plots.difference(
-            _difference(0.0021), 0.001, SUBTITLE, first="version 3", second="version 2", metric=AUC
-        ),
         "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
         "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
         "called": lambda: plots.distribution([0.2, 0.8], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
@@ -185,19 +169,6 @@ def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
     assert axes.yaxis_inverted()
 
 
-def test_history_marks_the_best_round(drawn: list[Figure]) -> None:
-    plots.history(HISTORY, "auc", SUBTITLE, best=1)
-    assert "best round 2: 0.6800" in words(drawn[0])
-    assert {"train", "validation"} <= set(words(drawn[0]))
-
-
-@pytest.mark.parametrize(
-    "rounds", [{}, {"train": {"auc": [0.7]}}, {"train": {"auc": [0.7, 0.7]}, "validation": {"auc": [0.7, 0.7]}}]
-)
-def test_short_histories(rounds: dict[str, dict[str, list[float]]]) -> None:
-    assert plots.history(rounds, "auc", SUBTITLE, best=None).startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("nothing", [{}, {"a": 0.0}])
 def test_importance_of_nothing(nothing: dict[str, float]) -> None:
     assert plots.importance(nothing, SUBTITLE).startswith(b"\x89PNG")
@@ -219,21 +190,6 @@ def held_by_pyplot() -> list[int]:
     return [] if module is None else module.get_fignums()
 
 
-@pytest.mark.parametrize(("value", "margin"), [(0.0021, 0.001), (-0.03, 0.001), (0.0, 0.0), (0.0004, 0.02)])
-def test_difference(drawn: list[Figure], value: float, margin: float) -> None:
-    found = _difference(value)
-    plots.difference(found, margin, SUBTITLE, first="version 3", second="version 2", metric=AUC)
-    (figure,) = drawn
-    axes = figure.axes[0]
-    texts = [text.get_text() for text in axes.texts]
-    assert any(f"{value:+.5f}" in text for text in texts)
-    assert any(f"{-margin:g}" in text for text in texts)
-    assert axes.get_xlabel() == "AUC of version 3 less that of version 2"
-    left, right = axes.get_xlim()
-    assert left < -margin < right
-    assert left < found.interval.low <= found.interval.high < right
-
-
 def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matplotlib's C++ turns what is raised below it into errors of its own."""
     figure = Figure()
@@ -248,15 +204,6 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
         style.png(figure)
-
-
-def test_an_asymptotic_difference_of_what_is_better_lower(drawn: list[Figure]) -> None:
-    found = Difference(0.02, Interval(0.01, 0.03), np.empty(0), 5000, 5000)
-    metric = Metric("rmse", False, label="RMSE")
-    plots.difference(found, 0.001, SUBTITLE, first="version 3", second="version 2", metric=metric)
-    assert {"RMSE of version 3 less that of version 2", "asymptotic distribution", " margin 0.001 "} <= set(
-        words(drawn[0])
-    )
 
 
 @pytest.mark.parametrize("many", [3, 8, 60])
