@@ -96,7 +96,7 @@ class Table(Dataset):
         slashed = {date for scan in scans for date in scan.facts["slashed"]}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
-        table = cls(columns, spec.time, (*_notes(features), *said), dates=dates, spec=spec)
+        table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates=dates, spec=spec)
         by_part = table._sampled(scans)
         sampled = {name: np.concatenate(parts) for name, parts in by_part.items()}
         finite = {name: values[np.isfinite(values)] for name, values in sampled.items()}
@@ -439,16 +439,3 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     spelled = {name: written.get(own, own) for name, own in look.names}  # blanks and all, as rows to predict may be
     facts |= {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled, "slashed": look.slashed}
     return FileScan(uri, parts, None, look.digest, facts, look.notes)
-
-
-def _notes(taken: Sequence[Taken]) -> list[str]:
-    """Return lines of columns that are left out, those for one reason together, and of those that may surprise."""
-    left: dict[str, list[str]] = {}
-    for each in taken:
-        if each.column is None:
-            left.setdefault(each.note, []).append(each.name)
-    lines = [f"column {each.name}: {each.note}" for each in taken if each.warns]
-    for note, names in left.items():
-        shown, more = ", ".join(names[:5]), f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        lines.append(f"column {shown}{more} is no feature: {note}")
-    return lines

@@ -297,6 +297,19 @@ def _named(counts: Counter[str]) -> str:
     return ", ".join(f"{text!r} ({count:,} rows)" for text, count in counts.most_common(3))
 
 
+def notes(taken: Sequence[Taken]) -> list[str]:
+    """Return lines of columns that are left out, those for one reason together, and of those that may surprise."""
+    left: dict[str, list[str]] = {}
+    for each in taken:
+        if each.column is None:
+            left.setdefault(each.note, []).append(each.name)
+    lines = [f"column {each.name}: {each.note}" for each in taken if each.warns]
+    for note, names in left.items():
+        shown, more = ", ".join(names[:5]), f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        lines.append(f"column {shown}{more} is no feature: {note}")
+    return lines
+
+
 def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
     """Return days, or texts that are read as those of CSV are, as a table of one column, in microseconds.
 
