@@ -185,7 +185,6 @@ def main() -> None:
         folder = Path(scratch)
         period = "2018-04..2019-03" if given.backend == "gpu" else "2019-04..2019-06"
         files = prepared(folder / "trips", given.rows, months=period)
-        (folder / "trips" / "manifest.json").unlink()
         for model in ("random_forest", "xgboost"):
             fetched = registered(model, given.backend, folder)
             results.append(in_memory(model, given, files, fetched))
@@ -194,7 +193,6 @@ def main() -> None:
         results += whole(given, folder / "trips", fetched, folder)
         if given.backend == "gpu":
             prepared(folder / "month", given.rows, months="2019-04..2019-04")
-            (folder / "month" / "manifest.json").unlink()
             for trips in (folder / "trips", folder / "month"):
                 results.append(phases(trips, fetched, folder))
                 write_result(name, results, **vars(given), trees=TREES)

@@ -1,4 +1,4 @@
-"""Prepared months: a dataset as one Parquet file a month, with a manifest so that a second run does nothing."""
+"""Prepared months: a dataset as one Parquet file a month, whose footer says what it was made of."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import filelock
 import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.implementations.local import LocalFileSystem
 
 from tipcast.compute.cpu import CpuFrames
-from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.errors import travelling
 from tipcast.datasets import split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
 
-MANIFEST = "manifest.json"
-VERSION = 1
-LOCK = ".manifest.json.lock"
-LOCK_S = 60.0
-"""How long another job may keep the manifest to itself: it needs milliseconds."""
+KEY = b"tipcast"
+"""Of a footer's metadata: ``Written`` as JSON."""
+FOOTER_ENDS = 8
+"""Bytes of its length and the magic word after a footer."""
+PIECE = 1 << 20
+VERSION = 2
+"""Of what a recipe means: raise it with any change to the files."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the manifest says of a file."""
+    """What the footer of a month says of it."""
 
     rows: int
-    bytes: int
     sha256: str
-    row_groups: int
+    """Of all bytes before the footer."""
     recipe: str
     """Digest of everything the file depends on."""
     dropped: Mapping[str, int]
@@ -56,6 +55,19 @@ class Month:
     compression: str
     recipe: str
     """Digest of everything the file depends on."""
+
+
+class _Hashed:
+    """A file that hashes what is written into it; pyarrow asks for no more of one."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: Any) -> None:
+        self.digest.update(data)
+        self.file.write(data)
 
 
 def plan(dataset: Dataset, listing: Listing, row_group_rows: int, compression: str) -> list[Month]:
@@ -87,7 +99,9 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> Written
     rows, dropped = 0, Counter[str]()
     with (
         filesystem.open(part, "wb") as file,
-        pq.ParquetWriter(file, schema, compression=month.compression, write_page_checksum=True) as writer,
+        pq.ParquetWriter(
+            pages := _Hashed(file), schema, compression=month.compression, write_page_checksum=True
+        ) as writer,
     ):
         for fragment in month.fragments:
             read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])
@@ -106,11 +120,10 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> Written
                 columns.append(pa.array(values, from_pandas=True).cast(field.type, safe=False))
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=month.row_group_rows)
             rows += int(inside.sum())
-    digest = _sha256(filesystem, part)
+        written = Written(rows, pages.digest.hexdigest(), month.recipe, dict(+dropped))
+        writer.add_key_value_metadata({KEY: json.dumps(asdict(written))})
     filesystem.mv(part, path)
-    with filesystem.open(path, "rb") as file:
-        row_groups = pq.read_metadata(file).num_row_groups
-    return Written(rows, filesystem.size(path), digest, row_groups, month.recipe, dict(+dropped))
+    return written
 
 
 @contextlib.contextmanager
@@ -130,53 +143,26 @@ def unfinished(out: str) -> Iterator[str]:
         raise
 
 
-def read_manifest(out: str) -> dict[str, Written]:
-    """Return file name -> what the manifest in ``out`` says of it, empty where there is none; D020 it is not ours."""
-    filesystem, path = _located(out, MANIFEST)
+def current(out: str, month: Month) -> Written | None:
+    """Return what a month's file says of itself, None where it is not there, of another recipe or changed since."""
+    filesystem, path = _located(out, month.name)
     try:
-        files = json.loads(filesystem.cat_file(path))["files"]
-        return {name: Written(**entry) for name, entry in files.items()}
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        fix = "choose another folder, or delete the file to prepare again"
-        raise TipcastError("D020", path, "is not a manifest of prepared months", fix) from problem
-
-
-def add_to_manifest(out: str, entries: Mapping[str, Written]) -> None:
-    """Add entries to the manifest in ``out``, which is replaced as a whole.
-
-    In a folder a file lock keeps other jobs out meanwhile. An object store has no locks: what another job writes
-    between our reading and writing is lost, so give all entries of a job each time, not only the newest. D020 as
-    ``read_manifest``; OSError: it cannot be written, or another job keeps the lock.
-    """
-    filesystem, path = _located(out, MANIFEST)
-    # mode: whoever shares the folder by its group can take the lock
-    lock = filelock.FileLock(_located(out, LOCK)[1], timeout=LOCK_S, mode=0o664)
-    with lock if isinstance(filesystem, LocalFileSystem) else contextlib.nullcontext():
-        files = read_manifest(out) | dict(entries)
-        plain = {"version": VERSION, "files": {name: asdict(files[name]) for name in sorted(files)}}
-        part = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-        filesystem.pipe_file(part, json.dumps(plain, indent=2).encode())
-        filesystem.mv(part, path)
-
-
-def is_current(out: str, month: Month, manifest: Mapping[str, Written]) -> bool:
-    """Whether a month's file is there, made by the same recipe, and unchanged since (by SHA-256)."""
-    entry = manifest.get(month.name)
-    if entry is None or entry.recipe != month.recipe:
-        return False
-    with contextlib.suppress(FileNotFoundError):
-        return _sha256(*_located(out, month.name)) == entry.sha256
-    return False
+        with filesystem.open(path) as file:
+            footer = pq.read_metadata(file)
+            written = Written(**json.loads(footer.metadata[KEY]))
+            if written.recipe != month.recipe:
+                return None
+            left, digest = filesystem.size(path) - footer.serialized_size - FOOTER_ENDS, hashlib.sha256()
+            file.seek(0)
+            while piece := file.read(min(left, PIECE)):
+                digest.update(piece)
+                left -= len(piece)
+    except (OSError, ValueError, KeyError, TypeError):  # not there, no Parquet, or not ours
+        return None
+    return written if digest.hexdigest() == written.sha256 else None
 
 
 def _located(out: str, name: str) -> tuple[Any, str]:
     """Return the file system of a folder or address, and the path of a file in it."""
     filesystem, folder = fsspec.core.url_to_fs(out)
     return filesystem, f"{folder.rstrip('/')}/{name}"
-
-
-def _sha256(filesystem: Any, path: str) -> str:
-    with filesystem.open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -44,25 +44,25 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
         planned = months.plan(dataset, listing, config.row_group_rows, config.compression)
-        manifest = months.read_manifest(out)
-        due = [month for month in planned if not months.is_current(out, month, manifest)]
+        written = {month.name: months.current(out, month) for month in planned}
+        due = [month for month in planned if written[month.name] is None]
     if due:
         with months.unfinished(out) as token, contextlib.ExitStack() as stack:
             with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
             with clock.phase("write") as facts:
-                manifest |= _write(dataset, workers, out, due, token)
-                facts.append(f"{sum(manifest[month.name].rows for month in due):,} rows in {len(due)} months")
-    entries = {month.name: manifest[month.name] for month in planned}
+                written |= (fresh := _write(dataset, workers, out, due, token))
+                facts.append(f"{sum(month.rows for month in fresh.values()):,} rows in {len(due)} months")
+    entries = [entry for entry in written.values() if entry]
     return say(
         {
             "out": config.out,
-            "months": len(entries),
+            "months": len(planned),
             "written": len(due),
-            "rows": sum(entry.rows for entry in entries.values()),
-            "files": list(entries),
-            "dropped": dict(sum((Counter(entry.dropped) for entry in entries.values()), Counter())),
+            "rows": sum(entry.rows for entry in entries),
+            "files": list(written),
+            "dropped": dict(sum((Counter(entry.dropped) for entry in entries), Counter())),
             "phases": clock.seconds,
             "command": command,
         },
@@ -71,18 +71,17 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
 
 
 def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[Month], token: str) -> dict[str, Written]:
-    """Write the months in parallel, each into the manifest as soon as it is whole; D023 where that fails."""
-    ours: dict[str, Written] = {}
+    """Write the months in parallel; D023 where that fails."""
+    written: dict[str, Written] = {}
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)
     try:
         futures = {submit(dataset, month, out, token): month.name for month in due}
         with progress("write", list(futures)):
             for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
-                ours[futures[future]] = entry
-                months.add_to_manifest(out, ours)
+                written[futures[future]] = entry
                 if worth_a_line(done, len(futures)):
                     LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry.rows:,}")
     except OSError as problem:
         fix = "check the path, rights and free space"
         raise failed_to("written", problem.filename or out, problem.strerror or problem, fix, "D023") from problem
-    return ours
+    return written

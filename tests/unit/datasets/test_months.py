@@ -1,19 +1,17 @@
-"""Prepared months: planned, written, and known by a manifest that loses nothing to another job."""
+"""Prepared months: planned, written, and known by what their footers say."""
 
 from __future__ import annotations
 
+import io
 import itertools
-import threading
 from pathlib import Path
 
-import filelock
 import pyarrow.parquet as pq
 import pytest
 
-from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.datasets import months
-from tipcast.datasets.months import MANIFEST, Month, Written, add_to_manifest, is_current, read_manifest
+from tipcast.datasets.months import Month
 from tipcast.datasets.taxi.dataset import Taxi
 
 
@@ -46,51 +44,21 @@ def test_what_was_begun_is_removed_if_the_job_fails(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["half.parquet.other-1.tmp", "whole.parquet"]
 
 
-def test_a_manifest_survives_and_knows_its_files(tmp_path: Path) -> None:
+def test_a_month_knows_whether_it_is_current(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    assert read_manifest(out) == {}
     (month,) = _planned("2019-01")
-    (tmp_path / "out").mkdir()
+    assert months.current(out, month) is None
     written = months.write_month(Taxi(), month, out, "job")
-    add_to_manifest(out, {month.name: written})
-    manifest = read_manifest(out)
-    assert manifest == {month.name: written}
-    assert is_current(out, month, manifest)
+    assert months.current(out, month) == written
+    assert months.current(out, _planned("2019-01", row_group_rows=501)[0]) is None
     path = tmp_path / "out" / month.name
-    assert pq.read_metadata(path).num_rows == written.rows
-    assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert not is_current(out, month, manifest)
-    path.unlink()
-    assert not is_current(out, month, manifest)
-
-
-def test_jobs_that_write_at_once_lose_no_entry_of_each_other(tmp_path: Path) -> None:
-    entry = Written(rows=1, bytes=1, sha256="", row_groups=1, recipe="", dropped={})
-    names = [[f"{job}-{month}" for month in range(15)] for job in range(4)]
-
-    def job(mine: list[str]) -> None:
-        for name in mine:
-            add_to_manifest(str(tmp_path), {name: entry})
-
-    threads = [threading.Thread(target=job, args=(mine,)) for mine in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(read_manifest(str(tmp_path))) == {name for mine in names for name in mine}
-    assert {path.name for path in tmp_path.iterdir()} == {MANIFEST, months.LOCK}
-
-
-def test_a_lock_that_stays_taken_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(months, "LOCK_S", 0.01)
-    with filelock.FileLock(tmp_path / months.LOCK), pytest.raises(OSError, match="manifest.json.lock"):
-        add_to_manifest(str(tmp_path), {})
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"files": {"a": {"rows": 1}}}', '{"files": 5}'])
-def test_another_manifest_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(TipcastError) as caught:
-        read_manifest(str(tmp_path))
-    assert caught.value.code == "D020"
+    whole, footer = path.read_bytes(), pq.read_metadata(path)
+    assert footer.num_rows == written.rows
+    assert footer.row_group(0).column(0).compression == "ZSTD"
+    for at in (4, len(whole) // 2, len(whole) - footer.serialized_size, -1):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        assert months.current(out, month) is None
+    pq.write_table(pq.read_table(io.BytesIO(whole)).replace_schema_metadata(), path)
+    assert months.current(out, month) is None, "another writer's file"
