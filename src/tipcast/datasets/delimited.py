@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import datetime
 import gzip
 import hashlib
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -201,25 +200,21 @@ def _slashed(pieces: Iterable[bytes]) -> frozenset[tuple[int, ...]]:
     return frozenset(tuple(map(int, date)) for date in found)
 
 
-def reading(dates: Iterable[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
+def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
     """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do.
 
     Returns a key of ``DATES``, and a line that says what was decided.
     """
-    fits = {}
-    for name, month, day in (("month_first", 0, 1), ("day_first", 1, 0)):
-        starts = [_midnight(date[2], date[month], date[day]) for date in dates]
-        low, high = period or (0, 0)
-        fits[name] = (-starts.count(None), sum(start is not None and low <= start < high for start in starts))
-    chosen = "day_first" if fits["day_first"] > fits["month_first"] else "month_first"
-    return chosen, f"dates with slashes read as {'month/day/year' if chosen == 'month_first' else 'day/month/year'}"
+    first, stop = np.array(period or (0, 0), "datetime64[us]").astype("datetime64[M]").tolist()
 
+    def fit(month: int) -> tuple[int, int]:
+        months = [(date[2], date[month]) for date in dates]
+        within = sum((first.year, first.month) <= each < (stop.year, stop.month) for each in months)
+        return sum(1 <= number <= 12 for _, number in months), within
 
-def _midnight(year: int, month: int, day: int) -> int | None:
-    try:
-        return int(np.datetime64(datetime.date(year, month, day), "us").astype(np.int64))
-    except ValueError:
-        return None
+    if fit(1) > fit(0):
+        return "day_first", "dates with slashes read as day/month/year"
+    return "month_first", "dates with slashes read as month/day/year"
 
 
 def _digest(uri: str, storage: Mapping[str, Any], whole: bytes | None, size: int, first: bytes) -> str:

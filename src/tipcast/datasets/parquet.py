@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,7 +25,6 @@ from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, m
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
-_MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,7 @@ class Footer:
 
     def time_ranges(self, own: str) -> list[Period | None]:
         """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""
-        unit = getattr(self.schema.field(own).type, "unit", None)
-        if unit not in _MICROSECONDS:  # days
-            return [None] * self.metadata.num_row_groups
-        found: list[Period | None] = []
+        unit, found = getattr(self.schema.field(own).type, "unit", ""), list[Period | None]()
         at = next(at for at in range(self.metadata.num_columns) if self.metadata.schema.column(at).path == own)
         for group in range(self.metadata.num_row_groups):
             chunk = self.metadata.row_group(group).column(at)
@@ -111,9 +108,8 @@ class Footer:
             if counted is None or not counted.has_min_max or chunk.physical_type != "INT64" or counted.null_count:
                 found.append(None)
                 continue
-            first, last = int(counted.min_raw), int(counted.max_raw)
-            factor, divisor = _MICROSECONDS[unit]
-            found.append((first * factor // divisor, last * factor // divisor))
+            ends = np.array([counted.min_raw, counted.max_raw], f"datetime64[{unit}]").astype("datetime64[us]")
+            found.append((int(ends[0].astype(int)), int(ends[1].astype(int))))
         return found
 
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
@@ -149,18 +145,8 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     try:
         metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
         metadata.schema.to_arrow_schema()
-        last = max(
-            (
-                _end(metadata.row_group(group).column(at))
-                for group in range(metadata.num_row_groups)
-                for at in range(metadata.num_columns)
-            ),
-            default=0,
-        )
     except (OSError, ValueError, NotImplementedError) as problem:
         raise TipcastError("D005", where, "has a damaged Parquet footer", "download or write it again") from problem
-    if last > size - length:
-        raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
     return Footer(uri, storage, metadata, digest, request)
 
@@ -173,11 +159,6 @@ def _what_it_is(head: bytes) -> str:
     if head.startswith(b"\x1f\x8b"):
         return "is compressed with gzip, not a Parquet file"
     return "is a text file, not a Parquet file" if head.count(b",") > 2 else "is not a Parquet file"
-
-
-def _end(chunk: Any) -> int:
-    first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
-    return int((first or chunk.data_page_offset) + chunk.total_compressed_size)
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -54,7 +54,9 @@ class Table(Dataset):
     dates: str = ""
     """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
     report: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
-    """Of each column of the training files what it is taken for, and why; the driver's alone."""
+    """Of each column of the training files what it is taken for, and why; the driver's alone, as is the next."""
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False, repr=False)
+    """The different texts of columns that are stored as text, where they are not too many."""
     spec: TableData | None = None
     name = "table"
     code: ClassVar[ModuleType] = table_features
@@ -107,7 +109,8 @@ class Table(Dataset):
         columns = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
         whole = [name for name, values in finite.items() if len(values) > MANY and not (values % 1).any()]
         rising = tuple(name for name in whole if all((part[1:] > part[:-1]).all() for part in by_part[name]))
-        return replace(table, columns=columns, rising=rising, report=tuple(report))
+        texts = {name: list(seen[name].texts) for name in types}
+        return replace(table, columns=columns, rising=rising, report=tuple(report), texts=texts)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -308,7 +311,7 @@ class Table(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "report": ()}
+        return {**vars(self), "report": (), "texts": {}}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
@@ -317,13 +320,17 @@ class Table(Dataset):
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
 
-        def different(fragment: Fragment) -> Array:
-            values = np.asarray(self.read(fragment, CpuFrames(), (name,))[name], dtype=np.float64)
+        def different(column: Array) -> Array:
+            values = np.asarray(column, dtype=np.float64)
             return np.unique(values[np.isfinite(values)])
 
+        if texts := self.texts.get(name):  # all rows were looked at already
+            column = pa.chunked_array([texts], pa.string())
+            return tuple(different(table_columns.values_of(column, self._by_name[name], "data.train")).tolist())
         values: Array = np.empty(0)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for part in pool.map(different, self.scan("train", (name,)).fragments):
+            fragments = self.scan("train", (name,)).fragments
+            for part in pool.map(lambda each: different(self.read(each, CpuFrames(), (name,))[name]), fragments):
                 values = np.union1d(values, part)
                 if len(values) > most:  # leaving cancels what is not read yet
                     break

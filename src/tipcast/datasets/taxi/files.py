@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import shutil
 import uuid
@@ -212,33 +211,22 @@ def _addresses(months: object, url: str, cache: str, colour: str | None, key: st
 
 
 def _fetch(url: str, file: Path) -> Path:
-    """Return ``file``, downloaded from ``url`` unless it is there with the SHA-256 recorded beside it.
-
-    A file without a record, put there by hand, is taken as it is and recorded. D001 not published, D022 not reached.
-    """
-    record = file.with_name(f"{file.name}.sha256")
-    digest = _sha256(file) if file.exists() else ""
-    recorded = record.read_text().split()[:1] if record.exists() else []
-    if digest and recorded == [digest]:
+    """Return ``file``, downloaded from ``url`` whole or not at all if it is not there; D001 not published, D022."""
+    if file.exists():
         return file
-    if not digest or record.exists():
-        part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            out = part.open("wb")  # noqa: SIM115 - closed below
-        except OSError as problem:
-            fix = "set data.cache to a folder you may write"
-            raise TipcastError("D001", file.parent, "the cache folder cannot be written", fix) from problem
-        try:
-            with out, _published(file), address.opened(url, address.storage(url, {})) as remote, address.reaching(url):
-                shutil.copyfileobj(remote, out, 1 << 20)
-            digest = _sha256(part)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
-    with contextlib.suppress(PermissionError):  # a shared cache may be read-only; the record is a convenience
-        record.write_text(f"{digest}  {file.name}\n")
-    return file
+    part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        out = part.open("wb")  # noqa: SIM115 - closed below
+    except OSError as problem:
+        fix = "set data.cache to a folder you may write"
+        raise TipcastError("D001", file.parent, "the cache folder cannot be written", fix) from problem
+    try:
+        with out, _published(file), address.opened(url, address.storage(url, {})) as remote, address.reaching(url):
+            shutil.copyfileobj(remote, out, 1 << 20)
+        return part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -251,11 +239,6 @@ def _published(file: Path) -> Iterator[None]:
         if problem.code == "D001":
             what, fix = "this month is not published there", "choose other months, or mend data.url"
         raise TipcastError(problem.code, problem.where, what, fix) from problem
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_files(listing: Listing) -> str:
